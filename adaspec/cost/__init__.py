@@ -1,0 +1,1 @@
+"""Step-time models: builtin, loaded and fitted."""

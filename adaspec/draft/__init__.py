@@ -1,0 +1,1 @@
+"""Engine-free drafting: the incremental n-gram index and splicing."""

@@ -1,0 +1,36 @@
+"""What the library raises: every error a caller may expect is an `AdaspecError`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AdaspecError(Exception):
+    """Something the user can mend; its text is one line: what, where, what was found, what to do."""
+
+
+class TraceError(AdaspecError):
+    """A trace, or a file to import one from, is missing, unsound or of another schema."""
+
+
+class CostError(AdaspecError):
+    """A cost model's file or name cannot be used."""
+
+
+class SpecError(AdaspecError):
+    """A policy spec or folder cannot be used."""
+
+
+class PolicyFault(AdaspecError):
+    """A policy broke the rules of the replay: asked for more than was drafted, known or allowed."""
+
+
+class EvaluationError(AdaspecError):
+    """An evaluation cannot be run as asked."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""

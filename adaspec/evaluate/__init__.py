@@ -1,0 +1,1 @@
+"""Reports: grids, headline, intervals, plots."""

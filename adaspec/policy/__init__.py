@@ -1,0 +1,1 @@
+"""The decision: the protocol and the policies behind it."""

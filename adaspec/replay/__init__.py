@@ -1,0 +1,1 @@
+"""Replaying traces under a policy: batching, costs, bounds."""

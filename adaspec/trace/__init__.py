@@ -1,0 +1,1 @@
+"""What happened: trace schema, store and importers."""
