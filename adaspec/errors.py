@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class AdaspecError(Exception):
-    """Something the user can mend; its text is one line: what, where, what was found, what to do."""
+    """Something the user can mend, in one line: what, where, what was found, what to do."""
 
 
 class TraceError(AdaspecError):

@@ -55,7 +55,7 @@ class CostModel:
     def step_s(
         self, tokens: int, context_tokens: int, forwards: int = 0, holds_neural: bool = False
     ) -> float:
-        """Seconds of one step that verifies `tokens` and runs the neural drafter `forwards` times."""
+        """Seconds of a step that verifies `tokens` and runs the neural drafter `forwards` times."""
         return float(step_s(self.constants(), tokens, context_tokens, forwards, holds_neural))
 
 
@@ -87,7 +87,7 @@ def forward_s(cost: Array, context_tokens: int) -> float:
 
 @njit(cache=True, nogil=True, inline="always")
 def paid_forwards(cost: Array, forwards: int, holds_neural: bool) -> int:
-    """Forwards that a step pays for: the keep-alive counts where a running request holds the drafter."""
+    """Forwards a step pays for: the keep-alive counts where any request holds the drafter."""
     if holds_neural:
         return max(forwards, int(cost[_KEEP_ALIVE]))
     return forwards

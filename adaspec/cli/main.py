@@ -1,0 +1,139 @@
+"""The `adaspec` command: which commands there are, and what each failure exits with."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from adaspec import __version__
+from adaspec.cli.group import LazyGroup
+from adaspec.errors import AdaspecError, nearest
+
+COMMANDS = {
+    "import": ("adaspec.cli.import_command", "Make a trace of recordings from elsewhere."),
+    "synthesize": ("adaspec.cli.synthesize_command", "Write a synthetic trace of known truth."),
+    "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
+    "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
+    "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
+}
+
+OK, OURS, USERS, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+"""Exit codes; the last two are what a shell shows for a process that SIGINT or SIGPIPE ended."""
+
+_SURROUNDINGS = {
+    errno.ENOSPC: "free some space or write elsewhere",
+    errno.EDQUOT: "free some of your quota or write elsewhere",
+    errno.EACCES: "check its permissions or choose another path",
+    errno.EPERM: "check its permissions or choose another path",
+    errno.EROFS: "choose a path that can be written",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+"""What the machine refuses and the user can mend, with how."""
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+)
+@click.version_option(__version__, prog_name="adaspec")
+def adaspec() -> None:
+    """Decide, per step and per request, which drafter speculates and how far.
+
+    \b
+    Example:
+      adaspec synthesize -o traces
+      adaspec eval traces --policy hybrid-splice:4:20:2:2:5 -o report
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: 0, 2 for the user's mistake, 1 for ours."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of `adaspec ARGUMENTS`, any failure said in one line on standard error."""
+    if "_ADASPEC_COMPLETE" in os.environ:
+        adaspec.main(prog_name="adaspec")
+    try:
+        with adaspec.make_context("adaspec", list(arguments)) as context:
+            adaspec.invoke(context)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        _give_up_stdout()
+        return BROKEN_PIPE
+    except click.ClickException as mistake:
+        return _say(_usage(mistake), USERS)
+    except AdaspecError as error:
+        _traceback_if_asked()
+        return _say(str(error), USERS)
+    except Exception as error:
+        _traceback_if_asked()
+        if isinstance(error, OSError) and error.errno in _SURROUNDINGS:
+            _give_up_stdout()
+            where = f"{error.filename}: " if error.filename is not None else ""
+            what = os.strerror(error.errno)
+            return _say(f"{where}{what}: {_SURROUNDINGS[error.errno]}", USERS)
+        return _say(
+            f"{type(error).__name__}: {error} (this is a fault in adaspec, not yours; run it again"
+            " with ADASPEC_TRACEBACK=1 and report what it prints)",
+            OURS,
+        )
+    return OK
+
+
+def _usage(mistake: click.ClickException) -> str:
+    """One line for a command line that does not parse, naming what is nearest and where to read."""
+    context: click.Context | None = getattr(mistake, "ctx", None)
+    text = mistake.format_message()
+    if context is None:
+        return f"{text.rstrip('.')} (see 'adaspec --help')"
+    command = context.command
+    if isinstance(mistake, click.NoSuchOption):
+        known = [name for option in command.get_params(context) for name in option.opts]
+        text = f"no option '{mistake.option_name}'{nearest(mistake.option_name, known)}"
+    elif isinstance(command, click.Group) and _names_no_command(mistake):
+        text = f"no command given (commands: {', '.join(command.list_commands(context))})"
+    return f"{text.rstrip('.')} (see '{context.command_path} --help')"
+
+
+def _names_no_command(mistake: click.ClickException) -> bool:
+    """Whether a group was called bare, for which newer versions of click say the whole help."""
+    return type(mistake).__name__ == "NoArgsIsHelpError" or mistake.message == "Missing command."
+
+
+def _say(text: str, code: int) -> int:
+    """Write `adaspec: error: TEXT` as one line to standard error, and hand back the code."""
+    line = " ".join(part.strip() for part in text.splitlines())
+    # Where even standard error is gone there is nobody left to tell.
+    with contextlib.suppress(OSError):
+        print(f"adaspec: error: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+def _traceback_if_asked() -> None:
+    if os.environ.get("ADASPEC_TRACEBACK"):
+        traceback.print_exc(file=sys.stderr)
+
+
+def _give_up_stdout() -> None:
+    """Where standard output takes no more, point it at nothing: the interpreter flushes at exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,97 @@
+"""What commands print: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+PATIENCE_S = 1.0
+"""How long work may last before a progress bar is worth a line."""
+
+
+class _PlainPipeConsole(Console):
+    """A console that leaves a broken pipe to the command line's `run`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def results() -> Console:
+    """A console on standard output, for tables that people read."""
+    return _PlainPipeConsole(highlight=False)
+
+
+def remarks() -> Console:
+    """A console on standard error, for whatever is not the result."""
+    return _PlainPipeConsole(stderr=True, highlight=False)
+
+
+def print_json(document: object) -> None:
+    """Write a document to standard output as strict JSON: NaN and infinities become null."""
+    print(json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def strict(value: Any) -> Any:
+    """The value in JSON's own types: numpy numbers unwrapped, tuples as lists, NaN and inf None."""
+    if isinstance(value, dict):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    if hasattr(value, "tolist") and not isinstance(value, (str, bytes)):
+        return strict(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class ProgressBar:
+    """A bar on standard error, on a terminal only, and only once work has taken over a second.
+
+    Inside the `with`, call it as `bar(stage, done, total)`; each stage gets a line of its own.
+    """
+
+    def __init__(self, console: Console | None = None, patience_s: float = PATIENCE_S) -> None:
+        self._console = console if console is not None else remarks()
+        self._shown = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._stages: dict[str, TaskID] = {}
+        self._patience_s = patience_s
+        self._entered_s = math.inf
+        self._started = False
+
+    def __enter__(self) -> Self:
+        self._entered_s = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._started:
+            self._shown.stop()
+
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        """Say that `done` of `total` are through in this stage."""
+        if not self._console.is_terminal:
+            return
+        if stage not in self._stages:
+            self._stages[stage] = self._shown.add_task(stage, total=total)
+        self._shown.update(self._stages[stage], completed=done, total=total)
+        if not self._started and time.monotonic() - self._entered_s >= self._patience_s:
+            self._shown.start()
+            self._started = True
+
