@@ -94,4 +94,3 @@ class ProgressBar:
         if not self._started and time.monotonic() - self._entered_s >= self._patience_s:
             self._shown.start()
             self._started = True
-

@@ -1,0 +1,208 @@
+"""Fitting a cost model to measured step times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.check import check_cost
+from adaspec.cost.model import CostModel, padded
+from adaspec.cost.report import FitReport
+from adaspec.errors import CostError
+
+Array = NDArray[np.float64]
+
+TERMS = ("fixed_s", "per_token_s", "per_kv_s", "draft_fixed_s", "draft_per_kv_s")
+"""The constants in the order in which they are believed: of two that no point tells apart, the
+earlier takes the share of both. `overhead_s` is not among them: nothing tells it from fixed_s."""
+
+FEWEST_KINDS = 10
+"""Different steps that a fit of five constants needs, a few held out."""
+
+SHARE_OF_OWN = 1e-3
+"""A term's column is told apart where at least this share of it lies outside the earlier ones."""
+
+SHARE_OF_STEP = 0.5
+"""A constant whose standard error alone is this share of a typical step is not identified."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One engine step as it was timed; `forwards` counts every forward the neural drafter ran."""
+
+    tokens: int
+    context_tokens: int
+    forwards: int
+    step_s: float
+
+
+def fit_cost(
+    steps: Sequence[MeasuredStep],
+    *,
+    name: str,
+    captured_sizes: Sequence[int] = (),
+    keep_alive_forwards: int = 1,
+    overhead_s: float = 0.0,
+    target: str | None = None,
+    hardware: str | None = None,
+    held_out_share: float = 0.2,
+    seed: int = 0,
+) -> tuple[CostModel, FitReport]:
+    """The non-negative constants of least squared relative error, and how far off they are.
+
+    The report is on steps held out of the fit, repeats of one kind (tokens, context, forwards)
+    together. `overhead_s` is what is known of it from elsewhere; otherwise it is part of `fixed_s`.
+    A constant that the steps do not tell apart from the others stays 0 and is reported, not
+    invented.
+    """
+    measured = _table(steps, overhead_s)
+    blank = CostModel(
+        name=name,
+        **dict.fromkeys(TERMS, 0.0),
+        overhead_s=float(overhead_s),
+        keep_alive_forwards=keep_alive_forwards,
+        captured_sizes=tuple(int(size) for size in captured_sizes),
+        target=target,
+        hardware=hardware,
+    )
+    terms = _columns(measured, blank)
+    step_s = measured[:, 3]
+    held_out = _held_out(measured, held_out_share, seed)
+    seen = ~held_out
+
+    # Each row over its own step time: then every target is 1 (less the known overhead) and the
+    # squares are of relative errors.
+    rows = terms[seen] / step_s[seen, None]
+    wanted = 1.0 - overhead_s / step_s[seen]
+    open_terms = _not_told_apart(rows)
+    while True:
+        used = [at for at, term in enumerate(TERMS) if term not in open_terms]
+        values = _non_negative(rows[:, used], wanted)
+        errors = _standard_errors(rows[:, used], wanted, values)
+        vague = _vaguest(rows[:, used], errors, values)
+        if vague is None or len(used) == 1:
+            break
+        term = TERMS[used[vague]]
+        open_terms[term] = "the points do not tell it from noise; its share is in the other terms"
+
+    fitted = {TERMS[at]: float(value) for at, value in zip(used, values, strict=True)}
+    constants: dict[str, Any] = {term: fitted.get(term, 0.0) for term in TERMS}
+    cost = dataclasses.replace(blank, **constants)
+    check_cost(cost, f"fitted cost model '{name}'")
+    predicted = terms[held_out] @ np.array([constants[term] for term in TERMS]) + overhead_s
+    error = np.abs(predicted / step_s[held_out] - 1.0)
+    return cost, FitReport(
+        points=len(measured),
+        held_out_points=int(held_out.sum()),
+        mean_error=float(error.mean()),
+        median_error=float(np.median(error)),
+        p95_error=float(np.quantile(error, 0.95)),
+        standard_errors_s={
+            TERMS[at]: float(one) for at, one in zip(used, errors, strict=True) if np.isfinite(one)
+        },
+        not_identified=open_terms,
+        at_zero=tuple(term for term, value in fitted.items() if value == 0.0),
+        seed=seed,
+    )
+
+
+def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
+    """The steps as rows, each checked."""
+    for at, step in enumerate(steps):
+        if step.tokens < 1 or step.context_tokens < 0 or step.forwards < 0:
+            raise CostError(
+                f"step {at}: tokens={step.tokens}, context_tokens={step.context_tokens},"
+                f" forwards={step.forwards} must be at least 1, 0, 0"
+            )
+        if not np.isfinite(step.step_s) or step.step_s <= overhead_s:
+            raise CostError(f"step {at}: step_s={step.step_s} must be over overhead_s={overhead_s}")
+    kinds = {(step.tokens, step.context_tokens, step.forwards) for step in steps}
+    if len(kinds) < FEWEST_KINDS:
+        raise CostError(
+            f"{len(kinds)} different steps were measured, a fit needs at least {FEWEST_KINDS}:"
+            " measure more batch sizes, contexts and draft lengths"
+        )
+    return np.array(
+        [(step.tokens, step.context_tokens, step.forwards, step.step_s) for step in steps],
+        dtype=np.float64,
+    )
+
+
+def _columns(measured: Array, blank: CostModel) -> Array:
+    """What each constant is multiplied by, a column per term."""
+    tokens, context_tokens, forwards = measured[:, 0], measured[:, 1], measured[:, 2]
+    row = blank.constants()
+    verified = np.array([padded(row, int(count)) for count in tokens])
+    return np.column_stack(
+        [np.ones(len(measured)), verified, context_tokens, forwards, forwards * context_tokens]
+    )
+
+
+def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows the fit must not see: whole kinds of step, drawn by the seed."""
+    _, kind = np.unique(measured[:, :3], axis=0, return_inverse=True)
+    kinds = int(kind.max()) + 1
+    count = min(max(1, round(share * kinds)), kinds - len(TERMS))
+    chosen = np.random.default_rng(seed).choice(kinds, size=count, replace=False)
+    return np.isin(kind.reshape(-1), chosen)
+
+
+def _not_told_apart(rows: Array) -> dict[str, str]:
+    """The terms whose column is nought or lies in the span of earlier ones, with why."""
+    found: dict[str, str] = {}
+    basis: list[Array] = []
+    for at, term in enumerate(TERMS):
+        column = rows[:, at]
+        length = float(np.linalg.norm(column))
+        if length == 0.0:
+            found[term] = "what it multiplies is 0 in every point"
+            continue
+        own = column / length
+        for direction in basis:
+            own = own - (own @ direction) * direction
+        rest = float(np.linalg.norm(own))
+        if rest < SHARE_OF_OWN:
+            earlier = ", ".join(name for name in TERMS[:at] if name not in found)
+            found[term] = f"the points vary it only along with {earlier}, which took its share"
+            continue
+        basis.append(own / rest)
+    return found
+
+
+def _non_negative(rows: Array, wanted: Array) -> Array:
+    """Non-negative least squares, its columns brought to one scale first."""
+    from sklearn.linear_model import LinearRegression
+
+    scale = np.linalg.norm(rows, axis=0)
+    model = LinearRegression(positive=True, fit_intercept=False).fit(rows / scale, wanted)
+    return np.asarray(model.coef_, dtype=np.float64) / scale
+
+
+def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:
+    """One standard error per value above 0, as of plain least squares on those; else infinity."""
+    errors = np.full(len(values), np.inf)
+    free = np.flatnonzero(values > 0.0)
+    spare = len(rows) - len(free)
+    if len(free) == 0 or spare <= 0:
+        return errors
+    residual = wanted - rows @ values
+    variance = float(residual @ residual) / spare
+    scale = np.linalg.norm(rows[:, free], axis=0)
+    scaled = rows[:, free] / scale
+    spread = np.diag(np.linalg.pinv(scaled.T @ scaled))
+    errors[free] = np.sqrt(variance * np.maximum(spread, 0.0)) / scale
+    return errors
+
+
+def _vaguest(rows: Array, errors: Array, values: Array) -> int | None:
+    """The last term whose standard error is a large share of a typical step, if any."""
+    typical = np.sqrt(np.mean(rows**2, axis=0))
+    for at in range(len(values) - 1, 0, -1):
+        if values[at] > 0.0 and errors[at] * typical[at] > SHARE_OF_STEP:
+            return at
+    return None

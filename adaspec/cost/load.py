@@ -1,0 +1,156 @@
+"""Cost models by name or from a file: strict, versioned JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
+from adaspec.cost.check import SECONDS, check_cost
+from adaspec.cost.model import CostModel
+from adaspec.cost.report import FitReport
+from adaspec.errors import CostError, nearest
+
+SCHEMA = 1
+KIND = "cost"
+
+LARGEST_BYTES = 1 << 20
+"""A cost file holds a few dozen numbers; whatever is larger is something else."""
+
+_REQUIRED = ("schema", "kind", "name", *SECONDS)
+_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "target", "hardware", "fit")
+_KNOWN = (*_REQUIRED, *_OPTIONAL)
+
+
+def load_cost(name_or_path: str | os.PathLike[str]) -> CostModel:
+    """The builtin cost model of that name, or else the one in that file."""
+    text = os.fspath(name_or_path)
+    if text in BUILTIN:
+        return BUILTIN[text]
+    if text == PROTOCOL:
+        raise CostError(
+            f"cost model '{PROTOCOL}' charges drafts as the public simulator does, which only"
+            f" '--protocol {PROTOCOL}' can: use '{DEFAULT}', the same measurements charged per"
+            " forward, or a file"
+        )
+    path = Path(text)
+    if not path.exists() and path.suffix != ".json" and path.name == text:
+        known = (*BUILTIN, PROTOCOL)
+        raise CostError(
+            f"no cost model '{text}'{nearest(text, known)} (builtin: {', '.join(known)};"
+            " or give a JSON file)"
+        )
+    return read_cost(path)[0]
+
+
+def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
+    """The cost model in a file and, where the file says it, how well the model fitted."""
+    if not path.exists():
+        raise CostError(f"{path}: no such cost file")
+    if not path.is_file():
+        raise CostError(f"{path}: not a file; a cost model is one JSON file")
+    if path.stat().st_size > LARGEST_BYTES:
+        raise CostError(f"{path}: {path.stat().st_size:,} bytes are too many for a cost file")
+    where = str(path)
+    document = _parse(path.read_bytes(), where)
+    _check_schema(document, where)
+    _check_keys(document, _REQUIRED, _KNOWN, where)
+    name = _text(document, "name", where)
+    if name is None or not name.strip():
+        raise CostError(f"{where}: name={name!r} must be a text of at least one letter")
+    sizes = document.get("captured_sizes", [])
+    if not isinstance(sizes, list):
+        raise CostError(f"{where}: captured_sizes={sizes!r} must be a list of whole numbers")
+    cost = CostModel(
+        name=name,
+        **{constant: document[constant] for constant in SECONDS},
+        keep_alive_forwards=document.get("keep_alive_forwards", 1),
+        captured_sizes=tuple(sizes),
+        target=_text(document, "target", where),
+        hardware=_text(document, "hardware", where),
+    )
+    check_cost(cost, where)
+    seconds: dict[str, Any] = {constant: float(document[constant]) for constant in SECONDS}
+    cost = dataclasses.replace(cost, **seconds)
+    fit = document.get("fit")
+    return cost, None if fit is None else FitReport.from_document(fit, f"{where}: fit")
+
+
+def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:
+    """Write a cost file that `load_cost` reads back to the very same model, whole or not at all."""
+    check_cost(cost, f"cost model '{cost.name}'")
+    document: dict[str, Any] = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
+    if fit is not None:
+        document["fit"] = fit.document()
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    if not path.parent.is_dir():
+        raise CostError(f"{path}: no such folder to write to")
+    if path.is_dir():
+        raise CostError(f"{path}: a folder; a cost model is written to a file")
+    # A reader must never see half a file, so it appears under its name only when complete.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen:
+                raise CostError(f"{where}: '{key}' stands there twice")
+            seen[key] = value
+        return seen
+
+    try:
+        document = json.loads(content.decode("utf-8"), object_pairs_hook=once)
+    except UnicodeDecodeError as error:
+        raise CostError(f"{where}: not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise CostError(f"{where} line {error.lineno}: broken JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
+        raise CostError(f"{where}: nested too deep, or a number too long") from error
+    if not isinstance(document, dict):
+        raise CostError(f"{where}: a cost file holds one JSON object, not {document!r:.40}")
+    return document
+
+
+def _check_schema(document: dict[str, Any], where: str) -> None:
+    """Refuse other kinds of file, and newer schemas, before complaining of their keys."""
+    kind = document.get("kind")
+    if kind != KIND:
+        raise CostError(f"{where}: kind={kind!r} is not '{KIND}': not a cost file")
+    schema = document.get("schema")
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+        raise CostError(f"{where}: schema={schema!r} must be {SCHEMA}")
+    if schema > SCHEMA:
+        raise CostError(
+            f"{where}: schema {schema} is newer than {SCHEMA}, the newest this adaspec reads:"
+            " install a newer adaspec"
+        )
+
+
+def _check_keys(
+    document: dict[str, Any], required: tuple[str, ...], known: tuple[str, ...], where: str
+) -> None:
+    for key in document:
+        if key not in known:
+            raise CostError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+    for key in required:
+        if key not in document:
+            raise CostError(f"{where}: '{key}' is missing")
+
+
+def _text(document: dict[str, Any], key: str, where: str) -> str | None:
+    value = document.get(key)
+    if value is not None and not isinstance(value, str):
+        raise CostError(f"{where}: {key}={value!r} must be a text")
+    return value

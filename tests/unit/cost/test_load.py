@@ -1,0 +1,200 @@
+"""Cost models by name and from files."""
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adaspec.cost.builtin import BUILTIN, DEFAULT
+from adaspec.cost.load import load_cost, read_cost, save_cost
+from adaspec.cost.model import CostModel
+from adaspec.cost.report import FitReport
+from adaspec.errors import CostError
+
+SOUND = {
+    "schema": 1,
+    "kind": "cost",
+    "name": "mine",
+    "fixed_s": 0.006,
+    "per_token_s": 2e-5,
+    "per_kv_s": 4e-8,
+    "overhead_s": 0.001,
+    "draft_fixed_s": 7e-4,
+    "draft_per_kv_s": 2e-9,
+    "captured_sizes": [1, 2, 4, 8],
+}
+
+REPORT = FitReport(
+    points=40,
+    held_out_points=8,
+    mean_error=0.02,
+    median_error=0.01,
+    p95_error=0.05,
+    standard_errors_s={"fixed_s": 1e-5},
+    not_identified={"draft_per_kv_s": "what it multiplies is 0 in every point"},
+    at_zero=("per_kv_s",),
+    seed=3,
+)
+
+
+def written(tmp_path, document):
+    path = tmp_path / "cost.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def complaint(tmp_path, document):
+    with pytest.raises(CostError) as caught:
+        load_cost(written(tmp_path, document))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "cost.json" in text
+    return text
+
+
+def test_the_default_is_builtin():
+    assert load_cost(DEFAULT) is BUILTIN[DEFAULT]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(CostError, match=re.escape("did you mean 'h100-llama-3.1-8b'?")):
+        load_cost("h100-llama-3-8b")
+
+
+def test_the_simulators_constants_are_refused_outside_its_protocol():
+    with pytest.raises(CostError, match="--protocol specdecode-bench"):
+        load_cost("specdecode-bench")
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(CostError, match="no such cost file"):
+        load_cost(tmp_path / "nowhere.json")
+
+
+def test_a_folder_is_no_cost_file(tmp_path):
+    with pytest.raises(CostError, match="not a file"):
+        load_cost(tmp_path)
+
+
+def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
+    cost = load_cost(written(tmp_path, SOUND))
+    assert (cost.keep_alive_forwards, cost.target, cost.hardware) == (1, None, None)
+    assert cost.captured_sizes == (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fixed_ms": 6}, "unknown key 'fixed_ms'; did you mean 'fixed_s'?"),
+        ({"schema": 2}, "schema 2 is newer than 1"),
+        ({"schema": "1"}, "schema='1'"),
+        ({"schema": True}, "schema=True"),
+        ({"kind": "policy"}, "not a cost file"),
+        ({"fixed_s": -1e-3}, "fixed_s=-0.001 must be finite and at least 0"),
+        ({"fixed_s": "6 ms"}, "fixed_s='6 ms' is no number"),
+        ({"fixed_s": True}, "fixed_s=True is no number"),
+        ({"fixed_s": None}, "fixed_s=None is no number"),
+        ({"fixed_s": 5885.9}, "is it another unit?"),
+        ({"fixed_s": 10**400}, "is it another unit?"),
+        ({"name": ""}, "name=''"),
+        ({"name": 7}, "name=7 must be a text"),
+        ({"target": 7}, "target=7 must be a text"),
+        ({"captured_sizes": 8}, "captured_sizes=8 must be a list"),
+        ({"captured_sizes": [1, 4, 4]}, "captured_sizes[2]=4 after 4"),
+        ({"captured_sizes": [8, 4]}, "captured_sizes[1]=4 after 8"),
+        ({"captured_sizes": [0, 4]}, "captured_sizes[0]=0"),
+        ({"captured_sizes": [1.5]}, "captured_sizes[0]=1.5"),
+        ({"captured_sizes": [True]}, "captured_sizes[0]=True"),
+        ({"captured_sizes": [10**400]}, "captured_sizes[0]="),
+        ({"keep_alive_forwards": -1}, "keep_alive_forwards=-1"),
+        ({"keep_alive_forwards": 0.5}, "keep_alive_forwards=0.5"),
+        ({"fixed_s": 0, "overhead_s": 0, "per_token_s": 0}, "cost nothing"),
+        ({"fit": 3}, "fit: must be an object"),
+        ({"fit": {"pionts": 3}}, "unknown key 'pionts'; did you mean 'points'?"),
+    ],
+)
+def test_an_unsound_file_is_refused_in_one_line(tmp_path, change, said):
+    assert said in complaint(tmp_path, {**SOUND, **change})
+
+
+@pytest.mark.parametrize("key", ["fixed_s", "name", "draft_per_kv_s"])
+def test_a_missing_key_is_named(tmp_path, key):
+    document = {name: value for name, value in SOUND.items() if name != key}
+    assert f"'{key}' is missing" in complaint(tmp_path, document)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_finite_number_is_refused(tmp_path, number):
+    text = json.dumps(SOUND).replace("0.006", number)
+    assert "must be finite" in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: broken JSON"),
+        ('{\n"schema": 1,\n"kind" "cost"}', "line 3: broken JSON"),
+        ("[1, 2]", "holds one JSON object"),
+        ('{"schema": 1, "schema": 1}', "'schema' stands there twice"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"fixed_s": ' + "9" * 5_000 + "}", "a number too long"),
+    ],
+)
+def test_broken_json_says_where(tmp_path, text, said):
+    assert said in complaint(tmp_path, text)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "cost.json"
+    path.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(CostError, match="not UTF-8"):
+        load_cost(path)
+
+
+def test_a_large_file_is_refused_unread(tmp_path):
+    assert "too many" in complaint(tmp_path, " " * (1 << 20) + "{}")
+
+
+seconds = st.floats(min_value=0, max_value=50, allow_nan=False)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    fixed_s=st.floats(min_value=1e-9, max_value=50),
+    rest=st.tuples(seconds, seconds, seconds, seconds, seconds),
+    sizes=st.lists(st.integers(1, 8_192), unique=True).map(sorted),
+    keep_alive=st.integers(0, 4),
+    name=st.text(min_size=1).filter(lambda text: text.strip() != "" and text.isprintable()),
+)
+def test_what_is_saved_is_loaded_to_the_same_model(
+    tmp_path, fixed_s, rest, sizes, keep_alive, name
+):
+    cost = CostModel(name, fixed_s, *rest, keep_alive, tuple(sizes), "a target", None)
+    path = tmp_path / "saved.json"
+    save_cost(cost, path)
+    assert load_cost(path) == cost
+
+
+def test_saving_what_was_loaded_writes_the_same_bytes(tmp_path):
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    save_cost(BUILTIN[DEFAULT], first, REPORT)
+    cost, fit = read_cost(first)
+    save_cost(cost, second, fit)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_file_keeps_the_report_of_its_fit(tmp_path):
+    path = tmp_path / "cost.json"
+    save_cost(BUILTIN[DEFAULT], path, REPORT)
+    assert read_cost(path) == (BUILTIN[DEFAULT], REPORT)
+
+
+def test_saving_leaves_nothing_behind_where_it_fails(tmp_path):
+    (tmp_path / "cost.json").mkdir()
+    with pytest.raises(CostError, match="a folder"):
+        save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json")
+    with pytest.raises(CostError, match="no such folder"):
+        save_cost(BUILTIN[DEFAULT], tmp_path / "missing" / "cost.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["cost.json"]
