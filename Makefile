@@ -1,0 +1,73 @@
+# Everything runs in .venv/, which the first target that needs it sets up with nothing but
+# Python >= 3.11 and make. `make clean` takes it away again.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+# An environment that lost its Python, or came along with a copied or moved checkout, is no good.
+SOUND := $(shell $(PY) -P -c 'import adaspec, pathlib; \
+  print(pathlib.Path(adaspec.__file__).parent == pathlib.Path("adaspec").resolve())' 2>/dev/null)
+ifneq ($(SOUND),True)
+$(shell rm -f $(READY))
+endif
+
+.PHONY: help demo test lint bench test-packaging clean
+
+help:
+	@echo 'make demo            compare policies on a small synthetic trace, with a table and plots'
+	@echo 'make test            run every test that needs no network'
+	@echo 'make lint            ruff and mypy'
+	@echo 'make bench           how fast the look-up is on this machine'
+	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM (needs the registries)'
+	@echo 'make clean           remove .venv/, demo/ and caches'
+
+# The stamp comes last, so an environment whose set-up was cut short is set up again from nothing.
+$(READY): pyproject.toml
+	@set -e; \
+	if [ ! -e $(READY) ]; then \
+	  python=; \
+	  for name in python3.11 python3.12 python3.13 python3 python; do \
+	    if $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      python=$$name; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'adaspec needs Python 3.11 or newer on the PATH, with its venv and ensurepip (Debian: python3-venv); none was found.' >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Setting up $(VENV)/ with $$($$python --version); the first time takes a minute or two."; \
+	  rm -rf $(VENV); \
+	  $$python -m venv $(VENV); \
+	fi; \
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	touch $(READY)
+
+demo: $(READY)
+	@rm -rf demo/traces
+	$(PY) -m adaspec synthesize -o demo/traces
+	$(PY) -m adaspec eval demo/traces --policy hybrid-splice:4:20:2:2:5 -o demo/report --force
+	@echo
+	@echo 'These traces are synthetic: a seeded generator made them, so the figures show how adaspec'
+	@echo 'reports, not what it gains on real traffic. Report and plots: demo/report/'
+
+test: $(READY)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(READY)
+	$(PY) -m adaspec bench lookup
+
+test-packaging: $(READY)
+	$(PY) tests/packaging/resolve_beside_vllm.py
+
+clean:
+	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
