@@ -60,6 +60,12 @@ class CostModel:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def captured_sizes(cost: Array) -> Array:
+    """The captured batch sizes in tokens, ascending; empty where cost is linear."""
+    return cost[_SIZES:]
+
+
+@njit(cache=True, nogil=True, inline="always")
 def padded(cost: Array, tokens: int) -> float:
     """`tokens`, or the smallest captured size that holds them."""
     for at in range(_SIZES, cost.shape[0]):

@@ -1,0 +1,295 @@
+"""Baselines that adapt without learning offline: what engines ship today.
+
+Their formulas are compiled functions over plain arrays, shared by the classes below and by the
+replay's fast loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from adaspec.cost.model import step_s
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.trace.schema import CONFIDENCES
+
+Array = NDArray[np.float64]
+
+BUDGET_DEPTH = 8
+_MEMORY = 0.999
+_RATE = 0.3
+_TRIED, _HIT, _BIAS, _SLOPE, _GRADIENT = 0, 1, 2, 3, 4
+EMA_BUCKETS = 16
+EMA_INTERVAL = 5
+_EMA, _TIER, _WAITED = 0, 1, 2
+
+
+# --- budget: always draft K, then verify the globally most promising slots ---------------------
+
+
+def budget_state() -> Array:
+    """Optimistic beliefs: two imaginary drafts that were accepted half the time, per depth."""
+    state = np.zeros((5, BUDGET_DEPTH))
+    state[_TRIED], state[_HIT] = 2.0, 1.4
+    state[_BIAS] = np.log(0.7 / 0.3)
+    return state
+
+
+@njit(cache=True, nogil=True)
+def budget_lengths(state, depth, confidence, known, rows, context, cost, lengths):  # type: ignore[no-untyped-def]
+    """How many of `depth` drafted tokens to verify per row, at most emitted tokens per second.
+
+    Slots are ranked by survival: the product of acceptance rates up to their depth, pooled over
+    all rows, or from the rows' own confidences where `known`.
+    """
+    survival = np.empty(rows * depth)
+    for row in range(rows):
+        s = 1.0
+        for j in range(depth):
+            if known:
+                z = state[_BIAS, j] + state[_SLOPE, 0] * confidence[row, j]
+                s *= 1.0 / (1.0 + np.exp(-z))
+            else:
+                s *= state[_HIT, j] / state[_TRIED, j]
+            survival[row * depth + j] = s
+    ranked = np.argsort(-survival, kind="mergesort")
+    expected = float(rows)
+    best, count = expected / step_s(cost, rows, context, depth, True), 0
+    for n in range(1, rows * depth + 1):
+        expected += survival[ranked[n - 1]]
+        value = expected / step_s(cost, rows + n, context, depth, True)
+        if value > best:
+            best, count = value, n
+    lengths[:rows] = 0
+    for n in range(count):
+        lengths[ranked[n] // depth] += 1
+
+
+@njit(cache=True, nogil=True)
+def budget_learn(state, confidence, known, rows, lengths, accepted):  # type: ignore[no-untyped-def]
+    """Count what was verified: hits up to the first miss. Confidences: one gradient step each."""
+    state[_TRIED] = 1e-3 + (state[_TRIED] - 1e-3) * _MEMORY
+    state[_HIT] = 0.7e-3 + (state[_HIT] - 0.7e-3) * _MEMORY
+    for row in range(rows):
+        for j in range(lengths[row]):
+            hit = accepted[row] > j
+            state[_TRIED, j] += 1.0
+            state[_HIT, j] += hit
+            if known:
+                c = confidence[row, j]
+                z = state[_BIAS, j] + state[_SLOPE, 0] * c
+                error = hit - 1.0 / (1.0 + np.exp(-z))
+                state[_GRADIENT, j] += error * error
+                state[_BIAS, j] += _RATE * error / np.sqrt(1.0 + state[_GRADIENT, j])
+                state[_SLOPE, 1] += error * error * c * c
+                state[_SLOPE, 0] += _RATE * error * c / np.sqrt(1.0 + state[_SLOPE, 1])
+            if not hit:
+                break
+
+
+class Budget:
+    """`budget:K`, as vLLM's adaptive verification."""
+
+    def __init__(self, name: str, depth: int) -> None:
+        self.name = name
+        self.depth = depth
+        self._state = budget_state()
+
+    def start(self, setup: Setup) -> None:
+        """Forget all counts."""
+        self._state = budget_state()
+        self._cost = setup.cost.constants()
+        self._known = setup.shows_confidences
+        self._confidence = np.empty((0, self.depth))
+
+    def admit(self, arrival: Arrival) -> bool:
+        """Every request holds the drafter."""
+        return True
+
+    def plan(self, batch: Batch) -> int:
+        """Always K."""
+        return self.depth
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """Always to the end."""
+        return True
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """The globally most promising slots."""
+        rows = len(batch)
+        if self._known:
+            self._confidence = ranking(drafts.confidences)
+        lengths = np.zeros(rows, dtype=np.int32)
+        context = int(batch.context_tokens.sum())
+        budget_lengths(
+            self._state,
+            self.depth,
+            self._confidence,
+            self._known,
+            rows,
+            context,
+            self._cost,
+            lengths,
+        )
+        return Proposal(lengths, np.zeros(rows, dtype=np.int32))
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """Count what was verified."""
+        budget_learn(
+            self._state,
+            self._confidence,
+            self._known,
+            len(batch),
+            proposal.neural_len,
+            outcome.accepted,
+        )
+
+    def release(self, slots: NDArray[np.int32]) -> None:
+        """Nothing is kept per request."""
+
+
+def ranking(confidences: NDArray[np.float32]) -> Array:
+    """One number per drafted token that grows with confidence: log-odds of the top-1, else margin."""
+    logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
+    margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
+    p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
+    return np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+
+
+# --- ema: one K for the batch, moved between tiers by the recent acceptance --------------------
+
+
+def ema_state(tiers: int) -> Array:
+    """Per batch-size bucket: no average yet, the middle tier."""
+    state = np.zeros((3, EMA_BUCKETS))
+    state[_EMA] = np.nan
+    state[_TIER] = tiers // 2
+    return state
+
+
+@njit(cache=True, nogil=True)
+def ema_length(state, tiers, rows):  # type: ignore[no-untyped-def]
+    """The K of the tier in which batches of about this size stand."""
+    return tiers[int(state[_TIER, int(np.log2(rows))])]
+
+
+@njit(cache=True, nogil=True)
+def ema_learn(state, tiers, alpha, rows, accepted):  # type: ignore[no-untyped-def]
+    """Average accepted per row; every few steps go up where nearly all of K is accepted, or down.
+
+    Up when the average exceeds K - 1/2; down when it falls below the next lower tier's K - 1/2.
+    """
+    bucket = int(np.log2(rows))
+    total = 0.0
+    for row in range(rows):
+        total += accepted[row]
+    mean = total / rows
+    if np.isnan(state[_EMA, bucket]):
+        state[_EMA, bucket] = mean
+    else:
+        state[_EMA, bucket] += alpha * (mean - state[_EMA, bucket])
+    state[_WAITED, bucket] += 1
+    if state[_WAITED, bucket] < EMA_INTERVAL:
+        return
+    state[_WAITED, bucket] = 0
+    tier = int(state[_TIER, bucket])
+    if tier + 1 < tiers.shape[0] and state[_EMA, bucket] > tiers[tier] - 0.5:
+        state[_TIER, bucket] = tier + 1
+    elif tier > 0 and state[_EMA, bucket] < tiers[tier - 1] - 0.5:
+        state[_TIER, bucket] = tier - 1
+
+
+class Ema:
+    """`ema:K1,K2,..:ALPHA`, as SGLang's adaptive draft length."""
+
+    def __init__(self, name: str, tiers: tuple[int, ...], alpha: float) -> None:
+        self.name = name
+        self.tiers = np.array(tiers, dtype=np.int64)
+        self.alpha = alpha
+        self._state = ema_state(len(tiers))
+
+    def start(self, setup: Setup) -> None:
+        """Forget all averages."""
+        self._state = ema_state(len(self.tiers))
+
+    def admit(self, arrival: Arrival) -> bool:
+        """Every request holds the drafter."""
+        return True
+
+    def plan(self, batch: Batch) -> int:
+        """The K of the present tier."""
+        return int(ema_length(self._state, self.tiers, len(batch)))
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """Always to the end."""
+        return True
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """All that was drafted."""
+        rows = len(batch)
+        return Proposal(
+            np.full(rows, drafts.count, dtype=np.int32), np.zeros(rows, dtype=np.int32)
+        )
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """Move the average, and perhaps the tier."""
+        ema_learn(self._state, self.tiers, self.alpha, len(batch), outcome.accepted)
+
+    def release(self, slots: NDArray[np.int32]) -> None:
+        """Nothing is kept per request."""
+
+
+# --- batch-table: one K per batch size ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """Batches of `low` to `high` rows (None: no upper end) draft `length` neural tokens."""
+
+    low: int
+    high: int | None
+    length: int
+
+
+class BatchTable:
+    """`batch-table:LO-HI=K,..`, as vLLM's `num_speculative_tokens_per_batch_size`."""
+
+    def __init__(self, name: str, ranges: tuple[BatchRange, ...]) -> None:
+        self.name = name
+        self.ranges = ranges
+
+    def length(self, rows: int) -> int:
+        """K for a batch of so many rows; 0 where no range holds it."""
+        for span in self.ranges:
+            if span.low <= rows and (span.high is None or rows <= span.high):
+                return span.length
+        return 0
+
+    def start(self, setup: Setup) -> None:
+        """Nothing is remembered between steps."""
+
+    def admit(self, arrival: Arrival) -> bool:
+        """A request that enters where the table says 0 goes without the drafter."""
+        return self.length(arrival.running) > 0
+
+    def plan(self, batch: Batch) -> int:
+        """The table's K."""
+        return self.length(len(batch)) if bool(batch.holds_neural.any()) else 0
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """Always to the end."""
+        return True
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """All that was drafted, for the rows that hold the drafter."""
+        lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
+        return Proposal(lengths, np.zeros(len(batch), dtype=np.int32))
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """A table learns nothing."""
+
+    def release(self, slots: NDArray[np.int32]) -> None:
+        """Nothing to forget."""

@@ -1,0 +1,113 @@
+"""Static rules: one setting for every request, step and load. The opponents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+
+NEVER = 1_000_000
+"""A minimum match length that no match reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRule:
+    """n-gram if the match is long, else neural with n-gram spliced on; every static setting is one.
+
+    Where the match is at least `min_match` long, `ngram_len` tokens are copied; elsewhere
+    `neural_len` tokens are drafted, and where the match behind them is at least `splice_match`
+    long, `splice_len` copied tokens follow. With `agree`, copying also needs the first drafted
+    neural token to be the candidate's. `vllm_match` = (min, max) takes n-gram drafts from vLLM's
+    own look-up instead of the default one.
+    """
+
+    min_match: int = NEVER
+    ngram_len: int = 0
+    neural_len: int = 0
+    splice_match: int = NEVER
+    splice_len: int = 0
+    agree: bool = False
+    vllm_match: tuple[int, int] | None = None
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether the rule reads drafted tokens, which a trace may lack."""
+        return self.agree
+
+    def row(self) -> NDArray[np.int64]:
+        """The rule as one row for compiled code; `vllm_match` is the caller's to honour."""
+        return np.array(
+            [
+                self.min_match,
+                self.ngram_len,
+                self.neural_len,
+                self.splice_match,
+                self.splice_len,
+                int(self.agree),
+            ],
+            dtype=np.int64,
+        )
+
+
+class StaticPolicy:
+    """A `StaticRule` behind the `Policy` protocol."""
+
+    def __init__(self, name: str, rule: StaticRule) -> None:
+        self.name = name
+        self.rule = rule
+
+    def start(self, setup: Setup) -> None:
+        """Nothing is remembered between steps."""
+
+    def admit(self, arrival: Arrival) -> bool:
+        """A rule without neural tokens holds no drafter and pays no keep-alive."""
+        return self.rule.neural_len > 0
+
+    def plan(self, batch: Batch) -> int:
+        """Forwards for the rows that draft; one suffices where only agreement is asked."""
+        rule = self.rule
+        if rule.neural_len == 0:
+            return 0
+        if np.any(~self._copies(batch)):
+            return rule.neural_len
+        return 1 if rule.agree else 0
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """All forwards are run, unless agreement has sent every row to its candidate."""
+        if self.rule.agree and drafts.count == 1:
+            return bool(np.any(~self._agreed(batch, drafts)))
+        return True
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """The rule, row by row."""
+        rule = self.rule
+        start = None
+        if rule.vllm_match is not None:
+            start, length = batch.context.vllm_match(*rule.vllm_match)
+            copies = length > 0
+        elif rule.agree:
+            copies = self._agreed(batch, drafts)
+        else:
+            copies = self._copies(batch)
+        neural_len = np.where(copies, 0, rule.neural_len).astype(np.int32)
+        ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
+        if rule.neural_len > 0 and rule.splice_len > 0:
+            behind = drafts.behind(neural_len)
+            splices = ~copies & (behind.length >= rule.splice_match)
+            ngram_len[splices] = rule.splice_len
+        return Proposal(neural_len, ngram_len, start)
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """A static rule learns nothing."""
+
+    def release(self, slots: NDArray[np.int32]) -> None:
+        """Nothing to forget."""
+
+    def _copies(self, batch: Batch) -> NDArray[np.bool_]:
+        return batch.matches.length >= self.rule.min_match
+
+    def _agreed(self, batch: Batch, drafts: Drafts) -> NDArray[np.bool_]:
+        return self._copies(batch) & (batch.context.candidate(1)[:, 0] == drafts.tokens[:, 0])

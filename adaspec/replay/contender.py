@@ -1,0 +1,161 @@
+"""Whatever can be named in an evaluation, and the fastest way to replay it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import CostModel
+from adaspec.errors import EvaluationError, SpecError, nearest
+from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.protocol import Policy
+from adaspec.policy.spec import USAGES, parse_policy
+from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay import paths
+from adaspec.replay.adaptive import run_adaptive
+from adaspec.replay.loop import run_policy
+from adaspec.replay.oracles import LOOPS, Oracle, run_oracle
+from adaspec.replay.paths import Paths, run_paths, walk_rule
+from adaspec.replay.result import Result
+from adaspec.replay.rows import new_latency, seconds_per_token
+from adaspec.replay.tape import Tape
+
+Contender: TypeAlias = Policy | Oracle
+
+ORACLES = (*LOOPS, "dp", "dp-splice")
+
+
+def parse_contender(text: str) -> Contender:
+    """A policy spec, `oracle:KIND`, or `python:MODULE:NAME` for a policy class of one's own."""
+    head, _, rest = text.partition(":")
+    if head == "oracle":
+        if rest not in ORACLES:
+            raise SpecError(
+                f"unknown oracle '{text}'{nearest(rest, ORACLES)} "
+                f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
+            )
+        return Oracle(rest)
+    if head == "python":
+        return _own_policy(text, rest)
+    if head not in {usage.partition(":")[0] for usage in USAGES.values()} and Path(text).exists():
+        raise SpecError(f"'{text}' is a path, but not the folder of a trained policy")
+    return parse_policy(text)
+
+
+def _own_policy(text: str, target: str) -> Policy:
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise SpecError(f"malformed policy spec '{text}': write python:MODULE:NAME")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        policy = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise SpecError(f"policy '{text}' cannot be made: {error}") from error
+    policy.name = text
+    return policy
+
+
+class Player:
+    """Replays contenders over one tape and cost model; walks each rule once and remembers it."""
+
+    def __init__(self, tape: Tape, cost: CostModel, cap: int) -> None:
+        self.tape, self.cost, self.cap = tape, cost, cap
+        self._paths: dict[StaticRule, Paths] = {}
+
+    def check(self, contender: Contender) -> None:
+        """Refuse what this trace cannot replay."""
+        name = contender.name
+        most = longest_neural(contender)
+        cap = self.tape.neural_cap
+        if (most or _wants_neural(contender)) and not cap:
+            raise EvaluationError(
+                f"'{name}' drafts with a neural drafter, but the trace recorded none"
+            )
+        if most > cap:
+            raise EvaluationError(
+                f"'{name}' drafts {most} neural tokens, but the trace's accepted counts end at "
+                f"{cap}: name a shorter draft"
+            )
+        needs_tokens = isinstance(contender, StaticPolicy) and contender.rule.needs_tokens
+        if needs_tokens and not self.tape.shows_tokens:
+            raise EvaluationError(f"'{name}' compares drafted tokens, but the trace holds none")
+
+    def play(
+        self,
+        contender: Contender,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool = True,
+    ) -> Result:
+        """One run of the closed loop, or without refills `order` in lockstep."""
+        if isinstance(contender, Oracle):
+            return run_oracle(self.tape, contender, order, concurrency, self.cost, refills)
+        rule = self._rule(contender, concurrency) if refills else None
+        if rule is not None:
+            return self._play_rule(rule, order, concurrency)
+        if isinstance(contender, Budget | Ema):
+            return run_adaptive(self.tape, contender, order, concurrency, self.cost, refills)
+        return run_policy(self.tape, contender, order, concurrency, self.cost, self.cap, refills)
+
+    def _rule(self, policy: Policy, concurrency: int) -> StaticRule | None:
+        """The static rule that a policy amounts to while the batch has this very size."""
+        if isinstance(policy, StaticPolicy):
+            return policy.rule
+        if isinstance(policy, BatchTable):
+            return StaticRule(neural_len=policy.length(concurrency))
+        return None
+
+    def _play_rule(
+        self, rule: StaticRule, order: NDArray[np.int32], concurrency: int
+    ) -> Result:
+        if rule not in self._paths:
+            self._paths[rule] = walk_rule(self.tape, rule, self.cap)
+        walked = self._paths[rule]
+        columns = self.tape.columns
+        totals = np.zeros(paths.TOTALS)
+        latency = new_latency(order)
+        run_paths(
+            columns.prompt,
+            columns.length,
+            walked.start,
+            walked.steps,
+            order,
+            concurrency,
+            self.cost.constants(),
+            rule.neural_len > 0,
+            totals,
+            latency,
+        )
+        return Result(
+            tokens=totals[paths.TOKENS],
+            time_s=totals[paths.TIME],
+            steps=totals[paths.STEPS],
+            row_steps=totals[paths.ROW_STEPS],
+            accepted=totals[paths.SUM_ACCEPTED],
+            drafted=totals[paths.SUM_DRAFTED],
+            neural_steps=totals[paths.NEURAL_STEPS],
+            token_s=seconds_per_token(columns, order, latency),
+        )
+
+
+def longest_neural(contender: Contender) -> int:
+    """The longest neural draft that a known contender may ask for; 0 where that is not known."""
+    if isinstance(contender, StaticPolicy):
+        return contender.rule.neural_len
+    if isinstance(contender, Budget):
+        return contender.depth
+    if isinstance(contender, Ema):
+        return int(contender.tiers[-1])
+    if isinstance(contender, BatchTable):
+        return max(span.length for span in contender.ranges)
+    return 0
+
+
+def _wants_neural(contender: Contender) -> bool:
+    return isinstance(contender, Oracle) and contender.needs_neural

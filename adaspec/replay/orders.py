@@ -1,0 +1,49 @@
+"""In which order requests enter the closed loop."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.replay.tape import Tape
+
+Ints = NDArray[np.int32]
+
+
+def entries(concurrency: int) -> int:
+    """How many requests of each workload enter."""
+    return max(160, 3 * concurrency)
+
+
+def draw_order(pools: list[Ints], concurrency: int, rng: np.random.Generator) -> Ints:
+    """Whole shuffled passes over each pool, cut at `entries`, all pools shuffled together."""
+    count = entries(concurrency)
+    drawn = []
+    for pool in pools:
+        passes = -(-count // len(pool))
+        shuffled = [rng.permutation(pool) for _ in range(passes)]
+        drawn.append(np.concatenate(shuffled)[:count])
+    return rng.permutation(np.concatenate(drawn)).astype(np.int32)
+
+
+def pools_of(tape: Tape, workload: str | None) -> list[Ints]:
+    """One pool per workload: all of them for the mix, or the named one."""
+    names = tape.workloads if workload is None else (workload,)
+    return [tape.members(name) for name in names]
+
+
+def draw_orders(
+    tape: Tape, workload: str | None, concurrency: int, seed: int, orders: int
+) -> list[Ints]:
+    """The orders of one cell of a report; each draws afresh from its own seed."""
+    pools = pools_of(tape, workload)
+    cell = 0 if workload is None else 1 + tape.workloads.index(workload)
+    return [
+        draw_order(pools, concurrency, np.random.default_rng([seed, order, cell, concurrency]))
+        for order in range(orders)
+    ]
+
+
+def resampled(pools: list[Ints], rng: np.random.Generator) -> list[Ints]:
+    """As many requests drawn with replacement, within each pool."""
+    return [rng.choice(pool, size=len(pool), replace=True) for pool in pools]

@@ -1,0 +1,203 @@
+"""Static rules at full speed: a rule's path through a request does not depend on the load.
+
+The path (what is drafted and what is emitted, step by step) is walked once per rule and request;
+the closed loop then only adds up what each step costs in the company it runs in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from adaspec.cost.model import step_s
+from adaspec.policy.static import StaticRule
+from adaspec.replay.tape import Columns, Tape
+
+Array = NDArray[np.float64]
+
+DRAFTED, FORWARDS, EMITTED, ACCEPTED = 0, 1, 2, 3
+"""Columns of a step of a path."""
+
+TOKENS, TIME, STEPS, ROW_STEPS, SUM_ACCEPTED, SUM_DRAFTED, NEURAL_STEPS = range(7)
+"""Columns of a loop's totals."""
+TOTALS = 7
+
+
+class Paths(NamedTuple):
+    """All requests' paths under one rule; those of request r are rows start[r] .. start[r + 1]."""
+
+    start: NDArray[np.int64]
+    steps: NDArray[np.int16]
+
+
+@njit(cache=True, nogil=True)
+def _walk(columns, rule, cap, start, steps):  # type: ignore[no-untyped-def]
+    """Fill `start` and `steps` for every request."""
+    min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
+    offset, length, neural = columns.offset, columns.length, columns.neural
+    match, available, run = columns.match, columns.available, columns.run
+    tokens_known = columns.behind_match.shape[1] > 0
+    at = 0
+    for r in range(length.shape[0]):
+        start[r] = at
+        base, end = offset[r], length[r]
+        p = 1
+        while p < end:
+            i = base + p
+            copies = ngram_len > 0 and match[i] >= min_match
+            forwards = 0
+            if copies and agree:
+                forwards = 1
+                copies = columns.agrees[i] == 1
+            if copies:
+                drafted = min(ngram_len, available[i], cap)
+                accepted = min(run[i], drafted)
+            else:
+                drafted = min(neural_len, cap)
+                forwards = drafted
+                accepted = min(neural[i], drafted) if drafted > 0 else 0
+                room = min(splice_len, cap - drafted)
+                if drafted > 0 and room > 0:
+                    whole = accepted == drafted
+                    j = i + drafted
+                    if tokens_known and not whole:
+                        if columns.behind_match[i, drafted - 1] >= splice_match:
+                            drafted += min(room, columns.behind_available[i, drafted - 1])
+                    elif p + drafted < end and match[j] >= splice_match:
+                        spliced = min(room, available[j])
+                        drafted += spliced
+                        if whole:
+                            accepted += min(spliced, run[j])
+            emitted = min(accepted + 1, end - p)
+            steps[at, DRAFTED] = drafted
+            steps[at, FORWARDS] = forwards
+            steps[at, EMITTED] = emitted
+            steps[at, ACCEPTED] = min(accepted, end - p)
+            at += 1
+            p += emitted
+    start[length.shape[0]] = at
+    return at
+
+
+@njit(cache=True, nogil=True)
+def run_paths(prompt, length, start, steps, order, concurrency, cost, holds, totals, latency):  # type: ignore[no-untyped-def]
+    """Closed loop over paths: fills `totals`, and seconds per request of `order` into `latency`.
+
+    `latency` may be empty; entries of requests that do not finish stay as they are.
+    """
+    at = np.empty(concurrency, np.int64)
+    end = np.empty(concurrency, np.int64)
+    entry = np.empty(concurrency, np.int64)
+    entered = np.zeros(concurrency)
+    timed = latency.shape[0] > 0
+    context = 0
+    for row in range(concurrency):
+        r = order[row]
+        at[row], end[row], entry[row] = start[r], start[r + 1], row
+        context += prompt[r] + 1
+    following = concurrency
+    time = 0.0
+    tokens = accepted = drafted = n_steps = neural_steps = 0
+    while True:
+        step_drafted = step_emitted = forwards = 0
+        finished = False
+        for row in range(concurrency):
+            step = at[row]
+            step_drafted += steps[step, DRAFTED]
+            step_emitted += steps[step, EMITTED]
+            accepted += steps[step, ACCEPTED]
+            forwards = max(forwards, steps[step, FORWARDS])
+            at[row] = step + 1
+            finished |= step + 1 == end[row]
+        time += step_s(cost, concurrency + step_drafted, context, forwards, holds)
+        n_steps += 1
+        drafted += step_drafted
+        tokens += step_emitted
+        neural_steps += forwards > 0
+        context += step_emitted
+        if finished:
+            done = False
+            for row in range(concurrency):
+                if at[row] < end[row]:
+                    continue
+                r = order[entry[row]]
+                if timed:
+                    latency[entry[row]] = time - entered[row]
+                context -= prompt[r] + length[r]
+                if following == order.shape[0]:
+                    done = True
+                    continue
+                r = order[following]
+                at[row], end[row], entry[row] = start[r], start[r + 1], following
+                entered[row] = time
+                context += prompt[r] + 1
+                following += 1
+            if done:
+                break
+    totals[TOKENS], totals[TIME], totals[STEPS] = tokens, time, n_steps
+    totals[ROW_STEPS] = n_steps * concurrency
+    totals[SUM_ACCEPTED], totals[SUM_DRAFTED] = accepted, drafted
+    totals[NEURAL_STEPS] = neural_steps
+
+
+@njit(cache=True, nogil=True)
+def _grid(columns, rules, cap, orders, order_start, concurrency, cost, totals):  # type: ignore[no-untyped-def]
+    """Totals of every rule in every order: walks each rule once, then loops."""
+    n = columns.length.shape[0]
+    start = np.empty(n + 1, np.int64)
+    steps = np.empty((columns.neural.shape[0], 4), np.int16)
+    unused = np.empty(0)
+    for s in range(rules.shape[0]):
+        _walk(columns, rules[s], cap, start, steps)
+        for o in range(concurrency.shape[0]):
+            run_paths(
+                columns.prompt,
+                columns.length,
+                start,
+                steps,
+                orders[order_start[o] : order_start[o + 1]],
+                concurrency[o],
+                cost,
+                rules[s, 2] > 0,
+                totals[s, o],
+                unused,
+            )
+
+
+def walk_rule(tape: Tape, rule: StaticRule, cap: int) -> Paths:
+    """The path of one rule through every request of the tape."""
+    columns = rule_columns(tape, rule)
+    start = np.empty(len(tape) + 1, np.int64)
+    steps = np.empty((len(columns.neural), 4), np.int16)
+    count = _walk(columns, rule.row(), cap, start, steps)
+    return Paths(start, steps[:count].copy())
+
+
+def grid_totals(
+    columns: Columns,
+    rules: NDArray[np.int64],
+    cap: int,
+    orders: list[NDArray[np.int32]],
+    concurrency: list[int],
+    cost: Array,
+) -> Array:
+    """Totals (rule, order, TOTALS); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
+    totals = np.zeros((len(rules), len(orders), TOTALS))
+    starts = np.concatenate([[0], np.cumsum([len(order) for order in orders])]).astype(np.int64)
+    flat = np.concatenate(orders).astype(np.int32)
+    _grid(columns, rules, cap, flat, starts, np.array(concurrency, np.int64), cost, totals)
+    return totals
+
+
+def rule_columns(tape: Tape, rule: StaticRule) -> Columns:
+    """The tape's columns with the look-up that the rule copies from.
+
+    Splices always use the default look-up; a rule with vLLM's own never splices.
+    """
+    if rule.vllm_match is None:
+        return tape.columns
+    found = tape.vllm_lookup(*rule.vllm_match)
+    return tape.columns._replace(match=found.match, available=found.available, run=found.run)

@@ -1,0 +1,74 @@
+"""The running rows of a closed loop: who runs, who leaves, who enters."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from adaspec.replay.tape import Columns
+
+
+class Rows(NamedTuple):
+    """One entry per running row."""
+
+    request: NDArray[np.int64]
+    entry: NDArray[np.int64]
+    """Place in the order of entries."""
+    position: NDArray[np.int64]
+    entered: NDArray[np.float64]
+    """Time at which the request entered."""
+
+
+@njit(cache=True, nogil=True)
+def enter(order, concurrency):  # type: ignore[no-untyped-def]
+    """The first `concurrency` requests of the order, at position 1 and time 0."""
+    return Rows(
+        order[:concurrency].astype(np.int64),
+        np.arange(concurrency),
+        np.ones(concurrency, np.int64),
+        np.zeros(concurrency),
+    )
+
+
+@njit(cache=True, nogil=True)
+def advance(columns, order, refills, state, rows, following, emitted, time, latency):  # type: ignore[no-untyped-def]
+    """Move every row on by what it emitted; finished ones leave, and others enter in their place.
+
+    Returns the rows that run, the next entry of the order, and whether a slot stayed empty that
+    should have been refilled. Rows keep their order; without refills they close ranks.
+    """
+    kept = 0
+    ended = False
+    for row in range(rows):
+        r = state.request[row]
+        p = state.position[row] + emitted[row]
+        entry, entered = state.entry[row], state.entered[row]
+        if p >= columns.length[r]:
+            latency[entry] = time - entered
+            if not refills:
+                continue
+            if following == order.shape[0]:
+                ended = True
+                continue
+            r, p, entry, entered = order[following], 1, following, time
+            following += 1
+        state.request[kept], state.position[kept] = r, p
+        state.entry[kept], state.entered[kept] = entry, entered
+        kept += 1
+    return kept, following, ended
+
+
+def new_latency(order: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Seconds from entry to end per entry of an order, NaN until it has finished."""
+    return np.full(len(order), np.nan)
+
+
+def seconds_per_token(
+    columns: Columns, order: NDArray[np.int32], latency: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Seconds per output token of the requests that finished."""
+    done = ~np.isnan(latency)
+    return latency[done] / (columns.length[order[done]] - 1)

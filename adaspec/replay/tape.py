@@ -1,0 +1,188 @@
+"""Requests laid out flat for compiled replay: what each source would give at every position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.draft import (
+    Matches,
+    accepted_runs,
+    match_positions,
+    matches_behind_drafts,
+    vllm_positions,
+)
+from adaspec.errors import EvaluationError
+from adaspec.policy.adaptive import ranking
+from adaspec.trace.schema import Request
+
+Ints = NDArray[np.int32]
+Shorts = NDArray[np.int16]
+
+
+class Lookup(NamedTuple):
+    """One look-up's answers, flat over positions."""
+
+    match: Shorts
+    """Length of the match, 0 where there is none."""
+    available: Shorts
+    """Tokens that could be copied from it, at most `LONGEST`."""
+    run: Shorts
+    """How many of them are right, as far as the output reaches."""
+
+
+class Columns(NamedTuple):
+    """The arrays that compiled code reads. Row i of a request starting at `offset` is position i."""
+
+    offset: NDArray[np.int64]
+    prompt: NDArray[np.int64]
+    length: NDArray[np.int64]
+    neural: Shorts
+    """Accepted count of the neural draft, censored at the trace's cap."""
+    match: Shorts
+    available: Shorts
+    run: Shorts
+    agrees: NDArray[np.int8]
+    """Whether the first drafted token is the candidate's; empty where tokens are not recorded."""
+    behind_match: Shorts
+    """(positions, draft cap) match behind the first drafted tokens; empty likewise."""
+    behind_available: Shorts
+    confidence: NDArray[np.float32]
+    """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
+
+
+LONGEST = 1024
+"""Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """All requests of one evaluation, ready to be replayed."""
+
+    requests: tuple[Request, ...]
+    workloads: tuple[str, ...]
+    workload: Ints
+    """Index into `workloads` per request."""
+    columns: Columns
+    matches: Matches
+    """The default look-up's full answers, flat over positions."""
+    neural_cap: int
+    """0 where no neural drafter was recorded."""
+    shows_tokens: bool
+    shows_confidences: bool
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def members(self, workload: str | None) -> Ints:
+        """Indices of a workload's requests, or of all."""
+        if workload is None:
+            return np.arange(len(self), dtype=np.int32)
+        at = self.workloads.index(workload)
+        return np.flatnonzero(self.workload == at).astype(np.int32)
+
+    def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
+        """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
+        parts = []
+        for request in self.requests:
+            start, length = vllm_positions(
+                request.prompt_tokens, request.output_tokens, min_match, max_match
+            )
+            parts.append(_lookup(request, start, length))
+        return _joined(parts)
+
+
+def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
+    """Look up every position of every request once, so that replays need not."""
+    chosen = tuple(requests)
+    if not chosen:
+        raise EvaluationError("no requests to replay")
+    short = next((r for r in chosen if len(r.output_tokens) < 2), None)
+    if short is not None:
+        raise EvaluationError(f"request {short.workload}/{short.id} has nothing to decode")
+    if neural_cap and not all(request.paired for request in chosen):
+        raise EvaluationError("a tape with neural drafts takes paired requests only")
+    workloads = tuple(sorted({request.workload for request in chosen}))
+    shows_tokens = neural_cap > 0 and all(r.drafted_tokens is not None for r in chosen)
+    shows_confidences = shows_tokens and all(r.confidences is not None for r in chosen)
+    lengths = np.array([len(r.output_tokens) for r in chosen], dtype=np.int64)
+    offset = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    found_all: list[Matches] = []
+    lookups, agrees, behind_match, behind_available, confidence = [], [], [], [], []
+    draft_cap = 0
+    if shows_tokens:
+        draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
+    for request in chosen:
+        found = match_positions(request.prompt_tokens, request.output_tokens)
+        found_all.append(found)
+        lookups.append(_lookup(request, found.start, found.length))
+        if not shows_tokens or request.drafted_tokens is None:
+            continue
+        drafted = request.drafted_tokens[:, :draft_cap]
+        context = np.concatenate([request.prompt_tokens, request.output_tokens])
+        candidate = np.where(found.length > 0, context[found.start], -2)
+        agrees.append((candidate == drafted[:, 0]).astype(np.int8))
+        behind = matches_behind_drafts(request.prompt_tokens, request.output_tokens, drafted)
+        behind_match.append(behind.length.astype(np.int16))
+        behind_available.append(np.minimum(behind.available, LONGEST).astype(np.int16))
+        if request.confidences is not None:
+            confidence.append(ranking(request.confidences[:, :draft_cap]).astype(np.float32))
+    lookup = _joined(lookups)
+    neural = np.full(int(offset[-1]), -1, dtype=np.int16)
+    if neural_cap:
+        for at, request in zip(offset, chosen, strict=False):
+            assert request.neural_accepted is not None
+            counts = np.minimum(request.neural_accepted, neural_cap)
+            neural[at : at + len(counts)] = counts
+    columns = Columns(
+        offset=offset,
+        prompt=np.array([len(r.prompt_tokens) for r in chosen], dtype=np.int64),
+        length=lengths,
+        neural=neural,
+        match=lookup.match,
+        available=lookup.available,
+        run=lookup.run,
+        agrees=np.concatenate(agrees) if agrees else np.empty(0, np.int8),
+        behind_match=_stacked(behind_match, np.int16),
+        behind_available=_stacked(behind_available, np.int16),
+        confidence=_stacked(confidence if shows_confidences else [], np.float32),
+    )
+    cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
+    index = {name: i for i, name in enumerate(workloads)}
+    return Tape(
+        requests=chosen,
+        workloads=workloads,
+        workload=np.array([index[r.workload] for r in chosen], dtype=np.int32),
+        columns=columns,
+        matches=Matches(
+            *(
+                np.concatenate([getattr(found, field.name) for found in found_all])
+                for field in fields(Matches)
+            )
+        ),
+        neural_cap=cap,
+        shows_tokens=shows_tokens,
+        shows_confidences=shows_confidences,
+    )
+
+
+def _lookup(request: Request, start: Ints, length: Ints) -> Lookup:
+    prompt = len(request.prompt_tokens)
+    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+    known = prompt + np.arange(len(request.output_tokens))
+    available = np.where(length > 0, np.minimum(known - start, LONGEST), 0)
+    run = np.minimum(accepted_runs(context, start, prompt), available)
+    return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
+
+
+def _joined(parts: list[Lookup]) -> Lookup:
+    return Lookup(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _stacked(parts: list[NDArray[np.generic]], dtype: type[np.generic]) -> NDArray[np.generic]:
+    return np.concatenate(parts) if parts else np.empty((0, 0), dtype)
