@@ -29,14 +29,13 @@ _BUDGET, _EMA = 0, 1
 def _loop(columns, order, concurrency, refills, kind, state, tiers, alpha, cost, sums, latency):  # type: ignore[no-untyped-def]
     """The closed loop; for budget `tiers` holds the one K."""
     rows = following = concurrency
-    running = enter(order, concurrency)
+    running, time = enter(columns, order, concurrency)
     most = tiers.max()
     known = columns.confidence.shape[1] >= most and kind == _BUDGET
     confidence = np.zeros((concurrency, most))
     lengths = np.zeros(concurrency, np.int32)
     accepted = np.zeros(concurrency, np.int32)
     emitted = np.zeros(concurrency, np.int64)
-    time = 0.0
     tokens = steps = row_steps = drafted = taken = 0
     ended = False
     while rows > 0 and not ended:
@@ -71,7 +70,7 @@ def _loop(columns, order, concurrency, refills, kind, state, tiers, alpha, cost,
         steps += 1
         row_steps += rows
         drafted += total
-        rows, following, ended = advance(
+        rows, following, time, ended = advance(
             columns, order, refills, running, rows, following, emitted, time, latency
         )
     sums[0], sums[1], sums[2], sums[3], sums[4], sums[5] = (

@@ -121,8 +121,7 @@ class Player:
         totals = np.zeros(paths.TOTALS)
         latency = new_latency(order)
         run_paths(
-            columns.prompt,
-            columns.length,
+            columns,
             walked.start,
             walked.steps,
             order,

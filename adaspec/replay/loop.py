@@ -114,6 +114,7 @@ class _Run:
         request = self.tape.requests[r]
         known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
         self.indexed[row] = self.index.open(known)
+        self.time += float(self.tape.columns.entry_s[r])
         self.request[row], self.entry[row], self.entered[row] = r, at, self.time
         self.prompt[row], self.position[row] = len(request.prompt_tokens), 1
         arrival = Arrival(int(self.slots[row]), len(request.prompt_tokens), self.rows)
@@ -231,8 +232,9 @@ class _Run:
         if not done.any():
             return False
         ended = False
+        now = self.time
         for row in np.flatnonzero(done):
-            self.latency[self.entry[row]] = self.time - self.entered[row]
+            self.latency[self.entry[row]] = now - self.entered[row]
             self.index.close(int(self.indexed[row]))
         self.policy.release(self.slots[:rows][done].copy())
         if self.refills:

@@ -113,13 +113,13 @@ def _span(columns, i, left, kind, neural_cap):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _loop(columns, order, concurrency, refills, kind, neural_cap, cost, sums, latency):  # type: ignore[no-untyped-def]
     """The closed loop under perfect foresight; without refills it ends with the last request."""
-    state = enter(order, concurrency)
+    state, time = enter(columns, order, concurrency)
     at = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)
     emitted = np.empty(concurrency, np.int64)
     ring = np.zeros((RATE_STEPS, 2))
-    recent_tokens = recent_time = time = 0.0
+    recent_tokens = recent_time = 0.0
     rows = following = concurrency
     tokens = steps = row_steps = drafted = neural_steps = 0
     holds = kind != NGRAM and neural_cap > 0
@@ -169,7 +169,7 @@ def _loop(columns, order, concurrency, refills, kind, neural_cap, cost, sums, la
         drafted += total
         tokens += rows + total
         neural_steps += forwards > 0
-        rows, following, ended = advance(
+        rows, following, time, ended = advance(
             columns, order, refills, state, rows, following, emitted, time, latency
         )
     sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
@@ -203,7 +203,7 @@ def _cheapest(columns, r, copies, cap, neural_cap, splices, holds, cost, best): 
 def cheapest_s(
     tape: Tape, request: int, copies: int, cost: CostModel, cap: int, splices: bool
 ) -> float:
-    """Least seconds in which any plan within the caps can decode one request, `copies` in lockstep.
+    """Least seconds in which any plan within the caps decodes one request, `copies` in lockstep.
 
     A request that never holds the neural drafter pays no keep-alive: both ways are tried.
     """
@@ -215,7 +215,7 @@ def cheapest_s(
             columns, request, copies, cap, tape.neural_cap, splices, holds, row, best
         )
         seconds.append(float(best[1]))
-    return min(seconds)
+    return copies * float(columns.entry_s[request]) + min(seconds)
 
 
 def run_oracle(

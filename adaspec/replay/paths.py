@@ -83,7 +83,7 @@ def _walk(columns, rule, cap, start, steps):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run_paths(prompt, length, start, steps, order, concurrency, cost, holds, totals, latency):  # type: ignore[no-untyped-def]
+def run_paths(columns, start, steps, order, concurrency, cost, holds, totals, latency):  # type: ignore[no-untyped-def]
     """Closed loop over paths: fills `totals`, and seconds per request of `order` into `latency`.
 
     `latency` may be empty; entries of requests that do not finish stay as they are.
@@ -92,14 +92,17 @@ def run_paths(prompt, length, start, steps, order, concurrency, cost, holds, tot
     end = np.empty(concurrency, np.int64)
     entry = np.empty(concurrency, np.int64)
     entered = np.zeros(concurrency)
+    prompt, length = columns.prompt, columns.length
     timed = latency.shape[0] > 0
     context = 0
+    time = 0.0
     for row in range(concurrency):
         r = order[row]
+        time += columns.entry_s[r]
+        entered[row] = time
         at[row], end[row], entry[row] = start[r], start[r + 1], row
         context += prompt[r] + 1
     following = concurrency
-    time = 0.0
     tokens = accepted = drafted = n_steps = neural_steps = 0
     while True:
         step_drafted = step_emitted = forwards = 0
@@ -120,18 +123,20 @@ def run_paths(prompt, length, start, steps, order, concurrency, cost, holds, tot
         context += step_emitted
         if finished:
             done = False
+            now = time
             for row in range(concurrency):
                 if at[row] < end[row]:
                     continue
                 r = order[entry[row]]
                 if timed:
-                    latency[entry[row]] = time - entered[row]
+                    latency[entry[row]] = now - entered[row]
                 context -= prompt[r] + length[r]
                 if following == order.shape[0]:
                     done = True
                     continue
                 r = order[following]
                 at[row], end[row], entry[row] = start[r], start[r + 1], following
+                time += columns.entry_s[r]
                 entered[row] = time
                 context += prompt[r] + 1
                 following += 1
@@ -154,8 +159,7 @@ def _grid(columns, rules, cap, orders, order_start, concurrency, cost, totals): 
         _walk(columns, rules[s], cap, start, steps)
         for o in range(concurrency.shape[0]):
             run_paths(
-                columns.prompt,
-                columns.length,
+                columns,
                 start,
                 steps,
                 orders[order_start[o] : order_start[o + 1]],

@@ -23,23 +23,22 @@ class Rows(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def enter(order, concurrency):  # type: ignore[no-untyped-def]
-    """The first `concurrency` requests of the order, at position 1 and time 0."""
-    return Rows(
-        order[:concurrency].astype(np.int64),
-        np.arange(concurrency),
-        np.ones(concurrency, np.int64),
-        np.zeros(concurrency),
-    )
+def enter(columns, order, concurrency):  # type: ignore[no-untyped-def]
+    """The first `concurrency` requests of the order at position 1, and the time they took to enter."""
+    request = order[:concurrency].astype(np.int64)
+    entered = np.cumsum(columns.entry_s[request])
+    rows = Rows(request, np.arange(concurrency), np.ones(concurrency, np.int64), entered)
+    return rows, entered[-1]
 
 
 @njit(cache=True, nogil=True)
 def advance(columns, order, refills, state, rows, following, emitted, time, latency):  # type: ignore[no-untyped-def]
     """Move every row on by what it emitted; finished ones leave, and others enter in their place.
 
-    Returns the rows that run, the next entry of the order, and whether a slot stayed empty that
-    should have been refilled. Rows keep their order; without refills they close ranks.
+    Returns the rows that run, the next entry of the order, the time, and whether a slot stayed
+    empty that should have been refilled. Rows keep their order; without refills they close ranks.
     """
+    now = time
     kept = 0
     ended = False
     for row in range(rows):
@@ -47,18 +46,20 @@ def advance(columns, order, refills, state, rows, following, emitted, time, late
         p = state.position[row] + emitted[row]
         entry, entered = state.entry[row], state.entered[row]
         if p >= columns.length[r]:
-            latency[entry] = time - entered
+            latency[entry] = now - entered
             if not refills:
                 continue
             if following == order.shape[0]:
                 ended = True
                 continue
-            r, p, entry, entered = order[following], 1, following, time
+            r, p, entry = order[following], 1, following
+            time += columns.entry_s[r]
+            entered = time
             following += 1
         state.request[kept], state.position[kept] = r, p
         state.entry[kept], state.entered[kept] = entry, entered
         kept += 1
-    return kept, following, ended
+    return kept, following, time, ended
 
 
 def new_latency(order: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import CostModel, verify_s
 from adaspec.draft import (
     Matches,
     accepted_runs,
@@ -53,6 +54,8 @@ class Columns(NamedTuple):
     behind_available: Shorts
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
+    entry_s: NDArray[np.float64]
+    """Seconds that everybody waits when the request enters: its prefill, 0 where not charged."""
 
 
 LONGEST = 1024
@@ -84,6 +87,12 @@ class Tape:
             return np.arange(len(self), dtype=np.int32)
         at = self.workloads.index(workload)
         return np.flatnonzero(self.workload == at).astype(np.int32)
+
+    def with_prefill(self, cost: CostModel) -> Tape:
+        """The same tape, each request's prefill charged as a step of its own as it enters."""
+        constants = cost.constants()
+        seconds = [verify_s(constants, int(prompt), 0) for prompt in self.columns.prompt]
+        return replace(self, columns=self.columns._replace(entry_s=np.array(seconds)))
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
@@ -151,6 +160,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         behind_match=_stacked(behind_match, np.int16),
         behind_available=_stacked(behind_available, np.int16),
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
+        entry_s=np.zeros(len(chosen)),
     )
     cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
     index = {name: i for i, name in enumerate(workloads)}

@@ -1,0 +1,85 @@
+"""The static settings among which hindsight chooses; not to be thinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from adaspec.policy.spec import FORMS, rule_spec
+from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.tape import Tape
+
+FIXED, HYBRID, NONE = "fixed", "hybrid", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations of values of one spec's fields."""
+
+    head: str
+    family: str
+    values: tuple[tuple[int, ...], ...]
+
+
+GRIDS = (
+    Grid("none", NONE, ()),
+    Grid("fixed:ngram", FIXED, ((3, 5, 8, 12, 16, 32), (1, 2, 3, 5))),
+    Grid("fixed:neural", FIXED, (tuple(range(1, 9)),)),
+    Grid("hybrid", HYBRID, ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
+    Grid(
+        "hybrid-splice",
+        HYBRID,
+        (
+            (2, 3, 4, 5, 6, 8, 10, 14, 32),
+            (5, 8, 12, 20, 48),
+            (1, 2, 3, 4),
+            (1, 2, 3, 4, 6, 10),
+            (1, 2, 3, 5, 10, 15),
+        ),
+    ),
+    Grid(
+        "hybrid-agree",
+        HYBRID,
+        ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One static setting of the grids."""
+
+    spec: str
+    family: str
+    rule: StaticRule
+    edge: tuple[str, ...]
+    """Fields that stand at an end of their grid beyond which other values would be legal."""
+
+    def policy(self) -> StaticPolicy:
+        """The setting as a policy."""
+        return StaticPolicy(self.spec, self.rule)
+
+
+def settings(tape: Tape) -> list[Setting]:
+    """Every setting that the tape can replay; the grids' own order."""
+    found = []
+    for grid in GRIDS:
+        form = FORMS[grid.head]
+        for values in product(*grid.values):
+            rule = form.build(*values)
+            if rule.neural_len > tape.neural_cap or (rule.needs_tokens and not tape.shows_tokens):
+                continue
+            found.append(
+                Setting(rule_spec(grid.head, *values), grid.family, rule, _edge(grid, values))
+            )
+    return found
+
+
+def _edge(grid: Grid, values: tuple[int, ...]) -> tuple[str, ...]:
+    named = []
+    for field, value, tried in zip(FORMS[grid.head].fields, values, grid.values, strict=True):
+        above = value == tried[-1] and value < field.high
+        below = value == tried[0] and value > field.low
+        if above or below:
+            named.append(f"{field.name}={value}")
+    return tuple(named)

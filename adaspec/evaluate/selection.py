@@ -1,0 +1,127 @@
+"""Which requests of which traces an evaluation replays, and what was left out and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adaspec.errors import EvaluationError, nearest
+from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.schema import Request
+
+SHORTEST_OUTPUT = 16
+LONGEST_OUTPUT = 2047
+
+UNPAIRED = "unpaired"
+SHORT = "shorter than 16"
+EXCLUDED = "excluded"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the caller asks for."""
+
+    workload: str | None = None
+    max_output_tokens: int | None = LONGEST_OUTPUT
+    exclude: tuple[str, ...] = ()
+    """Requests as WORKLOAD/ID."""
+    filtered: bool = True
+    """Whether length and pairing matter; the protocol takes everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The requests, the cap of their neural counts, and what was left out."""
+
+    requests: tuple[Request, ...]
+    neural_cap: int
+    sources: tuple[str, ...]
+    target: str | None
+    drafter: str | None
+    synthetic: bool
+    left_out: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Reason to workload to count."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests per workload."""
+        return dict(sorted(Counter(r.workload for r in self.requests).items()))
+
+
+def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
+    """Read dense traces and keep what can be replayed as asked."""
+    readers = open_traces(paths)
+    for reader in readers:
+        if reader.manifest.kind != "dense":
+            raise EvaluationError(
+                f"{reader.path}: is a {reader.manifest.kind} trace; only a dense one replays: "
+                "record or import one"
+            )
+    everything = [(r, reader) for reader in readers for r in reader.requests()]
+    _check_names(everything, wanted, readers)
+    neural = [reader for reader in readers if reader.manifest.drafter is not None]
+    caps = [reader.manifest.neural_cap for reader in neural]
+    neural_cap = min((cap for cap in caps if cap is not None), default=0)
+    longest = wanted.max_output_tokens
+    too_long = f"longer than {longest}"
+    left_out: dict[str, Counter[str]] = {}
+    kept = []
+    for request, _ in everything:
+        if wanted.workload is not None and request.workload != wanted.workload:
+            continue
+        output = len(request.output_tokens)
+        why = None
+        if f"{request.workload}/{request.id}" in wanted.exclude:
+            why = EXCLUDED
+        elif wanted.filtered and neural and not request.paired:
+            why = UNPAIRED
+        elif wanted.filtered and output < SHORTEST_OUTPUT:
+            why = SHORT
+        elif wanted.filtered and longest is not None and output > longest:
+            why = too_long
+        if why is None:
+            kept.append(request)
+        else:
+            left_out.setdefault(why, Counter())[request.workload] += 1
+    if not kept:
+        reasons = "; ".join(f"{sum(n.values())} {why}" for why, n in left_out.items())
+        raise EvaluationError(
+            f"{', '.join(map(str, paths))}: no request is left to replay ({reasons or 'none read'})"
+        )
+    return Selection(
+        requests=tuple(kept),
+        neural_cap=neural_cap,
+        sources=tuple(str(reader.path) for reader in readers),
+        target=_common([reader.manifest.target for reader in readers]),
+        drafter=_common([reader.manifest.drafter for reader in neural]),
+        synthetic=any(reader.manifest.synthetic for reader in readers),
+        left_out={why: dict(sorted(n.items())) for why, n in left_out.items()},
+        warnings=tuple(warning for reader in readers for warning in reader.warnings),
+    )
+
+
+def _check_names(
+    everything: list[tuple[Request, TraceReader]], wanted: Wanted, readers: list[TraceReader]
+) -> None:
+    where = ", ".join(str(reader.path) for reader in readers)
+    workloads = sorted({request.workload for request, _ in everything})
+    if wanted.workload is not None and wanted.workload not in workloads:
+        raise EvaluationError(
+            f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "
+            f"(has: {', '.join(workloads) or 'none'})"
+        )
+    names = {f"{request.workload}/{request.id}" for request, _ in everything}
+    for name in wanted.exclude:
+        if name not in names:
+            raise EvaluationError(
+                f"{where}: no request '{name}' to exclude{nearest(name, names)} "
+                "Write WORKLOAD/ID"
+            )
+
+
+def _common(values: list[str | None]) -> str | None:
+    found = sorted({value for value in values if value is not None})
+    return ", ".join(found) or None
