@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         _give_up_stdout()
         return BROKEN_PIPE
     except click.ClickException as mistake:
-        return _say(_usage(mistake), USERS)
+        return _say(_usage(mistake, arguments), USERS)
     except AdaspecError as error:
         _traceback_if_asked()
         return _say(str(error), USERS)
@@ -95,12 +95,14 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _usage(mistake: click.ClickException) -> str:
+def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
     """One line for a command line that does not parse, naming what is nearest and where to read."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
     if context is None:
-        return f"{text.rstrip('.')} (see 'adaspec --help')"
+        # click does not say of every mistake whose it was.
+        path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
+        return f"{text.rstrip('.')} (see '{path} --help')"
     command = context.command
     if isinstance(mistake, click.NoSuchOption):
         known = [name for option in command.get_params(context) for name in option.opts]

@@ -1,1 +1,21 @@
 """Engine-free drafting: the incremental n-gram index and splicing."""
+
+from adaspec.draft.index import IndexFault, Matches, NgramIndex
+from adaspec.draft.positions import (
+    accepted_runs,
+    copied_run,
+    match_positions,
+    matches_behind_drafts,
+    vllm_positions,
+)
+
+__all__ = [
+    "IndexFault",
+    "Matches",
+    "NgramIndex",
+    "accepted_runs",
+    "copied_run",
+    "match_positions",
+    "matches_behind_drafts",
+    "vllm_positions",
+]

@@ -1,4 +1,4 @@
-"""What a trace is made of: the manifest's fields and one request's arrays."""
+"""What a trace is made of: one request's arrays (dense) and one request's step (logged)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 CONFIDENCES = ("logprob", "margin", "entropy")
 """Order of the last axis of `Request.confidences`: top-1 log-probability, top-2 margin, entropy."""
+
+SOURCES = ("none", "ngram", "neural", "splice", "unknown")
+"""Who drafted a logged step; `unknown` where the engine did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,14 @@ class Request:
     output_tokens: NDArray[np.int32]
     neural_accepted: NDArray[np.int16] | None = None
     drafted_tokens: NDArray[np.int32] | None = None
-    """(output, draft cap) tokens the neural drafter proposed at each position, -1 where none."""
+    """(positions, draft cap) tokens the neural drafter proposed at each position, -1 where none."""
     confidences: NDArray[np.float32] | None = None
-    """(output, draft cap, len(CONFIDENCES)), NaN where unknown."""
+    """(positions, draft cap, len(CONFIDENCES)), NaN where unknown."""
     ngram_accepted: NDArray[np.int16] | None = None
-    """Accepted counts of whatever n-gram look-up the recording engine ran; not ours."""
+    """Accepted counts of whatever n-gram look-up the recording engine ran; not ours.
+
+    They may run past the output's end: a recording engine drafts on after the last token.
+    """
 
     @property
     def paired(self) -> bool:
@@ -37,3 +43,32 @@ class Request:
         return self.neural_accepted is not None and len(self.neural_accepted) == len(
             self.output_tokens
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """One engine step of one request under a live policy; None is what the engine did not say.
+
+    `accepted` is censored at `draft_len`. Steps of a request are in order; steps without a draft
+    may be missing where the engine does not report them, and `position` is then None.
+    """
+
+    workload: str
+    id: str
+    step: int
+    """Counts this request's recorded steps from 0."""
+    draft_len: int
+    accepted: int
+    source: str = "unknown"
+    position: int | None = None
+    context_tokens: int | None = None
+    running: int | None = None
+    """Requests in the engine's batch at this step."""
+    neural_len: int | None = None
+    ngram_len: int | None = None
+    output_len: int | None = None
+    """Output tokens of the whole request."""
+    propensity: float | None = None
+    """Probability with which the live policy chose this plan."""
+    step_s: float | None = None
+    drafted_tokens: NDArray[np.int32] | None = None

@@ -3,9 +3,10 @@
     python tests/packaging/resolve_beside_vllm.py [VERSION ...]
 
 For each version of vLLM: a dry run of `pip install adaspec.whl vllm==VERSION` in an empty
-environment of its own. Exit 0 where all resolve, 1 where one does not. Where the index lacks
-something that vLLM itself asks for, vLLM cannot be had from it at all; its own requirements are
-then resolved beside adaspec's without that one, and the line says so. Needs the network.
+environment of its own. Exit 0 where all resolve and 1 where one does not. Where the index lacks
+something that vLLM itself asks for, that vLLM cannot be had from it, with adaspec or without: its
+other requirements are then resolved beside adaspec's, the line says so, and the exit code is 3, for
+that is less than was asked. Needs the network.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import venv
 from pathlib import Path
 
 VERSIONS = ("0.24.0", "0.28.0", "0.32.0", "0.33.0")
+RESOLVES, CONFLICT, UNSERVED = 0, 1, 3
 SHOWN = ("torch", "numpy", "numba", "llvmlite", "pyarrow", "lightgbm", "scikit-learn", "click")
 CHECKOUT = Path(__file__).resolve().parents[2]
-UNSERVED = re.compile(r"No matching distribution found for (\S+)")
+NOT_THERE = re.compile(r"No matching distribution found for (\S+)")
 
 
 def main(versions: list[str]) -> int:
@@ -30,10 +32,14 @@ def main(versions: list[str]) -> int:
         root = Path(folder)
         wheel = build_wheel(root)
         python = fresh_environment(root)
-        failed = [version for version in versions if not resolves(python, wheel, version, root)]
-    if failed:
-        print(f"does not resolve beside vLLM {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+        found = {version: resolve(python, wheel, version, root) for version in versions}
+    for code in (CONFLICT, UNSERVED):
+        if code in found.values():
+            named = ", ".join(version for version, one in found.items() if one == code)
+            why = "does not resolve" if code == CONFLICT else "could not be tried whole"
+            print(f"vLLM {named}: {why}", file=sys.stderr)
+            return code
+    return RESOLVES
 
 
 def build_wheel(root: Path) -> Path:
@@ -51,30 +57,30 @@ def fresh_environment(root: Path) -> Path:
     return python
 
 
-def resolves(python: Path, wheel: Path, version: str, root: Path) -> bool:
-    """Whether adaspec and that vLLM resolve together; says what was chosen, or why not."""
+def resolve(python: Path, wheel: Path, version: str, root: Path) -> int:
+    """How adaspec and that vLLM resolve together; says what was chosen, or why not."""
     vllm = f"vllm=={version}"
     chosen, said = dry_run(python, [str(wheel), vllm], root)
     if chosen is not None:
         print(f"{vllm}: resolves ({pins(chosen)})", flush=True)
-        return True
+        return RESOLVES
     alone, said_alone = dry_run(python, [vllm], root)
     if alone is not None:
         print(f"{vllm}: resolves alone but not beside adaspec: {said}", flush=True)
-        return False
-    unserved = UNSERVED.search(said_alone)
+        return CONFLICT
+    unserved = NOT_THERE.search(said_alone)
     if unserved is None:
         print(f"{vllm}: does not resolve, not even alone: {said_alone}", flush=True)
-        return False
-    name = re.split(r"[^A-Za-z0-9_.-]", unserved[1])[0].lower()
-    wanted = [item for item in requirements(python, vllm, root) if package(item) != name]
+        return CONFLICT
+    lacking = package(unserved[1])
+    wanted = [item for item in requirements(python, vllm, root) if package(item) != lacking]
     chosen, said = dry_run(python, [str(wheel), *wanted], root)
     print(
         f"{vllm}: not even vLLM alone resolves, the index serves no {unserved[1]}; its other"
         f" requirements beside adaspec: {pins(chosen) if chosen is not None else said}",
         flush=True,
     )
-    return chosen is not None
+    return UNSERVED if chosen is not None else CONFLICT
 
 
 def requirements(python: Path, what: str, root: Path) -> list[str]:

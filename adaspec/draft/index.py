@@ -1,0 +1,250 @@
+"""The incremental n-gram index of all running requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from adaspec.draft import kernels
+from adaspec.draft.behind import lookup_behind_rows
+from adaspec.draft.buffer import RequestBuffer
+from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
+from adaspec.errors import AdaspecError
+
+Ints = NDArray[np.int32]
+_LONG_RUN = 64
+
+
+class IndexFault(AdaspecError):
+    """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
+
+
+@dataclass(slots=True)
+class Matches:
+    """What the index knows of each asked context: one entry per slot in every array.
+
+    An occurrence is an earlier end of the context's longest repeated suffix; it may overlap it.
+    """
+
+    length: Ints
+    """Tokens of the longest match of the context's suffix, 0 if none, at most `max_match`."""
+    start: Ints
+    """Index of the token that follows the most recent occurrence, -1 if none."""
+    first: Ints
+    """The same for the earliest occurrence."""
+    agree: Ints
+    """Of the latest 8 occurrences, how many are followed by the same token as the most recent."""
+    seen: Ints
+    """How many occurrences `agree` looked at, 0 to 8."""
+    available: Ints
+    """Known tokens from `start` on, 0 if there is no match."""
+
+    @classmethod
+    def of_facts(cls, facts: Ints) -> Matches:
+        """Views of the kernels' fact rows."""
+        return cls(
+            facts[kernels.LENGTH],
+            facts[kernels.START],
+            facts[kernels.EARLIEST],
+            facts[kernels.AGREE],
+            facts[kernels.SEEN],
+            facts[kernels.AVAILABLE],
+        )
+
+
+class NgramIndex:
+    """Finds, for every running request, what followed the last tokens earlier in its context.
+
+    Appending a token takes a bounded number of steps, whatever the context's length; a look-up
+    reads what the append found. Requests are told apart by the slot that `open` returned.
+    """
+
+    def __init__(self, max_match: int = LONGEST_MATCH) -> None:
+        if not 1 <= max_match <= LONGEST_MATCH:
+            raise IndexFault(f"max_match={max_match}: choose 1 to {LONGEST_MATCH}")
+        self.max_match = max_match
+        self._requests: list[RequestBuffer | None] = []
+        self._bases = np.zeros(0, np.int64)
+        self._free: list[int] = []
+
+    def open(self, tokens: ArrayLike) -> int:
+        """Index a new request's prompt; returns its slot, which `close` gives free again."""
+        prompt = _tokens(tokens)
+        request = RequestBuffer(len(prompt), self.max_match)
+        request.append(prompt)
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._requests)
+            self._requests.append(None)
+            if slot == len(self._bases):
+                self._bases = np.concatenate([self._bases, np.zeros(max(16, slot), np.int64)])
+        self._requests[slot] = request
+        self._bases[slot] = request.base
+        return slot
+
+    def extend(self, slots: ArrayLike, tokens: ArrayLike, counts: ArrayLike) -> None:
+        """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
+        rows, run, lengths = _rows(slots), _tokens(tokens), _rows(counts)
+        if len(lengths) != len(rows) or lengths.sum() != len(run) or (lengths < 0).any():
+            raise IndexFault(
+                f"extend got {len(rows)} slots, {len(lengths)} counts that add up to"
+                f" {lengths.sum()} and {len(run)} tokens: give one count >= 0 per slot"
+            )
+        while True:
+            verdict, row = kernels.extend_rows(self._bases, rows, run, lengths)
+            if verdict == kernels.READY:
+                return
+            if verdict == kernels.CLOSED:
+                raise self._closed(rows[row])
+            if verdict == kernels.TWICE:
+                raise IndexFault(f"slot {rows[row]} stands twice in one extend: merge its tokens")
+            self._grow(int(rows[row]), int(lengths[row]))
+
+    def close(self, slot: int) -> None:
+        """Forget a request and free its memory."""
+        self._request(slot)
+        self._requests[slot] = None
+        self._bases[slot] = 0
+        self._free.append(slot)
+
+    def lookup(self, slots: ArrayLike) -> Matches:
+        """What is known of each context as it stands."""
+        rows = _rows(slots)
+        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
+        closed = kernels.lookup_rows(self._bases, rows, facts)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return Matches.of_facts(facts)
+
+    def lookup_behind(
+        self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
+    ) -> Matches:
+        """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
+        rows = self._open_rows(slots)
+        behind, lengths = _tails(tails, tail_lengths, len(rows))
+        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
+        lookup_behind_rows(self._bases, rows, behind, lengths, facts)
+        return Matches.of_facts(facts)
+
+    def propose(
+        self,
+        slots: ArrayLike,
+        starts: ArrayLike,
+        lengths: ArrayLike,
+        tails: ArrayLike | None = None,
+        tail_lengths: ArrayLike | None = None,
+    ) -> Ints:
+        """The lengths[i] tokens from starts[i] on, -1 where the context and its tail end."""
+        rows = self._open_rows(slots)
+        first, counts = _rows(starts), _rows(lengths)
+        if len(first) != len(rows) or len(counts) != len(rows):
+            raise IndexFault(
+                f"propose got {len(rows)} slots, {len(first)} starts and {len(counts)} lengths:"
+                " give one of each per slot"
+            )
+        if tails is None or tail_lengths is None:
+            tails, tail_lengths = np.empty((len(rows), 0), np.int32), np.zeros(len(rows), np.int64)
+        behind, known = _tails(tails, tail_lengths, len(rows))
+        drafts = np.full((len(rows), max(0, int(counts.max(initial=0)))), -1, np.int32)
+        kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        return drafts
+
+    def propose_vllm(
+        self, slots: ArrayLike, min_n: int, max_n: int, k: int
+    ) -> tuple[Ints, Ints]:
+        """What vLLM's NgramProposer drafts: (tokens padded with -1, how many) per slot.
+
+        The longest match of min_n to max_n tokens, its earliest occurrence, at most k tokens.
+        """
+        rows = self._open_rows(slots)
+        if not 1 <= min_n <= max_n <= self.max_match or k < 0:
+            raise IndexFault(
+                f"propose_vllm got min_n={min_n}, max_n={max_n}, k={k}:"
+                f" 1 <= min_n <= max_n <= {self.max_match} and k >= 0 are needed"
+            )
+        drafts = np.full((len(rows), k), -1, np.int32)
+        lengths = np.zeros(len(rows), np.int32)
+        kernels.propose_vllm_rows(self._bases, rows, min_n, max_n, drafts, lengths)
+        return drafts, lengths
+
+    def tail(self, slots: ArrayLike, k: int) -> Ints:
+        """The last k tokens of each context, flush right, -1 where it is shorter."""
+        rows = self._open_rows(slots)
+        tail = np.full((len(rows), k), -1, np.int32)
+        kernels.tail_rows(self._bases, rows, tail)
+        return tail
+
+    def context(self, slot: int) -> Ints:
+        """A copy of a request's tokens."""
+        return self._request(slot).context()
+
+    def context_tokens(self, slots: ArrayLike) -> Ints:
+        """How many tokens each context has."""
+        rows = self._open_rows(slots)
+        counts = np.empty(len(rows), np.int32)
+        kernels.count_rows(self._bases, rows, counts)
+        return counts
+
+    def nbytes(self, slot: int | None = None) -> int:
+        """Bytes held for one request, or for all."""
+        if slot is not None:
+            return self._request(slot).nbytes
+        held = sum(request.nbytes for request in self._requests if request is not None)
+        return held + self._bases.nbytes
+
+    def _request(self, slot: int) -> RequestBuffer:
+        request = self._requests[slot] if 0 <= slot < len(self._requests) else None
+        if request is None:
+            raise self._closed(slot)
+        return request
+
+    def _grow(self, slot: int, tokens: int) -> None:
+        request = self._request(slot)
+        request.grow(tokens)
+        self._bases[slot] = request.base
+
+    def _open_rows(self, slots: ArrayLike) -> NDArray[np.int64]:
+        rows = _rows(slots)
+        closed = kernels.first_closed(self._bases, rows)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return rows
+
+    def _closed(self, slot: int) -> IndexFault:
+        return IndexFault(f"slot {slot} holds no request: use a slot that `open` returned")
+
+
+def _rows(values: ArrayLike) -> NDArray[np.int64]:
+    rows = np.ascontiguousarray(values, np.int64)
+    if rows.ndim != 1:
+        raise IndexFault(f"got an array of shape {rows.shape} where one value per slot is needed")
+    return rows
+
+
+def _tokens(values: ArrayLike) -> Ints:
+    tokens = np.ascontiguousarray(values, np.int32)
+    if tokens.ndim != 1:
+        raise IndexFault(f"got tokens of shape {tokens.shape} where one row of them is needed")
+    if len(tokens) > MOST_TOKENS:
+        raise IndexFault(f"got {len(tokens)} tokens: a context may have {MOST_TOKENS}")
+    return tokens
+
+
+def _tails(
+    tails: ArrayLike, tail_lengths: ArrayLike, count: int
+) -> tuple[Ints, NDArray[np.int64]]:
+    behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths)
+    if behind.ndim != 2 or len(behind) != count or len(lengths) != count:
+        raise IndexFault(
+            f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
+            " give one row and one length per slot"
+        )
+    if count and (lengths.min() < 0 or lengths.max() > behind.shape[1]):
+        raise IndexFault(
+            f"got tail lengths from {lengths.min()} to {lengths.max()}"
+            f" for tails of {behind.shape[1]} tokens"
+        )
+    return behind, lengths

@@ -1,0 +1,166 @@
+"""One request's buffer: header, tokens, nodes, table; how large it is made and how it is moved.
+
+The buffer holds a Patricia trie over the reversed context, cut off at `max_match` tokens. Its
+strings are the ends: end e reads c[e-1], c[e-2], .. A leaf is one end and has no record. A node is
+a string of `depth` tokens that more than one end starts with: the n-gram and its occurrences.
+
+    header  counts and offsets below, then the path: the nodes on the way to the newest end,
+            shallowest first, as the table writes them
+    tokens  the word before token 0 is SENTINEL, so that no comparison runs past the start
+    nodes   NODE_WORDS each: the followers of the latest 8 occurrences (a ring), the latest
+            occurrence's end with the ring's head in its low 3 bits, the earliest occurrence's end
+    table   buckets of one cache line: 5 keys (parent node, token), 5 children, how many are used
+            child >= 0: depth << NODE_BITS | node. child < 0: the leaf ~end
+
+An end joins its nodes' records only when its follower is known, one token later.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from adaspec.draft.memory import load, load_long, store, store_long
+
+TOKENS, TOKEN_ROOM, NODES, NODE_ROOM, ENTRIES, ENTRY_ROOM, BUCKETS, PATH = range(8)
+TOKENS_AT, NODES_AT, TABLE_AT, MAX_MATCH, BUSY = range(8, 13)
+PATH_AT = 16
+LONGEST_MATCH = 32
+HEADER_WORDS = PATH_AT + LONGEST_MATCH
+
+RING = 8
+LAST, FIRST = RING, RING + 1
+NODE_WORDS = RING + 2
+NODE_BITS = 25
+NODE_MASK = (1 << NODE_BITS) - 1
+MOST_TOKENS = NODE_MASK - 1
+
+BUCKET_WORDS = 16
+BUCKET_KEYS = 5
+BUCKET_LOAD = 4
+CHILDREN, USED = 10, 15
+
+SENTINEL = -(1 << 31)
+LINE_WORDS = 16
+
+# Measured over text and code: about 0.35 nodes and 1.35 table entries per token.
+NODES_PER_TOKEN = 0.4
+ENTRIES_PER_TOKEN = 1.4
+GROWTH = 1.25
+SPARE = 64
+
+
+def allocate(
+    tokens: int, nodes: int, entries: int, max_match: int
+) -> tuple[NDArray[np.int32], int]:
+    """A buffer with room for so many tokens, nodes and table entries, and its base address."""
+    buckets = entries // BUCKET_LOAD + 2
+    tokens_at = HEADER_WORDS + 1
+    nodes_at = tokens_at + tokens
+    table_at = -(-(nodes_at + (nodes + 1) * NODE_WORDS) // LINE_WORDS) * LINE_WORDS
+    words = table_at + buckets * BUCKET_WORDS
+    buffer = np.empty(words + LINE_WORDS, np.int32)
+    skip = -(buffer.ctypes.data // 4) % LINE_WORDS
+    view = buffer[skip : skip + words]
+    view[:HEADER_WORDS] = 0
+    view[table_at:] = 0
+    view[tokens_at - 1] = SENTINEL
+    view[TOKEN_ROOM] = tokens
+    view[NODES] = 1  # node 0 is the root and has no record
+    view[NODE_ROOM] = nodes + 1
+    view[ENTRY_ROOM] = (buckets - 1) * BUCKET_LOAD
+    view[BUCKETS] = buckets
+    view[TOKENS_AT] = tokens_at
+    view[NODES_AT] = nodes_at
+    view[TABLE_AT] = table_at
+    view[MAX_MATCH] = max_match
+    return buffer, view.ctypes.data
+
+
+@njit(cache=True, nogil=True)
+def key_of(node: int, token: int) -> int:
+    """The table's key of (node, token); never 0, which is what an unused key holds."""
+    return ((node + 1) << 32) | (token & 0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
+def bucket_of(key: int, buckets: int) -> int:
+    """The bucket in which the search for `key` starts."""
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return np.int64(((mixed >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def find(table: int, buckets: int, node: int, token: int) -> int:
+    """The address of the child of `node` along `token`, or 0."""
+    key = key_of(node, token)
+    bucket = bucket_of(key, buckets)
+    while True:
+        line = table + bucket * (4 * BUCKET_WORDS)
+        found = -1
+        for slot in range(BUCKET_KEYS):
+            found = slot if load_long(line, slot) == key else found
+        if found >= 0:
+            return line + 4 * (CHILDREN + found)
+        if load(line, USED) < BUCKET_KEYS:
+            return 0
+        bucket = bucket + 1 if bucket + 1 < buckets else 0
+
+
+@njit(cache=True, nogil=True)
+def insert(base: int, node: int, token: int, child: int) -> None:
+    """Add the child of `node` along `token`, which must not be there yet."""
+    table = base + 4 * load(base, TABLE_AT)
+    buckets = load(base, BUCKETS)
+    key = key_of(node, token)
+    bucket = bucket_of(key, buckets)
+    while True:
+        line = table + bucket * (4 * BUCKET_WORDS)
+        used = load(line, USED)
+        if used < BUCKET_KEYS:
+            store_long(line, used, key)
+            store(line, CHILDREN + used, child)
+            store(line, USED, used + 1)
+            store(base, ENTRIES, load(base, ENTRIES) + 1)
+            return
+        bucket = bucket + 1 if bucket + 1 < buckets else 0
+
+
+@njit(cache=True, nogil=True)
+def short_of_room(base: int, tokens: int) -> bool:
+    """Whether appending so many tokens might need more room than the buffer has."""
+    return (
+        load(base, TOKENS) + tokens > load(base, TOKEN_ROOM)
+        or load(base, NODES) + tokens > load(base, NODE_ROOM)
+        or load(base, ENTRIES) + 2 * tokens > load(base, ENTRY_ROOM)
+    )
+
+
+@njit(cache=True, nogil=True)
+def move(old: int, new: int) -> None:
+    """Copy the request at base `old` into the larger, empty buffer at base `new`."""
+    store(new, PATH, load(old, PATH))
+    for at in range(PATH_AT, HEADER_WORDS):
+        store(new, at, load(old, at))
+    store(new, TOKENS, load(old, TOKENS))
+    source, target = old + 4 * load(old, TOKENS_AT), new + 4 * load(new, TOKENS_AT)
+    for at in range(load(old, TOKENS)):
+        store(target, at, load(source, at))
+    store(new, NODES, load(old, NODES))
+    source, target = old + 4 * load(old, NODES_AT), new + 4 * load(new, NODES_AT)
+    for at in range(NODE_WORDS, load(old, NODES) * NODE_WORDS):
+        store(target, at, load(source, at))
+    line = old + 4 * load(old, TABLE_AT)
+    for _ in range(load(old, BUCKETS)):
+        for slot in range(load(line, USED)):
+            key = load_long(line, slot)
+            insert(new, (key >> 32) - 1, key & 0xFFFFFFFF, load(line, CHILDREN + slot))
+        line += 4 * BUCKET_WORDS
+
+
+@njit(cache=True, nogil=True)
+def read_header(base: int, word: int) -> int:
+    """One word of the header."""
+    return load(base, word)

@@ -1,0 +1,148 @@
+"""The trie's steps: append one token, read what is known about the newest end.
+
+`append` is `register`, `descend`, `settle`; a batch runs the same three side by side.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from adaspec.draft.layout import (
+    FIRST,
+    LAST,
+    MAX_MATCH,
+    NODE_BITS,
+    NODE_MASK,
+    NODE_WORDS,
+    NODES,
+    NODES_AT,
+    PATH,
+    PATH_AT,
+    RING,
+    SENTINEL,
+    TABLE_AT,
+    TOKENS,
+    TOKENS_AT,
+    BUCKETS,
+    find,
+    insert,
+)
+from adaspec.draft.memory import load, store
+
+
+@njit(cache=True, nogil=True)
+def record_of(base: int, node: int) -> int:
+    """The address of a node's record."""
+    return base + 4 * (load(base, NODES_AT) + node * NODE_WORDS)
+
+
+@njit(cache=True, nogil=True)
+def register(base: int, token: int) -> None:
+    """Append `token`, and add the end it follows to the record of every node on the path."""
+    end = load(base, TOKENS)
+    for step in range(load(base, PATH)):
+        record = record_of(base, load(base, PATH_AT + step) & NODE_MASK)
+        head = (load(record, LAST) + 1) & (RING - 1)
+        store(record, head, token)
+        store(record, LAST, end << 3 | head)
+    store(base, load(base, TOKENS_AT) + end, token)
+    store(base, TOKENS, end + 1)
+    store(base, PATH, 0)
+
+
+@njit(cache=True, nogil=True)
+def descend(base: int, limit: int, parent: int) -> int:
+    """Follow one branch below `parent` (as the table writes it): the child, or 0 if none.
+
+    Adds an inner node to the path. Only the branch's first token is compared: `settle` compares
+    the rest once, where the descent ends.
+    """
+    depth = parent >> NODE_BITS
+    newest = base + 4 * (load(base, TOKENS_AT) + load(base, TOKENS) - 1)
+    table = base + 4 * load(base, TABLE_AT)
+    at = find(table, load(base, BUCKETS), parent & NODE_MASK, load(newest, -depth))
+    if at == 0:
+        return 0
+    child = load(at, 0)
+    if child >= 0:
+        step = load(base, PATH)
+        store(base, PATH_AT + step, child)
+        store(base, PATH, step + 1)
+    return child
+
+
+@njit(cache=True, nogil=True)
+def deepest(base: int) -> int:
+    """The last node on the path, as the table writes it; 0, the root, if there is none."""
+    step = load(base, PATH)
+    return load(base, PATH_AT + step - 1) if step > 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def settle(base: int, limit: int, reached: int) -> None:
+    """Put the newest end where it belongs; its path then ends in the node of its longest match.
+
+    `reached` is the last answer of `descend`; `limit` is how many tokens may be compared.
+    """
+    end = load(base, TOKENS)
+    tokens = base + 4 * load(base, TOKENS_AT)
+    last = deepest(base)
+    if reached >= 0 and last == 0:
+        insert(base, 0, load(tokens, end - 1), ~end)
+        return
+    other = ~reached if reached < 0 else load(record_of(base, last & NODE_MASK), LAST) >> 3
+    length = 0
+    while length < limit and load(tokens, end - 1 - length) == load(tokens, other - 1 - length):
+        length += 1
+
+    below = reached if reached < 0 else 0
+    steps = load(base, PATH)
+    while steps > 0 and load(base, PATH_AT + steps - 1) >> NODE_BITS > length:
+        steps -= 1
+        below = load(base, PATH_AT + steps)
+    store(base, PATH, steps)
+    parent = deepest(base)
+    if below == 0:
+        if length < load(base, MAX_MATCH):
+            insert(base, parent & NODE_MASK, load(tokens, end - 1 - length), ~end)
+        return
+
+    node = load(base, NODES)
+    store(base, NODES, node + 1)
+    record = record_of(base, node)
+    if below < 0:
+        store(record, 0, load(tokens, ~below))
+        for slot in range(1, RING):
+            store(record, slot, SENTINEL)
+        store(record, LAST, ~below << 3)
+        store(record, FIRST, ~below)
+    else:
+        source = record_of(base, below & NODE_MASK)
+        for word in range(NODE_WORDS):
+            store(record, word, load(source, word))
+    child = length << NODE_BITS | node
+    store(base, PATH_AT + steps, child)
+    store(base, PATH, steps + 1)
+    table = base + 4 * load(base, TABLE_AT)
+    branch = load(tokens, end - 1 - (parent >> NODE_BITS))
+    store(find(table, load(base, BUCKETS), parent & NODE_MASK, branch), 0, child)
+    if length < load(base, MAX_MATCH):
+        insert(base, node, load(tokens, other - 1 - length), below)
+        insert(base, node, load(tokens, end - 1 - length), ~end)
+
+
+@njit(cache=True, nogil=True)
+def compare_limit(base: int) -> int:
+    """How many tokens of the newest end's string may be compared, the sentinel included."""
+    return min(load(base, MAX_MATCH), load(base, TOKENS) + 1)
+
+
+@njit(cache=True, nogil=True)
+def append(base: int, token: int) -> None:
+    """Append one token to a request that has room for it."""
+    register(base, token)
+    limit = compare_limit(base)
+    reached = descend(base, limit, 0)
+    while reached > 0 and reached >> NODE_BITS < limit:
+        reached = descend(base, limit, reached)
+    settle(base, limit, reached)

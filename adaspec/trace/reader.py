@@ -1,0 +1,240 @@
+"""Reading traces: one folder as a stream of sound rows, several folders as one set of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from adaspec.errors import TraceError
+from adaspec.trace import folder
+from adaspec.trace.columns import batch_requests, batch_steps, row_schema
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.soundness import check_request, check_step
+
+Row = TypeVar("Row", Request, LoggedStep)
+Key = tuple[str, str]
+
+_BATCH_ROWS = 64
+_RECOVER = "restore it from a copy, or record or import the trace again"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One Parquet file of a trace."""
+
+    path: Path
+    rows: int
+    bytes: int
+
+
+class TraceReader:
+    """A trace folder, opened: whole or cut off, but never unsound without an error.
+
+    Rows are streamed, one row group in memory at a time. `warnings` says what is missing from a
+    folder whose writer was cut off.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.warnings: list[str] = []
+        self.manifest = _manifest(self.path)
+        self.shards = self._shards()
+        self._note_unfinished()
+
+    @property
+    def rows(self) -> int:
+        """Requests of a dense trace, steps of a logged one."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the shards on disk."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def requests(self, workload: str | None = None) -> Iterator[Request]:
+        """The requests of a dense trace in recorded order, of one workload or of all."""
+        self._expect("dense", "requests")
+
+        def rows(batch: pa.RecordBatch, where: str) -> list[Request]:
+            return batch_requests(batch, self.manifest, where)
+
+        seen: dict[Key, str] = {}
+        for request, where in self._rows(workload, rows):
+            check_request(request, self.manifest, where)
+            _claim(seen, (request.workload, request.id), where)
+            yield request
+
+    def steps(self, workload: str | None = None) -> Iterator[LoggedStep]:
+        """The engine steps of a logged trace in recorded order, of one workload or of all."""
+        self._expect("logged", "steps")
+        latest: dict[Key, int] = {}
+        for step, where in self._rows(workload, lambda batch, _: batch_steps(batch)):
+            check_step(step, where)
+            key = (step.workload, step.id)
+            if step.step <= latest.get(key, -1):
+                raise TraceError(
+                    f"{where}: step {step.step} of request {step.id!r} of workload "
+                    f"{step.workload!r} comes again or out of order"
+                )
+            latest[key] = step.step
+            yield step
+
+    def workloads(self) -> dict[str, int]:
+        """Rows per workload, in recorded order."""
+        counts: dict[str, int] = {}
+        for shard in self.shards:
+            for batch in self._batches(shard, ["workload"], 1 << 16):
+                for entry in batch.column("workload").value_counts().to_pylist():
+                    name = str(entry["values"])
+                    counts[name] = counts.get(name, 0) + int(entry["counts"])
+        return counts
+
+    def request_keys(self) -> Iterator[tuple[Key, str]]:
+        """Each row's (workload, id) and where it stands, without reading the rest of the row."""
+        for shard in self.shards:
+            row = 0
+            for batch in self._batches(shard, ["workload", "id"], 1 << 16):
+                names = zip(*(batch.column(at).to_pylist() for at in range(2)), strict=True)
+                for key in names:
+                    yield key, f"{shard.path} row {row}"
+                    row += 1
+
+    def _expect(self, kind: str, rows: str) -> None:
+        if self.manifest.kind != kind:
+            raise TraceError(
+                f"{self.path}: is a {self.manifest.kind} trace, which holds no {rows}: "
+                f"give a {kind} one"
+            )
+
+    def _rows(
+        self, workload: str | None, convert: Callable[[pa.RecordBatch, str], list[Row]]
+    ) -> Iterator[tuple[Row, str]]:
+        for shard in self.shards:
+            start = 0
+            for batch in self._batches(shard, None, _BATCH_ROWS):
+                where = f"{shard.path} rows {start}..{start + batch.num_rows - 1}"
+                for offset, row in enumerate(convert(batch, where)):
+                    if workload is None or row.workload == workload:
+                        yield row, f"{shard.path} row {start + offset}"
+                start += batch.num_rows
+
+    def _batches(
+        self, shard: Shard, columns: list[str] | None, rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+                yield from file.iter_batches(rows, columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(shard.path, error) from error
+
+    def _shards(self) -> list[Shard]:
+        found = sorted(
+            (number, path)
+            for path in self.path.iterdir()
+            if (number := folder.shard_number(path.name)) is not None
+        )
+        for expected, (number, path) in enumerate(found):
+            if number != expected:
+                missing = path.with_name(folder.shard_name(expected))
+                raise TraceError(f"{missing}: is missing, though {path.name} is there: {_RECOVER}")
+        return [self._shard(path) for _, path in found]
+
+    def _shard(self, path: Path) -> Shard:
+        try:
+            with pq.ParquetFile(path) as file:
+                schema, rows = file.schema_arrow, file.metadata.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(path, error) from error
+        _check_columns(schema, row_schema(self.manifest), path)
+        return Shard(path, rows, path.stat().st_size)
+
+    def _note_unfinished(self) -> None:
+        expected = folder.completed_shards(self.path)
+        if expected is not None and expected != len(self.shards):
+            raise TraceError(
+                f"{self.path}: {len(self.shards)} shards are there, {folder.COMPLETE} says "
+                f"{expected}: {_RECOVER}"
+            )
+        if expected is None:
+            self.warnings.append(
+                f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
+                f"the {len(self.shards)} finished shards are read, rows of an unfinished one are "
+                "lost"
+            )
+        for name in sorted(path.name for path in self.path.iterdir()):
+            if folder.is_leftover(name):
+                self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
+
+
+def open_traces(paths: Iterable[str | Path]) -> list[TraceReader]:
+    """Readers of the trace folders at `paths`, in which no request occurs twice."""
+    readers = [TraceReader(path) for path in paths]
+    if not readers:
+        raise TraceError("no trace given: name at least one trace folder")
+    seen: dict[Key, str] = {}
+    for reader in readers:
+        own: dict[Key, str] = {}
+        for key, where in reader.request_keys():
+            if reader.manifest.kind == "logged":
+                own.setdefault(key, where)
+            else:
+                _claim(own, key, where)
+        for key, where in own.items():
+            _claim(seen, key, where)
+    return readers
+
+
+def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
+    if key in seen:
+        raise TraceError(
+            f"{where}: request {key[1]!r} of workload {key[0]!r} is already in {seen[key]}: "
+            "leave one of the two out"
+        )
+    seen[key] = where
+
+
+def _manifest(path: Path) -> Manifest:
+    advice = "give the folder that 'adaspec import' or 'adaspec record' wrote"
+    if not path.exists():
+        raise TraceError(f"{path}: there is no such folder: {advice}")
+    if not path.is_dir():
+        raise TraceError(f"{path}: is a file, not a trace's folder: {advice}")
+    file = path / folder.MANIFEST
+    try:
+        if not any(path.iterdir()):
+            raise TraceError(f"{path}: the folder is empty, it holds no trace: {advice}")
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TraceError(
+            f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{file}: cannot be read ({error}): {_RECOVER}") from error
+    return Manifest.from_json(text, str(file))
+
+
+def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
+    for column in expected:
+        if column.name not in found.names:
+            raise TraceError(
+                f"{path}: column '{column.name}' is missing, though the manifest implies it"
+            )
+        kind = found.field(column.name).type
+        if kind != column.type:
+            raise TraceError(
+                f"{path}: column '{column.name}' is {kind}, expected {column.type}: {_RECOVER}"
+            )
+    for name in found.names:
+        if name not in expected.names:
+            raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
+
+
+def _damaged(path: Path, error: Exception) -> TraceError:
+    reason: Sequence[Any] = str(error).splitlines() or [type(error).__name__]
+    return TraceError(f"{path}: truncated or damaged ({reason[0]}): {_RECOVER}")

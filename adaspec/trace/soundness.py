@@ -1,0 +1,202 @@
+"""The rules every row of a trace obeys, checked alike when it is written and when it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TraceError
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
+
+Counts = NDArray[np.int16]
+
+
+def check_request(request: Request, manifest: Manifest, where: str) -> None:
+    """Raise a `TraceError` that starts with `where` at the first rule the request breaks.
+
+    Neural counts may not reach past the end of their own list (they never count the bonus token),
+    and where they are paired the tokens they accept are the output's. A recorded n-gram list is
+    held to less: real ones run past the output's end, by up to 19 tokens in the public traces.
+    """
+    _check_key(request.workload, request.id, where)
+    _check_tokens(request.prompt_tokens, "prompt_tokens", where)
+    _check_tokens(request.output_tokens, "output_tokens", where)
+    if request.ngram_accepted is not None:
+        _check_counts(request.ngram_accepted, "ngram_accepted", where)
+    if request.neural_accepted is None:
+        if request.drafted_tokens is not None or request.confidences is not None:
+            raise TraceError(f"{where}: drafted tokens or confidences without neural_accepted")
+        return
+    if manifest.neural_cap is None:
+        raise TraceError(f"{where}: holds neural_accepted, but the manifest's neural_cap is null")
+    accepted = request.neural_accepted
+    _check_counts(accepted, "neural_accepted", where)
+    _refuse(
+        accepted > manifest.neural_cap,
+        lambda at: (
+            f"{where}: accepted={accepted[at]} at position {at} exceeds "
+            f"neural_cap={manifest.neural_cap}"
+        ),
+    )
+    length = len(accepted)
+    _refuse(
+        np.arange(length) + accepted > length,
+        lambda at: (
+            f"{where}: accepted={accepted[at]} at position {at} reaches beyond the output's "
+            f"end at {length}"
+        ),
+    )
+    _check_drafts(request, manifest, where)
+
+
+def _check_drafts(request: Request, manifest: Manifest, where: str) -> None:
+    drafted, accepted = request.drafted_tokens, request.neural_accepted
+    assert accepted is not None
+    if drafted is None:
+        if request.confidences is not None:
+            raise TraceError(f"{where}: confidences without drafted tokens")
+        return
+    if manifest.draft_cap is None:
+        raise TraceError(f"{where}: holds drafted_tokens, but the manifest's draft_cap is null")
+    cap, length = manifest.draft_cap, len(accepted)
+    if drafted.shape != (length, cap):
+        raise TraceError(
+            f"{where}: drafted_tokens has shape {drafted.shape}, expected {(length, cap)}"
+        )
+    present = drafted >= 0
+    draft_len = present.sum(axis=1)
+    _refuse(
+        (present != (np.arange(cap) < draft_len[:, None])).any(axis=1) | (drafted < -1).any(axis=1),
+        lambda at: f"{where}: drafted_tokens at position {at} has a negative token id or a gap",
+    )
+    if length and draft_len[0]:
+        raise TraceError(f"{where}: drafted_tokens at position 0 is not null: prefill drafts none")
+    # Only a draft shorter than what is stored says where drafting ended.
+    _refuse(
+        (draft_len < cap) & (accepted > draft_len),
+        lambda at: (
+            f"{where}: accepted={accepted[at]} at position {at} exceeds draft_len={draft_len[at]}"
+        ),
+    )
+    if request.confidences is not None:
+        _check_confidences(request.confidences, present, manifest, where)
+    if request.paired:
+        _check_accepted_tokens(drafted, accepted, request.output_tokens, where)
+
+
+def _check_accepted_tokens(
+    drafted: NDArray[np.int32], accepted: Counts, output: NDArray[np.int32], where: str
+) -> None:
+    length, cap = drafted.shape
+    offsets = np.arange(cap)
+    taken = offsets < accepted[:, None]
+    follows = output[np.minimum(np.arange(length)[:, None] + offsets, max(length - 1, 0))]
+    _refuse(
+        (taken & (drafted != follows)).any(axis=1),
+        lambda at: (
+            f"{where}: accepted={accepted[at]} at position {at}, but its drafted tokens "
+            "are not the output's"
+        ),
+    )
+
+
+def _check_confidences(
+    confidences: NDArray[np.float32],
+    present: NDArray[np.bool_],
+    manifest: Manifest,
+    where: str,
+) -> None:
+    shape = (*present.shape, len(CONFIDENCES))
+    if confidences.shape != shape:
+        raise TraceError(f"{where}: confidences has shape {confidences.shape}, expected {shape}")
+    known = ~np.isnan(confidences)
+    _refuse(
+        (known & ~present[:, :, None]).any(axis=(1, 2)),
+        lambda at: f"{where}: a confidence at position {at} belongs to no drafted token",
+    )
+    _refuse(
+        (known & ~np.isfinite(confidences)).any(axis=(1, 2)),
+        lambda at: f"{where}: a confidence at position {at} is infinite",
+    )
+    for axis, name in enumerate(CONFIDENCES):
+        if name not in manifest.confidences and known[:, :, axis].any():
+            raise TraceError(f"{where}: holds {name}, which the manifest's confidences do not name")
+
+
+def check_step(step: LoggedStep, where: str) -> None:
+    """Raise a `TraceError` that starts with `where` at the first rule the step breaks."""
+    _check_key(step.workload, step.id, where)
+    for name in ("step", "draft_len", "accepted", "neural_len", "ngram_len"):
+        _check_at_least(step, name, 0, where)
+    for name in ("position", "context_tokens", "running", "output_len"):
+        _check_at_least(step, name, 1, where)
+    if step.source not in SOURCES:
+        raise TraceError(f"{where}: source is {step.source!r}, not one of {', '.join(SOURCES)}")
+    if step.accepted > step.draft_len:
+        raise TraceError(f"{where}: accepted={step.accepted} exceeds draft_len={step.draft_len}")
+    if (
+        step.position is not None
+        and step.output_len is not None
+        and step.position + step.accepted > step.output_len
+    ):
+        raise TraceError(
+            f"{where}: accepted={step.accepted} at position {step.position} reaches beyond the "
+            f"output's end at {step.output_len}"
+        )
+    parts = (step.neural_len, step.ngram_len)
+    if None not in parts and sum(part or 0 for part in parts) != step.draft_len:
+        raise TraceError(
+            f"{where}: neural_len={step.neural_len} and ngram_len={step.ngram_len} do not add up "
+            f"to draft_len={step.draft_len}"
+        )
+    if step.source == "none" and step.draft_len:
+        raise TraceError(f"{where}: source is none, but draft_len={step.draft_len}")
+    if step.propensity is not None and not 0 < step.propensity <= 1:
+        raise TraceError(f"{where}: propensity={step.propensity} is not in (0, 1]")
+    if step.step_s is not None and not (math.isfinite(step.step_s) and step.step_s >= 0):
+        raise TraceError(f"{where}: step_s={step.step_s} is not a time in seconds")
+    if step.drafted_tokens is not None:
+        _check_tokens(step.drafted_tokens, "drafted_tokens", where)
+        if len(step.drafted_tokens) != step.draft_len:
+            raise TraceError(
+                f"{where}: {len(step.drafted_tokens)} drafted tokens, draft_len={step.draft_len}"
+            )
+
+
+def _check_at_least(step: LoggedStep, name: str, least: int, where: str) -> None:
+    value = getattr(step, name)
+    if value is not None and value < least:
+        raise TraceError(f"{where}: {name}={value} is below {least}")
+
+
+def _check_key(workload: str, id: str, where: str) -> None:
+    if not workload or not id:
+        raise TraceError(f"{where}: workload={workload!r}, id={id!r}: neither may be empty")
+
+
+def _check_tokens(tokens: NDArray[np.int32], name: str, where: str) -> None:
+    if tokens.ndim != 1:
+        raise TraceError(f"{where}: {name} has {tokens.ndim} dimensions, expected 1")
+    _refuse(tokens < 0, lambda at: f"{where}: {name}[{at}]={tokens[at]} is not a token id")
+
+
+def _check_counts(counts: Counts, name: str, where: str) -> None:
+    if counts.ndim != 1:
+        raise TraceError(f"{where}: {name} has {counts.ndim} dimensions, expected 1")
+    if len(counts) and counts[0] != -1:
+        raise TraceError(f"{where}: {name}[0]={counts[0]} is not null: prefill verifies no draft")
+    broken = counts < 0
+    if len(broken):
+        broken[0] = False
+    _refuse(broken, lambda at: f"{where}: {name}[{at}] is null or negative")
+
+
+def _refuse(broken: Any, describe: Callable[[int], str]) -> None:
+    """Raise what `describe` says of the first position at which `broken` holds, if any does."""
+    if broken.any():
+        raise TraceError(describe(int(np.argmax(broken))))

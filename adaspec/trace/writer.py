@@ -1,0 +1,287 @@
+"""Writing traces: rows go into whole shards, and a folder is finished or says that it is not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from adaspec.errors import TraceError
+from adaspec.trace import folder
+from adaspec.trace.columns import request_batch, row_schema, step_batch
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.soundness import check_request, check_step
+
+_GROUP_BYTES = 2 << 20
+"""Of a row group, in memory: what a reader must hold at once."""
+_GROUP_ROWS = 2048
+
+
+class TraceWriter:
+    """Writes one trace folder; rows are lost only from the shard that is still open.
+
+    A recording is written in place, shard by shard, so that a killed one can still be read.
+    With `whole`, and always with `force`, everything goes to a folder beside `path` that takes its
+    place on success: a failure leaves nothing behind, and an older trace untouched. `append`
+    continues an existing trace of the same manifest.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        manifest: Manifest,
+        *,
+        force: bool = False,
+        append: bool = False,
+        whole: bool = False,
+        shard_bytes: int = 32 << 20,
+        shard_rows: int = 1 << 17,
+    ):
+        if append and (force or whole):
+            raise ValueError("append continues a trace in place: neither force nor whole fit")
+        self.path = Path(path)
+        self.manifest = manifest
+        self._shard_bytes, self._shard_rows = shard_bytes, shard_rows
+        self._requests: list[Request] = []
+        self._steps: list[LoggedStep] = []
+        self._group_bytes = 0
+        self._groups: list[pa.RecordBatch] = []
+        self._groups_bytes = 0
+        self._latest: dict[tuple[str, str], int] = {}
+        self._shards = 0
+        self._open = True
+        self._final = self.path.resolve()
+        self._replaces = not append and _check_free(self.path, self._final, force)
+        self._staged = whole or self._replaces
+        self._created = not (append and self._final.exists())
+        self._folder = self._stage() if self._created else self._final
+        self._lock()
+        try:
+            if self._created:
+                self._begin()
+            else:
+                self._continue()
+        except BaseException:
+            self.abort()
+            raise
+
+    def add(self, row: Request | LoggedStep, where: str | None = None) -> None:
+        """Buffer one row after checking it; errors name `where` it came from."""
+        if not self._open:
+            raise TraceError(f"{self.path}: the writer is closed, nothing can be added")
+        where = where or f"{self.path}: request {row.id!r} of workload {row.workload!r}"
+        key = (row.workload, row.id)
+        if isinstance(row, Request) != (self.manifest.kind == "dense"):
+            raise TraceError(f"{where}: does not belong into a {self.manifest.kind} trace")
+        if isinstance(row, Request):
+            check_request(row, self.manifest, where)
+            if key in self._latest:
+                raise TraceError(
+                    f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
+                    "rename or remove one"
+                )
+            self._latest[key] = 0
+            self._requests.append(row)
+            self._group_bytes += _size(row)
+        else:
+            check_step(row, where)
+            if row.step <= self._latest.get(key, -1):
+                raise TraceError(
+                    f"{where}: step {row.step} of request {row.id!r} of workload "
+                    f"{row.workload!r} comes again or out of order"
+                )
+            self._latest[key] = row.step
+            self._steps.append(row)
+            self._group_bytes += 128
+        if self._group_bytes >= _GROUP_BYTES or self._pending >= min(_GROUP_ROWS, self._shard_rows):
+            self._end_group()
+
+    def flush(self) -> None:
+        """Finish the open shard now: what was added so far survives a kill."""
+        self._end_group(shard=True)
+
+    def close(self) -> None:
+        """Finish the trace; with `whole` or `force` it appears at its path only now."""
+        if not self._open:
+            return
+        try:
+            self.flush()
+            folder.write_complete(self._folder, self._shards, self.path)
+            if self._staged:
+                self._publish()
+        except BaseException:
+            self.abort()
+            raise
+        self._release()
+
+    def abort(self) -> None:
+        """Stop without finishing: completed shards stay, unless the trace was to appear whole."""
+        if not self._open:
+            return
+        self._requests, self._steps, self._groups = [], [], []
+        if self._created and (self._staged or self._shards == 0):
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._release()
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    @property
+    def _pending(self) -> int:
+        return len(self._requests) + len(self._steps)
+
+    def _end_group(self, shard: bool = False) -> None:
+        if self._requests:
+            self._groups.append(request_batch(self._requests, self.manifest))
+        elif self._steps:
+            self._groups.append(step_batch(self._steps, self.manifest))
+        self._requests, self._steps = [], []
+        self._groups_bytes, self._group_bytes = self._groups_bytes + self._group_bytes, 0
+        rows = sum(group.num_rows for group in self._groups)
+        if rows and (shard or self._groups_bytes >= self._shard_bytes or rows >= self._shard_rows):
+            self._write_shard()
+
+    def _write_shard(self) -> None:
+        name = folder.shard_name(self._shards)
+        with (
+            folder.new_file(self._folder / name, self.path / name) as file,
+            pq.ParquetWriter(
+                file,
+                row_schema(self.manifest),
+                compression="zstd",
+                write_page_checksum=True,
+            ) as shard,
+        ):
+            for group in self._groups:
+                shard.write_batch(group, row_group_size=group.num_rows)
+        self._groups, self._groups_bytes = [], 0
+        self._shards += 1
+
+    def _stage(self) -> Path:
+        """An empty folder for the owner alone beside the trace-to-be."""
+        try:
+            self._final.parent.mkdir(parents=True, exist_ok=True)
+            name = f".{self._final.name}."
+            return Path(tempfile.mkdtemp(folder.STAGED, name, self._final.parent))
+        except OSError as error:
+            raise folder.cannot_write(self.path, error) from error
+
+    def _begin(self) -> None:
+        # The manifest is in the folder before the folder has its name: whoever sees a trace can
+        # say what it is, however early its writer was killed.
+        with folder.new_file(self._folder / folder.MANIFEST, self.path) as file:
+            file.write(self.manifest.to_json().encode())
+        if not self._staged:
+            self._publish()
+            self._folder = self._final
+
+    def _continue(self) -> None:
+        existing = TraceReader(self.path)
+        difference = self.manifest.difference(existing.manifest)
+        if difference:
+            raise TraceError(
+                f"{self.path}: cannot be appended to: {difference}: choose another folder"
+            )
+        if existing.manifest.kind == "dense":
+            self._latest = {key: 0 for key, _ in existing.request_keys()}
+        else:
+            self._latest = {(step.workload, step.id): step.step for step in existing.steps()}
+        self._shards = len(existing.shards)
+        try:
+            (self._final / folder.COMPLETE).unlink(missing_ok=True)
+            for file in self._final.iterdir():
+                if folder.is_leftover(file.name):
+                    file.unlink()
+        except OSError as error:
+            raise folder.cannot_write(self.path, error) from error
+
+    def _publish(self) -> None:
+        """Give the staged folder its name; an older trace of that name goes only then."""
+        older = self._folder.with_name(
+            self._folder.name.removesuffix(folder.STAGED) + folder.REPLACED
+        )
+        try:
+            if self._replaces:
+                self._final.rename(older)
+            try:
+                self._folder.rename(self._final)
+            except OSError:
+                if self._replaces:
+                    older.rename(self._final)
+                raise
+        except OSError as error:
+            raise folder.cannot_write(self.path, error) from error
+        folder.sync_folder(self._final.parent)
+        if self._replaces:
+            shutil.rmtree(older, ignore_errors=True)
+
+    def _lock(self) -> None:
+        """Hold the folder until `_release`, or until the kernel sees this process end."""
+        try:
+            self._lock_file = os.open(self._folder, os.O_RDONLY)
+        except OSError as error:
+            raise folder.cannot_write(self.path, error) from error
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock_file)
+            raise TraceError(
+                f"{self.path}: another process is writing to it: wait for its end, or choose "
+                "another folder"
+            ) from None
+        except OSError:
+            pass  # Some network file systems have no locks; recording goes on without.
+
+    def _release(self) -> None:
+        self._open = False
+        with suppress(OSError):
+            os.close(self._lock_file)
+
+
+def _check_free(path: Path, final: Path, force: bool) -> bool:
+    """Whether there is a trace at `path` to replace; an error if what is there must stay."""
+    if not final.exists():
+        return False
+    if not final.is_dir():
+        raise TraceError(f"{path}: is a file: choose another folder for the trace")
+    if not force:
+        raise TraceError(f"{path}: exists already: choose another folder, or give --force")
+    foreign = sorted(file.name for file in final.iterdir() if not folder.is_ours(file.name))
+    if foreign:
+        raise TraceError(
+            f"{path}: is not replaced, it holds {foreign[0]!r}, which is not part of a trace: "
+            "choose another folder"
+        )
+    return True
+
+
+def _size(request: Request) -> int:
+    arrays = (
+        request.prompt_tokens,
+        request.output_tokens,
+        request.neural_accepted,
+        request.drafted_tokens,
+        request.confidences,
+        request.ngram_accepted,
+    )
+    return 64 + sum(array.nbytes for array in arrays if array is not None)

@@ -1,0 +1,225 @@
+"""What the command line exits with and what it says."""
+
+import errno
+import os
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from adaspec import __version__
+from adaspec.cli.group import NamingGroup
+from adaspec.cli.main import COMMANDS, _usage, adaspec, run
+from adaspec.errors import AdaspecError, TraceError
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Put a command named `probe` in the table; what it does is up to the test."""
+
+    def install(action):
+        module = type(sys)("adaspec.cli.probe_command")
+
+        @click.command()
+        @click.option("--policy")
+        @click.option("--concurrency", type=int)
+        def probe(policy, concurrency):
+            """Do what the test says.
+
+            Example: adaspec probe
+            """
+            action()
+
+        module.command = probe
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        entry = (module.__name__, "Do what the test says.")
+        monkeypatch.setitem(adaspec.table, "probe", entry)
+        monkeypatch.setitem(COMMANDS, "probe", entry)
+
+    return install
+
+
+def raising(error):
+    def action():
+        raise error
+
+    return action
+
+
+def said(capsys):
+    """The one line on standard error; standard output must be empty."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err.rstrip("\n")
+
+
+def test_a_command_that_returns_exits_with_0(command, capsys):
+    command(lambda: print("done"))
+    assert run(["probe"]) == 0
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_a_librarys_error_is_one_line_and_exits_with_2(command, capsys):
+    command(raising(TraceError("traces/a/part-3.parquet row 17: accepted=6 exceeds draft_len=5")))
+    assert run(["probe"]) == 2
+    expected = "adaspec: error: traces/a/part-3.parquet row 17: accepted=6 exceeds draft_len=5"
+    assert said(capsys) == expected
+
+
+def test_an_error_of_several_lines_is_said_in_one(command, capsys):
+    command(raising(AdaspecError("here:\n  this")))
+    assert run(["probe"]) == 2
+    assert said(capsys) == "adaspec: error: here: this"
+
+
+def test_a_path_keeps_its_spaces(command, capsys):
+    command(raising(AdaspecError("my  traces: no such folder")))
+    run(["probe"])
+    assert "my  traces:" in said(capsys)
+
+
+def test_any_other_error_is_ours_and_exits_with_1(command, capsys, monkeypatch):
+    monkeypatch.delenv("ADASPEC_TRACEBACK", raising=False)
+    command(raising(KeyError("lost")))
+    assert run(["probe"]) == 1
+    line = said(capsys)
+    assert "KeyError" in line
+    assert "not yours" in line
+    assert "ADASPEC_TRACEBACK=1" in line
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), AdaspecError("yours")])
+def test_the_traceback_is_printed_where_it_was_asked_for(command, capsys, monkeypatch, error):
+    monkeypatch.setenv("ADASPEC_TRACEBACK", "1")
+    command(raising(error))
+    run(["probe"])
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EACCES, "check its permissions"),
+        (errno.EROFS, "can be written"),
+        (errno.ENAMETOOLONG, "shorter"),
+    ],
+)
+def test_what_the_machine_refuses_names_the_path_and_exits_with_2(command, capsys, number, advice):
+    command(raising(OSError(number, os.strerror(number), "/somewhere/report.json")))
+    assert run(["probe"]) == 2
+    line = said(capsys)
+    assert line.startswith(f"adaspec: error: /somewhere/report.json: {os.strerror(number)}: ")
+    assert advice in line
+
+
+def test_an_interrupt_exits_with_130(command, capsys):
+    command(raising(KeyboardInterrupt()))
+    assert run(["probe"]) == 130
+    assert said(capsys) == "adaspec: error: interrupted"
+
+
+def test_a_closed_pipe_is_no_error(command, capsys):
+    command(raising(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    assert run(["probe"]) == 141
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_leaves_early_ends_the_command_quietly():
+    lines = "import sys; from adaspec.cli import main; sys.argv[1:] = ['--help']; main.main()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", lines], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_standard_output_is_said_once():
+    lines = "import sys; from adaspec.cli import main; sys.argv[1:] = ['--help']; main.main()"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", lines], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["prob"], "no command 'prob'; did you mean 'probe'?"),
+        (["xyzzy"], "no command 'xyzzy' (commands: import,"),
+        (["probe", "--polcy", "x"], "no option '--polcy'; did you mean '--policy'?"),
+        (["probe", "--hlp"], "no option '--hlp'; did you mean '--help'?"),
+        (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
+        (["probe", "--policy"], "requires an argument"),
+        (["probe", "stray"], "unexpected extra argument"),
+        ([], "no command given (commands: import,"),
+    ],
+)
+def test_a_command_line_that_does_not_parse_exits_with_2(command, capsys, arguments, expected):
+    command(lambda: None)
+    assert run(arguments) == 2
+    line = said(capsys)
+    assert line.startswith("adaspec: error: ")
+    assert expected in line
+    path = "adaspec probe" if arguments[:1] == ["probe"] else "adaspec"
+    assert line.endswith(f"(see '{path} --help')")
+
+
+def test_a_bare_group_lists_its_commands_instead_of_its_help():
+    group = NamingGroup("bench", commands=[click.Command("decide"), click.Command("lookup")])
+    with pytest.raises(click.UsageError) as caught:
+        group.make_context("bench", [], parent=click.Context(group, info_name="adaspec"))
+    assert _usage(caught.value, []) == (
+        "no command given (commands: decide, lookup) (see 'adaspec bench --help')"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--version"]])
+def test_help_and_version_go_to_standard_output_and_exit_with_0(capsys, arguments):
+    assert run(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out
+    assert err == ""
+
+
+def test_the_version_is_the_packages(capsys):
+    run(["--version"])
+    assert __version__ in capsys.readouterr().out
+
+
+def test_help_names_every_command(capsys):
+    run(["--help"])
+    out = capsys.readouterr().out
+    assert all(name in out and text in out for name, (_, text) in COMMANDS.items())
+
+
+def test_help_works_while_no_commands_module_can_be_imported(capsys, monkeypatch):
+    for module, _ in COMMANDS.values():
+        monkeypatch.setitem(sys.modules, module, None)
+    assert run(["--help"]) == 0
+    assert "inspect" in capsys.readouterr().out
+
+
+def test_python_dash_m_is_the_same_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "adaspec", "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in done.stdout
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_prints_json_for_machines(name):
+    if find_spec(COMMANDS[name][0]) is None:
+        pytest.skip(f"'adaspec {name}' is not there yet")
+    found = import_module(COMMANDS[name][0]).command
+    leaves = found.commands.values() if isinstance(found, click.Group) else [found]
+    for leaf in leaves:
+        assert "--json" in [option for item in leaf.params for option in item.opts], leaf.name

@@ -1,0 +1,86 @@
+"""The README's command lines are ones that the command line takes."""
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from adaspec.cli.main import COMMANDS, adaspec
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def shell_lines(text):
+    """The lines of every shell block, comments and continuations taken care of."""
+    for block in re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                yield words
+
+
+def command_lines():
+    """Every `adaspec ...` in the README: from shell blocks, and inline where it has arguments."""
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    for words in shell_lines(text):
+        if words[0] == "adaspec":
+            yield words[1:]
+    for inline in re.findall(r"`adaspec ([^`\n]+)`", text):
+        yield shlex.split(inline)
+
+
+def resolved(words):
+    """The click command of a command line, and what is left of its words."""
+    if words[0] in COMMANDS and find_spec(COMMANDS[words[0]][0]) is None:
+        pytest.skip(f"'adaspec {words[0]}' is documented; its module is not there yet")
+    command, context = adaspec, click.Context(adaspec, info_name="adaspec")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, command, words = command.resolve_command(context, words)
+        context = click.Context(command, info_name=name, parent=context)
+    return command, context, words
+
+
+def redirected(words):
+    """The words before a shell's redirection or pipe."""
+    for at, word in enumerate(words):
+        if word in {">", "2>", "|", "&&"}:
+            return words[:at]
+    return words
+
+
+@pytest.mark.parametrize("words", list(command_lines()), ids=" ".join)
+def test_a_command_line_of_the_readme_parses(words, monkeypatch):
+    # What the README's paths name need not exist here.
+    monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
+    command, context, rest = resolved(redirected(words))
+    command.make_context(context.info_name, list(rest), parent=context.parent)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_is_in_the_readme(name):
+    assert any(words[0] == name for words in command_lines())
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_commands_help_has_an_example(name):
+    command, context, _ = resolved([name])
+    assert "Example" in command.get_help(context)
+
+
+def test_every_make_target_that_is_documented_exists():
+    makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    for document in DOCUMENTS:
+        text = (CHECKOUT / document).read_text(encoding="utf-8")
+        for target in re.findall(r"`make ([a-z-]+)`", text):
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_every_file_that_a_document_links_to_exists():
+    for document in DOCUMENTS:
+        text = (CHECKOUT / document).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
+            assert (CHECKOUT / target).exists(), f"{document} links to {target}"

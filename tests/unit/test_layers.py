@@ -1,0 +1,114 @@
+"""Imports run one way: from the command line down to the traces, never up."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGE = CHECKOUT / "adaspec"
+
+LAYERS = [
+    "cli",
+    "bench",
+    "vllm",
+    "train",
+    "evaluate",
+    "replay",
+    "policy",
+    "predict",
+    "draft",
+    "cost",
+    "trace",
+    "errors",
+]
+"""Top to bottom; a module may import its own layer and those below."""
+
+NO_CODE = {"training", "policies", "eval", "tests"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path):
+    parts = list(path.relative_to(CHECKOUT).with_suffix("").parts)
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def imported(path):
+    """(line, dotted name) of every import in a file, those inside functions included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    package = dotted(path) if path.name == "__init__.py" else dotted(path)[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            # `from adaspec import cost` imports a layer as surely as `import adaspec.cost`.
+            yield from ((node.lineno, f"{origin}.{name.name}") for name in node.names)
+
+
+def layer_of(name):
+    """The layer a dotted name belongs to; None outside adaspec and for its root."""
+    parts = name.split(".")
+    if parts[0] != "adaspec" or len(parts) < 2:
+        return None
+    return parts[1] if parts[1] in LAYERS else None
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_a_module_imports_only_its_own_layer_and_those_below(path):
+    own = layer_of(".".join(dotted(path)))
+    if own is None:
+        return
+    upward = [
+        f"{path.relative_to(CHECKOUT)}:{line} imports {name}"
+        for line, name in imported(path)
+        if (layer := layer_of(name)) is not None and LAYERS.index(layer) < LAYERS.index(own)
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_nothing_imports_recipes_policies_evaluations_or_tests(path):
+    assert not [name for _, name in imported(path) if name.split(".")[0] in NO_CODE]
+
+
+def test_every_folder_of_the_package_has_its_layer():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= set(LAYERS)
+    files = {path.stem for path in PACKAGE.glob("*.py")}
+    assert files == {"__init__", "__main__", "errors"}
+
+
+def test_the_packages_root_imports_nothing_of_its_own():
+    assert not [name for _, name in imported(PACKAGE / "__init__.py") if name.startswith("adaspec")]
+
+
+def test_no_module_is_named_for_having_no_subject():
+    assert not [path for path in modules() if path.stem in {"utils", "helpers", "manager", "misc"}]
+
+
+def test_recipes_and_evaluations_are_no_packages():
+    for folder in ("training", "policies", "eval"):
+        assert not list((CHECKOUT / folder).rglob("__init__.py"))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from adaspec.cli import main", ["adaspec.cli.main"]),
+        ("from adaspec import cost", ["adaspec.cost"]),
+        ("import adaspec.evaluate.report as r", ["adaspec.evaluate.report"]),
+        ("def f():\n    from ..replay import loop", ["adaspec.replay.loop"]),
+        ("from . import model", ["adaspec.trace.model"]),
+    ],
+)
+def test_the_check_sees_every_form_of_import(tmp_path, monkeypatch, source, found):
+    monkeypatch.setattr(f"{__name__}.CHECKOUT", tmp_path)
+    path = tmp_path / "adaspec" / "trace" / "store.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    assert [name for _, name in imported(path)] == found
