@@ -160,15 +160,22 @@ class NgramIndex:
         The longest match of min_n to max_n tokens, its earliest occurrence, at most k tokens.
         """
         rows = self._open_rows(slots)
-        if not 1 <= min_n <= max_n <= self.max_match or k < 0:
-            raise IndexFault(
-                f"propose_vllm got min_n={min_n}, max_n={max_n}, k={k}:"
-                f" 1 <= min_n <= max_n <= {self.max_match} and k >= 0 are needed"
-            )
+        self._check_vllm(min_n, max_n)
+        if k < 0:
+            raise IndexFault(f"propose_vllm got k={k}: k >= 0 is needed")
         drafts = np.full((len(rows), k), -1, np.int32)
         lengths = np.zeros(len(rows), np.int32)
         kernels.propose_vllm_rows(self._bases, rows, min_n, max_n, drafts, lengths)
         return drafts, lengths
+
+    def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
+        """The match that vLLM's look-up uses, per slot: (start, length), (-1, 0) if none."""
+        rows = self._open_rows(slots)
+        self._check_vllm(min_n, max_n)
+        starts = np.empty(len(rows), np.int32)
+        lengths = np.empty(len(rows), np.int32)
+        kernels.match_vllm_rows(self._bases, rows, min_n, max_n, starts, lengths)
+        return starts, lengths
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
         """The last k tokens of each context, flush right, -1 where it is shorter."""
@@ -194,6 +201,13 @@ class NgramIndex:
             return self._request(slot).nbytes
         held = sum(request.nbytes for request in self._requests if request is not None)
         return held + self._bases.nbytes
+
+    def _check_vllm(self, min_n: int, max_n: int) -> None:
+        if not 1 <= min_n <= max_n <= self.max_match:
+            raise IndexFault(
+                f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
+                f" 1 <= min_n <= max_n <= {self.max_match} is needed"
+            )
 
     def _request(self, slot: int) -> RequestBuffer:
         request = self._requests[slot] if 0 <= slot < len(self._requests) else None

@@ -175,6 +175,20 @@ def propose_vllm_rows(
 
 
 @njit(cache=True, nogil=True)
+def match_vllm_rows(
+    bases: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    min_n: int,
+    max_n: int,
+    starts: NDArray[np.int32],
+    lengths: NDArray[np.int32],
+) -> None:
+    """Fill `starts` and `lengths` with the match that vLLM's look-up uses, (-1, 0) if none."""
+    for row in range(len(slots)):
+        starts[row], lengths[row] = earliest_at_most(bases[slots[row]], min_n, max_n)
+
+
+@njit(cache=True, nogil=True)
 def propose_rows(
     bases: NDArray[np.int64],
     slots: NDArray[np.int64],

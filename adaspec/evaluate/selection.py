@@ -42,7 +42,7 @@ class Selection:
     drafter: str | None
     synthetic: bool
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Reason to workload to count."""
+    """Workload to reason to count."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -85,9 +85,10 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         if why is None:
             kept.append(request)
         else:
-            left_out.setdefault(why, Counter())[request.workload] += 1
+            left_out.setdefault(request.workload, Counter())[why] += 1
     if not kept:
-        reasons = "; ".join(f"{sum(n.values())} {why}" for why, n in left_out.items())
+        total: Counter[str] = sum(left_out.values(), Counter())
+        reasons = "; ".join(f"{n} {why}" for why, n in total.items())
         raise EvaluationError(
             f"{', '.join(map(str, paths))}: no request is left to replay ({reasons or 'none read'})"
         )
@@ -98,7 +99,7 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         target=_common([reader.manifest.target for reader in readers]),
         drafter=_common([reader.manifest.drafter for reader in neural]),
         synthetic=any(reader.manifest.synthetic for reader in readers),
-        left_out={why: dict(sorted(n.items())) for why, n in left_out.items()},
+        left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
     )
 

@@ -19,8 +19,8 @@ from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.loop import run_policy
-from adaspec.replay.oracles import LOOPS, Oracle, run_oracle
-from adaspec.replay.paths import Paths, run_paths, walk_rule
+from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
+from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.result import Result
 from adaspec.replay.rows import new_latency, seconds_per_token
 from adaspec.replay.tape import Tape
@@ -64,27 +64,34 @@ def _own_policy(text: str, target: str) -> Policy:
 class Player:
     """Replays contenders over one tape and cost model; walks each rule once and remembers it."""
 
-    def __init__(self, tape: Tape, cost: CostModel, cap: int) -> None:
-        self.tape, self.cost, self.cap = tape, cost, cap
+    def __init__(
+        self, tape: Tape, cost: CostModel, cap: int, charged: frozenset[str] = frozenset()
+    ) -> None:
+        """`charged` names the policies whose own decision time counts as time."""
+        self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
 
     def check(self, contender: Contender) -> None:
         """Refuse what this trace cannot replay."""
-        name = contender.name
+        refusal = self.refusal(contender)
+        if refusal is not None:
+            raise EvaluationError(refusal)
+
+    def refusal(self, contender: Contender) -> str | None:
+        """Why this trace cannot replay the contender; None where it can."""
+        name, cap = contender.name, self.tape.neural_cap
         most = longest_neural(contender)
-        cap = self.tape.neural_cap
         if (most or _wants_neural(contender)) and not cap:
-            raise EvaluationError(
-                f"'{name}' drafts with a neural drafter, but the trace recorded none"
-            )
+            return f"'{name}' drafts with a neural drafter, but the trace recorded none"
         if most > cap:
-            raise EvaluationError(
+            return (
                 f"'{name}' drafts {most} neural tokens, but the trace's accepted counts end at "
                 f"{cap}: name a shorter draft"
             )
         needs_tokens = isinstance(contender, StaticPolicy) and contender.rule.needs_tokens
         if needs_tokens and not self.tape.shows_tokens:
-            raise EvaluationError(f"'{name}' compares drafted tokens, but the trace holds none")
+            return f"'{name}' compares drafted tokens, but the trace holds none"
+        return None
 
     def play(
         self,
@@ -93,15 +100,38 @@ class Player:
         concurrency: int,
         refills: bool = True,
     ) -> Result:
-        """One run of the closed loop, or without refills `order` in lockstep."""
+        """One run of the closed loop; without refills, `concurrency` copies of order[0]."""
         if isinstance(contender, Oracle):
-            return run_oracle(self.tape, contender, order, concurrency, self.cost, refills)
-        rule = self._rule(contender, concurrency) if refills else None
+            return self._play_oracle(contender, order, concurrency, refills)
+        if contender.name in self.charged:
+            return self._play_any(contender, order, concurrency, refills)
+        rule = self._rule(contender, concurrency)
         if rule is not None:
-            return self._play_rule(rule, order, concurrency)
+            return self._play_rule(rule, order, concurrency, refills)
         if isinstance(contender, Budget | Ema):
             return run_adaptive(self.tape, contender, order, concurrency, self.cost, refills)
-        return run_policy(self.tape, contender, order, concurrency, self.cost, self.cap, refills)
+        return self._play_any(contender, order, concurrency, refills)
+
+    def _play_oracle(
+        self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        if oracle.kind in LOOPS:
+            return run_oracle(self.tape, oracle, order, concurrency, self.cost, refills)
+        if refills and concurrency > 1:
+            raise EvaluationError(
+                f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "
+                f"closed loop at concurrency {concurrency}; see --batching lockstep"
+            )
+        one = order if refills else order[:1]
+        return run_cheapest(self.tape, oracle, one, concurrency, self.cost, self.cap)
+
+    def _play_any(
+        self, policy: Policy, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        charged = policy.name in self.charged
+        return run_policy(
+            self.tape, policy, order, concurrency, self.cost, self.cap, refills, charged
+        )
 
     def _rule(self, policy: Policy, concurrency: int) -> StaticRule | None:
         """The static rule that a policy amounts to while the batch has this very size."""
@@ -112,25 +142,20 @@ class Player:
         return None
 
     def _play_rule(
-        self, rule: StaticRule, order: NDArray[np.int32], concurrency: int
+        self, rule: StaticRule, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         if rule not in self._paths:
             self._paths[rule] = walk_rule(self.tape, rule, self.cap)
-        walked = self._paths[rule]
-        columns = self.tape.columns
+        start, steps = self._paths[rule]
+        columns, cost, holds = self.tape.columns, self.cost.constants(), rule.neural_len > 0
         totals = np.zeros(paths.TOTALS)
-        latency = new_latency(order)
-        run_paths(
-            columns,
-            walked.start,
-            walked.steps,
-            order,
-            concurrency,
-            self.cost.constants(),
-            rule.neural_len > 0,
-            totals,
-            latency,
-        )
+        if refills:
+            latency = new_latency(order)
+            run_paths(columns, start, steps, order, concurrency, cost, holds, totals, latency)
+        else:
+            order = order[:1]
+            run_lockstep(columns, start, steps, order[0], concurrency, cost, holds, totals)
+            latency = totals[[paths.TIME]]
         return Result(
             tokens=totals[paths.TOKENS],
             time_s=totals[paths.TIME],
@@ -141,6 +166,11 @@ class Player:
             neural_steps=totals[paths.NEURAL_STEPS],
             token_s=seconds_per_token(columns, order, latency),
         )
+
+
+def is_compiled(contender: Contender) -> bool:
+    """Whether a contender is replayed without calling Python at every step."""
+    return isinstance(contender, Oracle | StaticPolicy | BatchTable | Budget | Ema)
 
 
 def longest_neural(contender: Contender) -> int:

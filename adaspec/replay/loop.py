@@ -6,6 +6,8 @@ the drafter has said in this step. The tape itself never leaves it.
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,13 +39,14 @@ def run_policy(
     cost: CostModel,
     cap: int,
     refills: bool = True,
-    decision_s: float = 0.0,
+    charged: bool = False,
 ) -> Result:
     """One run of the loop; without refills the first `concurrency` entries run to their ends.
 
-    `decision_s` is added to every step: what deciding costs on the machine at hand.
+    What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
+    where it is `charged`, it also counts as time.
     """
-    return _Run(tape, policy, order, concurrency, cost, cap, refills, decision_s).result()
+    return _Run(tape, policy, order, concurrency, cost, cap, refills, charged).result()
 
 
 class _Run:
@@ -58,10 +61,10 @@ class _Run:
         cost: CostModel,
         cap: int,
         refills: bool,
-        decision_s: float,
+        charged: bool,
     ) -> None:
         self.tape, self.policy, self.order, self.cost = tape, policy, order, cost
-        self.cap, self.refills, self.decision_s = cap, refills, decision_s
+        self.cap, self.refills, self.charged = cap, refills, charged
         self.script = Script(tape)
         self.index = NgramIndex()
         self.request = np.zeros(concurrency, np.int64)
@@ -74,7 +77,7 @@ class _Run:
         self.holds = np.zeros(concurrency, np.bool_)
         self.rows = concurrency
         self.following = 0
-        self.time = 0.0
+        self.time = self.decision_s = 0.0
         self.latency = new_latency(order)
         self.tokens = self.steps = self.row_steps = 0
         self.accepted = self.drafted = self.neural_steps = 0
@@ -105,6 +108,7 @@ class _Run:
             drafted=self.drafted,
             neural_steps=self.neural_steps,
             token_s=seconds_per_token(self.tape.columns, self.order, self.latency),
+            decision_s=self.decision_s,
         )
 
     def _enter(self, row: int) -> None:
@@ -122,6 +126,7 @@ class _Run:
 
     def _step(self) -> bool:
         rows = self.rows
+        began = perf_counter()
         request, indexed = self.request[:rows], self.indexed[:rows]
         matches = self.index.lookup(indexed)
         batch = Batch(
@@ -135,6 +140,7 @@ class _Run:
         drafts = self._draft(batch)
         proposal = self.policy.settle(batch, drafts)
         neural_len, ngram_len, start = self._checked(batch, drafts, proposal)
+        decision_s = perf_counter() - began
         position = self.position[:rows].copy()
         result = verify(
             self.script.text,
@@ -152,7 +158,6 @@ class _Run:
         step_s = self.cost.step_s(
             rows + int(drafted.sum()), context, drafts.count, bool(self.holds[:rows].any())
         )
-        step_s += self.decision_s
         self.time += step_s
         self.steps += 1
         self.row_steps += rows
@@ -160,11 +165,16 @@ class _Run:
         self.drafted += int(drafted.sum())
         self.accepted += int(np.minimum(accepted, left).sum())
         self.neural_steps += drafts.count > 0
+        began = perf_counter()
         self.policy.learn(
             batch,
             proposal,
             Outcome(drafted, neural_len, accepted, emitted, counts, step_s),
         )
+        decision_s += perf_counter() - began
+        self.decision_s += decision_s
+        if self.charged:
+            self.time += decision_s
         return self._advance(emitted, counts)
 
     def _draft(self, batch: Batch) -> Drafts:
@@ -228,7 +238,9 @@ class _Run:
         kept = np.flatnonzero(~done)
         if len(kept):
             flat = emitted[kept][emitted[kept] >= 0]
+            began = perf_counter()
             self.index.extend(self.indexed[kept], flat, counts[kept])
+            self.decision_s += perf_counter() - began
         if not done.any():
             return False
         ended = False

@@ -149,6 +149,45 @@ def run_paths(columns, start, steps, order, concurrency, cost, holds, totals, la
 
 
 @njit(cache=True, nogil=True)
+def run_lockstep(columns, start, steps, request, copies, cost, holds, totals):  # type: ignore[no-untyped-def]
+    """`copies` of one request advance together: fills `totals`."""
+    context = columns.prompt[request] + 1
+    time = copies * columns.entry_s[request]
+    tokens = accepted = drafted = neural_steps = 0
+    for step in range(start[request], start[request + 1]):
+        forwards = steps[step, FORWARDS]
+        verified = copies * (1 + steps[step, DRAFTED])
+        time += step_s(cost, verified, copies * context, forwards, holds)
+        context += steps[step, EMITTED]
+        tokens += steps[step, EMITTED]
+        accepted += steps[step, ACCEPTED]
+        drafted += steps[step, DRAFTED]
+        neural_steps += forwards > 0
+    n_steps = start[request + 1] - start[request]
+    totals[TOKENS], totals[TIME], totals[STEPS] = copies * tokens, time, n_steps
+    totals[ROW_STEPS] = copies * n_steps
+    totals[SUM_ACCEPTED], totals[SUM_DRAFTED] = copies * accepted, copies * drafted
+    totals[NEURAL_STEPS] = neural_steps
+
+
+@njit(cache=True, nogil=True)
+def _lockstep_grid(columns, rules, cap, copies, cost, speeds):  # type: ignore[no-untyped-def]
+    """Tokens per second of every rule, request and number of copies."""
+    n = columns.length.shape[0]
+    start = np.empty(n + 1, np.int64)
+    steps = np.empty((columns.neural.shape[0], 4), np.int16)
+    totals = np.empty(TOTALS)
+    for s in range(rules.shape[0]):
+        _walk(columns, rules[s], cap, start, steps)
+        for r in range(n):
+            for c in range(copies.shape[0]):
+                run_lockstep(
+                    columns, start, steps, r, copies[c], cost, rules[s, 2] > 0, totals
+                )
+                speeds[s, r, c] = totals[TOKENS] / totals[TIME]
+
+
+@njit(cache=True, nogil=True)
 def _grid(columns, rules, cap, orders, order_start, concurrency, cost, totals):  # type: ignore[no-untyped-def]
     """Totals of every rule in every order: walks each rule once, then loops."""
     n = columns.length.shape[0]
@@ -194,6 +233,15 @@ def grid_totals(
     flat = np.concatenate(orders).astype(np.int32)
     _grid(columns, rules, cap, flat, starts, np.array(concurrency, np.int64), cost, totals)
     return totals
+
+
+def lockstep_speeds(
+    columns: Columns, rules: NDArray[np.int64], cap: int, copies: tuple[int, ...], cost: Array
+) -> Array:
+    """Tokens per second (rule, request, copies) in lockstep. Releases the GIL."""
+    speeds = np.empty((len(rules), len(columns.length), len(copies)))
+    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), cost, speeds)
+    return speeds
 
 
 def rule_columns(tape: Tape, rule: StaticRule) -> Columns:

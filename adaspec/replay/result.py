@@ -21,6 +21,8 @@ class Result:
     neural_steps: float
     token_s: NDArray[np.float64]
     """Seconds per output token, one entry per finished request."""
+    decision_s: float | None = None
+    """Seconds this machine spent deciding and looking up; None where that was not measured."""
 
     @property
     def tokens_per_s(self) -> float:

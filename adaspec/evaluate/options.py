@@ -1,0 +1,53 @@
+"""How an evaluation is run, and how it says how far it is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+CONCURRENCY = (1, 8, 32, 128)
+ORDERS = 3
+RESAMPLES = 40
+CAP = 48
+
+
+class Progress(Protocol):
+    """Called as work advances; stages follow one another."""
+
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        """Say that `done` of `total` are through in this stage."""
+
+
+def silent(stage: str, done: float, total: float) -> None:
+    """A `Progress` that says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything about an evaluation but what is evaluated."""
+
+    concurrency: tuple[int, ...] = CONCURRENCY
+    orders: int = ORDERS
+    resamples: int = RESAMPLES
+    seed: int = 0
+    cap: int = CAP
+    prefill: bool = False
+    charge_decisions: bool = False
+    jobs: int = 0
+    """Worker threads or processes; 0: one per core."""
+
+    @property
+    def workers(self) -> int:
+        """How many workers to use."""
+        return self.jobs if self.jobs > 0 else os.cpu_count() or 1
+
+
+Cell = tuple[str | None, int]
+"""A workload (None: the equal-weight mix of all) at a concurrency."""
+
+
+def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
+    """Every cell of a report: the mix first, then each workload alone."""
+    names = (None, *workloads)
+    return [(name, concurrency) for name in names for concurrency in options.concurrency]
