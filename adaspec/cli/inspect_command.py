@@ -67,7 +67,9 @@ def _headline(found: Inspection) -> str:
         )
     manifest = found.manifest
     rows = "requests" if manifest.kind == "dense" else "steps"
+    tokens = sum(workload.output_tokens or 0 for workload in found.workloads)
     made = [
+        f"{tokens:,} output tokens" if tokens else "",
         f"target {manifest.target}" if manifest.target else "",
         f"drafter {manifest.drafter}" if manifest.drafter else "",
         f"cap {manifest.neural_cap}" if manifest.neural_cap else "",
@@ -84,22 +86,22 @@ def _headline(found: Inspection) -> str:
 
 def _trace_table(found: TraceInspection) -> Table:
     logged = found.manifest.kind == "logged"
-    table = Table(box=None, pad_edge=False)
-    table.add_column("workload")
-    for heading in ("requests", "steps" if logged else "paired", "output tokens"):
-        table.add_column(heading, justify="right")
-    table.add_column("source")
-    for heading in ("drafts", "accepted", "at least 1", "censored"):
-        table.add_column(heading, justify="right")
+    # Narrow enough that eighty columns hold it unfolded.
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table.add_column("workload", overflow="fold")
+    for heading in ("requests", "steps" if logged else "paired"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    for heading in ("drafts", "accepted", ">= 1", "censored"):
+        table.add_column(heading, justify="right", no_wrap=True)
     if logged:
-        table.add_column("draft_len", justify="right")
+        table.add_column("draft_len", justify="right", no_wrap=True)
     for workload in found.workloads:
         about = workload.document()
         first = [
             escape(about["workload"]),
             _count(about["requests"]),
             _count(about["steps"] if logged else about["paired"]),
-            _count(about["output_tokens"]),
         ]
         sources = about["sources"] or [None]
         for source in sources:

@@ -82,7 +82,7 @@ class WorkloadAcceptance:
         if request.neural_accepted is not None and neural_cap is not None:
             self._add("neural", request.neural_accepted[1:], neural_cap)
         if request.ngram_accepted is not None:
-            self._add("ngram as recorded", request.ngram_accepted[1:], NGRAM_CAP)
+            self._add("recorded ngram", request.ngram_accepted[1:], NGRAM_CAP)
 
     def add_step(self, step: LoggedStep) -> None:
         """Count a step of a logged trace; one without a draft is a step and nothing else."""
