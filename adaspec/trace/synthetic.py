@@ -162,8 +162,6 @@ def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Gen
 
 def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
     """Text in which tokens recur and no pair of them does: a look-up matches and is wrong."""
-    if length > _ROTOR * (_ROTOR - 1):
-        raise ValueError(f"{length} tokens cannot all follow in pairs that differ")
     visits = [0] * _ROTOR
     token = int(rng.integers(_ROTOR))
     walk = [token]
@@ -171,6 +169,8 @@ def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
         visits[token] += 1
         token = (token + visits[token]) % _ROTOR
         walk.append(token)
+    if max(visits) > _ROTOR:
+        raise ValueError(f"{length} tokens are too many for {_ROTOR} to never follow in like pairs")
     return walk
 
 
@@ -178,7 +178,7 @@ def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> ND
     """Geometric counts, cut at the cap and at the output's end; entry 0 null."""
     right = rng.random((length, cap)) < hit
     run = np.logical_and.accumulate(right, axis=1).sum(axis=1)
-    accepted = np.minimum(run, length - np.arange(length)).astype(np.int16)
+    accepted: NDArray[np.int16] = np.minimum(run, length - np.arange(length)).astype(np.int16)
     accepted[:1] = -1
     return accepted
 
