@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from adaspec.evaluate.render.results import BOUNDS, OPPONENT, Interval, Report, Results
 from adaspec.evaluate.render.style import (
@@ -22,6 +23,7 @@ from adaspec.evaluate.render.style import (
     groups,
     label_ends,
     label_width_in,
+    legend_height,
     legend_row,
     log2_loads,
     looks,
@@ -40,9 +42,12 @@ _BARS = ("fixed:best", OPPONENT)
 
 
 def speedup_figure(report: Report, workload: str | None = None) -> Figure | None:
-    """Speedup over `none` at every concurrency, with intervals; None where there are no rows."""
+    """Speedup over `none` at every concurrency, with intervals; None where there are no rows.
+
+    Without a `workload` it shows "all", or the only one: of several, none speaks for the rest.
+    """
     results = Results(report)
-    workload = workload or results.main
+    workload = workload or _main(results)
     if workload is None:
         return None
     shown = _drawn(results)
@@ -52,7 +57,7 @@ def speedup_figure(report: Report, workload: str | None = None) -> Figure | None
     title = f"Speedup over no speculation, {where(results, workload)}"
     figure, top = canvas(4.7, title, _note(results))
     right = label_width_in([look[name].label for name in shown]) + 0.2
-    axes = place(figure, 0.55, top, WIDTH_IN - 0.55 - right, 4.7 - top - 0.5)
+    axes = place(figure, 0.62, top, WIDTH_IN - 0.62 - right, 4.7 - top - 0.5)
     _speedup_lines(axes, results, workload, shown, look)
     named_axes(axes, _LOADS, "tokens per second, times those of none")
     _label_lines(axes, results, workload, shown, look)
@@ -62,7 +67,7 @@ def speedup_figure(report: Report, workload: str | None = None) -> Figure | None
 def lift_figure(report: Report, workload: str | None = None) -> Figure | None:
     """Lift over `static:best` at every concurrency, with its interval; None without a headline."""
     results = Results(report)
-    workload = workload or results.main
+    workload = workload or _main(results)
     if workload is None or not results.has_headline:
         return None
     look = looks(results)
@@ -73,11 +78,11 @@ def lift_figure(report: Report, workload: str | None = None) -> Figure | None:
     axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
     _lift_points(axes, results, workload, names, look)
     named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
-    ends = [(0.0, OPPONENT, look[OPPONENT].colour if OPPONENT in look else INK)]
+    ends = [(0.0, OPPONENT, INK)]
     for name in names:
         value = _last(results.lift(workload, c, name) for c in results.concurrencies)
         if value is not None:
-            ends.append((value, look[name].label, look[name].colour))
+            ends.append((value, look[name].label, look[name].ink))
     label_ends(axes, ends)
     return figure
 
@@ -90,17 +95,17 @@ def workloads_figure(report: Report) -> Figure | None:
     look, shown = looks(results), _drawn(results)
     columns = 2
     rows = math.ceil(len(results.alone) / columns)
-    entries = [(look[name].label, look[name].colour, "") for name in shown]
-    lines = _legend_lines([text for text, _, _ in entries])
-    height = 0.75 + 0.19 * lines + rows * 2.25
+    entries = [look[name] for name in shown]
+    height = 0.68 + legend_height(entries) + rows * 2.25
     title = "Speedup over no speculation on each workload alone"
     figure, top = canvas(height, title, _note(results))
-    top = legend_row(figure, top - 0.06, entries) + 0.18
-    wide, high = (WIDTH_IN - 0.55 - 0.15 - 0.4) / columns, 1.62
+    top = legend_row(figure, top - 0.06, entries, bars=False) + 0.18
+    wide, high = (WIDTH_IN - 0.64 - 0.15 - 0.4) / columns, 1.62
     for index, workload in enumerate(results.alone):
         row, column = divmod(index, columns)
-        axes = place(figure, 0.55 + column * (wide + 0.4), top + row * 2.2, wide, high)
+        axes = place(figure, 0.64 + column * (wide + 0.4), top + row * 2.2, wide, high)
         _speedup_lines(axes, results, workload, shown, look)
+        axes.locator_params(axis="y", nbins=5)
         titled(axes, workload)
         last_row = index + columns >= len(results.alone)
         named_axes(axes, "concurrency" if last_row else "", "" if column else "speedup over none")
@@ -108,7 +113,7 @@ def workloads_figure(report: Report) -> Figure | None:
 
 
 def lifts_by_workload_figure(report: Report) -> Figure | None:
-    """Lift over each workload's own `static:best`, a row per workload and policy, panel per load."""
+    """Lift over each workload's own `static:best`: a row per workload, a panel per load."""
     results = Results(report)
     if not results.has_headline or not results.alone:
         return None
@@ -118,12 +123,11 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
     loads = results.concurrencies[:6]
     step = 0.2 if len(names) == 1 else 0.13 * len(names) + 0.1
     body = step * len(places) + 0.1
-    entries = [(look[name].label, look[name].colour, "") for name in names]
-    lines = _legend_lines([text for text, _, _ in entries])
-    height = 1.5 + 0.19 * lines + body
+    entries = [look[name] for name in names]
+    height = 1.43 + legend_height(entries) + body
     title = "Lift over static:best of the very workload"
     figure, top = canvas(height, title, _note(results) + "; bars are paired 95% intervals")
-    top = legend_row(figure, top - 0.06, entries) + 0.2
+    top = legend_row(figure, top - 0.06, entries, bars=False) + 0.2
     labels = [where(results, str(each)) for each in places]
     left = min(label_width_in(labels), 2.0) + 0.1
     wide = (WIDTH_IN - left - 0.15 - 0.14 * (len(loads) - 1)) / len(loads)
@@ -146,7 +150,7 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
         axes.tick_params(axis="y", length=0, labelsize=SMALL)
         percent_ticks(axes, "x")
         axes.locator_params(axis="x", nbins=max(2, int(wide / 0.5)))
-        titled(axes, f"{load} at once" if column == 0 else str(load))
+        titled(axes, f"concurrency {load}" if column == 0 else str(load))
         named_axes(axes, "lift over static:best" if column == 0 else "")
     return figure
 
@@ -159,14 +163,20 @@ def oracles_figure(report: Report) -> Figure | None:
     if not places or not shown:
         return None
     look = looks(results)
-    _, named, _ = groups(results)
-    entries = [(look[name].label, look[name].colour, _hatch(name)) for name in shown]
-    lines = _legend_lines([text for text, _, _ in entries])
-    height = 0.85 + 0.19 * lines + 1.5 * len(places)
-    title = "What was reached and what foresight would reach"
-    note = _note(results) + "; hatched: oracles, which know what will be accepted"
-    figure, top = canvas(height, title, note)
-    top = legend_row(figure, top - 0.06, entries) + 0.16
+    entries = [look[name] for name in shown]
+    height = 0.78 + legend_height(entries) + 1.5 * len(places)
+    foresight = any(each.hatch for each in entries)
+    title = "Speedups beside the oracles" if foresight else "Speedups"
+    note = _note(results) + ("; hatched: with perfect foresight" if foresight else "")
+    figure, top = canvas(height, title + " by workload and concurrency", note)
+    top = legend_row(figure, top - 0.06, entries, bars=True) + 0.16
+    known = (
+        results.value(str(place), c, name, "speedup")
+        for place in places
+        for c in results.concurrencies
+        for name in shown
+    )
+    highest = max((each for each in known if each is not None), default=1.0)
     for index, workload in enumerate(places):
         axes = place(figure, 0.55, top + index * 1.48, WIDTH_IN - 0.7, 1.05)
         width = 0.84 / len(shown)
@@ -181,7 +191,7 @@ def oracles_figure(report: Report) -> Figure | None:
                 values,
                 width * 0.92,
                 color=look[name].colour,
-                hatch=_hatch(name),
+                hatch=look[name].hatch,
                 edgecolor="white",
                 linewidth=0,
                 gid=name,
@@ -192,7 +202,8 @@ def oracles_figure(report: Report) -> Figure | None:
         axes.tick_params(axis="x", length=0)
         axes.set_xlim(-0.5, len(results.concurrencies) - 0.5)
         speedup_ticks(axes)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * max(highest, 1.0))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         titled(axes, where(results, str(workload)))
         named_axes(axes, "concurrency" if index == len(places) - 1 else "", "speedup")
     return figure
@@ -291,22 +302,23 @@ def _lift_points(
         for c, x, value in known:
             _interval(axes, results.lift_interval(workload, c, name), x, each, True)
             if len(names) == 1:
+                top = (results.lift_interval(workload, c, name) or (value, value))[1]
                 axes.annotate(
                     signed_percent(value),
-                    (x, value),
-                    xytext=(7, 0),
+                    (x, top),
+                    xytext=(0, 3),
                     textcoords="offset points",
                     fontsize=TEXT,
-                    color=each.colour,
-                    va="center",
+                    color=each.ink,
+                    ha="center",
+                    va="bottom",
                     weight="bold",
                 )
     log2_loads(axes, results.concurrencies)
-    if len(names) == 1:
-        low, high = axes.get_xlim()
-        axes.set_xlim(low, high * 1.25)
+    low, high = axes.get_xlim()
+    axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
     percent_ticks(axes)
-    axes.margins(y=0.1)
+    axes.margins(y=0.12)
 
 
 def _label_lines(
@@ -319,7 +331,7 @@ def _label_lines(
             for c in results.concurrencies
         )
         if value is not None:
-            ends.append((value, look[name].label, look[name].colour))
+            ends.append((value, look[name].label, look[name].ink))
     label_ends(axes, ends)
 
 
@@ -328,6 +340,10 @@ def _interval(axes: Axes, found: Interval | None, at: float, look: Look, upright
         return
     draw = axes.vlines if upright else axes.hlines
     draw(at, *found, color=look.colour, linewidth=1.6, alpha=0.55, zorder=look.order - 0.5)
+
+
+def _main(results: Results) -> str | None:
+    return results.main if results.has_all or len(results.workloads) == 1 else None
 
 
 def _drawn(results: Results) -> list[str]:
@@ -342,23 +358,9 @@ def _bars(results: Results) -> list[str]:
     return [*baselines, *named, *oracles]
 
 
-def _hatch(name: str) -> str:
-    return "////" if name.startswith("oracle:") else ""
-
-
 def _last(values: object) -> float | None:
     known = [value for value in values if value is not None]  # type: ignore[attr-defined]
     return known[-1] if known else None
-
-
-def _legend_lines(labels: Sequence[str]) -> int:
-    total, lines = 0.0, 1
-    for label in labels:
-        width = 0.24 + label_width_in([label])
-        if total and total + width > WIDTH_IN - 0.22:
-            total, lines = 0.0, lines + 1
-        total += width
-    return lines
 
 
 def _note(results: Results) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import blended_transform_factory
@@ -25,16 +27,19 @@ NGRAM, NEURAL = "#E08A00", "#2A7FBA"
 """Orange and blue: apart for every kind of colour vision, and in grey."""
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
 
+LEGEND_LINE_IN = 0.19
+_LEGEND_LEFT = 0.12
+
 _NAMED = ("#C8390E", "#0B5FA5", "#00805E", "#B0468E", "#7A5B00", "#4B3F9E", "#008C9E", "#8A1C3F")
 _NAMED_MARKERS = "osDvP^Xp"
 _BASELINE = {
     "none": "#444444",
-    "fixed:best": "#9AA5B1",
-    "hybrid:best": "#73808E",
+    "fixed:best": "#97A3B0",
+    "hybrid:best": "#6B7886",
     "adaptive:best": "#A89580",
     "static:one": "#B9A7C4",
     "static:tuned": "#7F9B8A",
-    OPPONENT: "#2B333C",
+    OPPONENT: "#1F262E",
 }
 _BASELINE_MARKERS = {
     "none": "",
@@ -48,11 +53,11 @@ _BASELINE_MARKERS = {
 _ORACLE = {
     "oracle:ngram": NGRAM,
     "oracle:neural": NEURAL,
-    "oracle:combine": "#8C8C8C",
-    "oracle:plan": "#8C8C8C",
-    "oracle:plan-splice": "#6E6E6E",
-    "oracle:dp": "#A8A8A8",
-    "oracle:dp-splice": "#505050",
+    "oracle:combine": "#A6A6A6",
+    "oracle:plan": "#8A8A8A",
+    "oracle:plan-splice": "#5C5C5C",
+    "oracle:dp": "#8A8A8A",
+    "oracle:dp-splice": "#3C3C3C",
 }
 _ORACLE_DASHES: dict[str, Any] = {
     "oracle:combine": (0, (1, 1.5)),
@@ -60,6 +65,13 @@ _ORACLE_DASHES: dict[str, Any] = {
     "oracle:plan-splice": (0, (6, 1.5)),
     "oracle:dp": (0, (4, 2, 1, 2)),
     "oracle:dp-splice": (0, (6, 1.5, 1, 1.5)),
+}
+_ORACLE_HATCHES = {
+    "oracle:combine": "....",
+    "oracle:plan": "////",
+    "oracle:plan-splice": "xxxx",
+    "oracle:dp": "----",
+    "oracle:dp-splice": "++++",
 }
 
 
@@ -69,6 +81,9 @@ class Look:
 
     label: str
     colour: str
+    ink: str
+    """The colour of its name: its own where it is vivid, else dark enough to read."""
+    hatch: str
     marker: str
     dashes: Any
     width: float
@@ -81,15 +96,20 @@ def looks(results: Results, label_width: int = 28) -> dict[str, Look]:
     labels = short_names(order, label_width)
     found = {}
     for name in order:
+        label = labels[name]
+        hatch = _ORACLE_HATCHES.get(name, "////") if name in ORACLES else ""
         if name in results.policies:
             at = results.policies.index(name) % len(_NAMED)
-            look = Look(labels[name], _NAMED[at], _NAMED_MARKERS[at], "-", 2.0, 5.0)
+            colour = _NAMED[at]
+            look = Look(label, colour, colour, hatch, _NAMED_MARKERS[at], "-", 2.0, 5.0)
         elif name in ORACLES:
             dashes = _ORACLE_DASHES.get(name, (0, (2, 1)))
-            look = Look(labels[name], _ORACLE[name], "", dashes, 1.1, 2.0)
+            look = Look(label, _ORACLE[name], MUTED, hatch, "", dashes, 1.1, 2.0)
         else:
-            width = 1.6 if name == OPPONENT else 1.2
-            look = Look(labels[name], _BASELINE[name], _BASELINE_MARKERS[name], "-", width, 3.0)
+            width = 1.8 if name == OPPONENT else 1.2
+            ink = INK if name == OPPONENT else "#566270"
+            marker = _BASELINE_MARKERS[name]
+            look = Look(label, _BASELINE[name], ink, "", marker, "-", width, 3.0)
         found[name] = look
     return found
 
@@ -106,7 +126,7 @@ def canvas(height_in: float, title: str, note: str) -> tuple[Figure, float]:
     """A figure with its title and a note top left, and the inches that these take."""
     figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, facecolor="white")
     title_lines = textwrap.wrap(plain(title), 70)
-    note_lines = textwrap.wrap(plain(note), 104)
+    note_lines = textwrap.wrap(plain(note), 106)
     top = 0.1
     for lines, size, colour, weight in (
         (title_lines, TITLE, INK, "bold"),
@@ -162,7 +182,7 @@ def log2_loads(axes: Axes, concurrencies: Sequence[int]) -> None:
     axes.xaxis.set_major_formatter(FixedFormatter([str(each) for each in concurrencies]))
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = concurrencies[0], concurrencies[-1]
-    axes.set_xlim(low / 1.22, high * 1.22)
+    axes.set_xlim(low / 1.22, high * 1.1)
 
 
 def speedup_ticks(axes: Axes) -> None:
@@ -192,8 +212,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], size: float =
     assert isinstance(figure, Figure)
     box = axes.get_position()
     height_pt = 72 * float(figure.get_size_inches()[1]) * box.height
-    low, high = axes.get_ylim()
-    wanted = [(value - low) / (high - low) * height_pt for value, _, _ in ends]
+    bottom = axes.get_ylim()[0]
+    wanted = [_height(axes, max(value, bottom)) * height_pt for value, _, _ in ends]
     spread = spread_out(wanted, min(size * 1.25, height_pt / max(len(ends), 1)), height_pt)
     transform = blended_transform_factory(axes.transAxes, axes.transAxes)
     for (value, text, colour), at, before in zip(ends, spread, wanted, strict=True):
@@ -201,7 +221,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], size: float =
             text,
             xy=(1.0, before / height_pt),
             xycoords=transform,
-            xytext=(1.035, at / height_pt),
+            xytext=(1.045, at / height_pt),
             textcoords=transform,
             va="center",
             ha="left",
@@ -214,11 +234,18 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], size: float =
                 "arrowstyle": "-",
                 "color": colour,
                 "linewidth": 0.5,
-                "alpha": 0.6,
-                "shrinkA": 1,
+                "alpha": 0.7,
+                "relpos": (0.0, 0.5),
+                "shrinkA": 0,
                 "shrinkB": 0,
             },
         )
+
+
+def _height(axes: Axes, value: float) -> float:
+    """Where `value` lies between the lower (0) and the upper (1) end of the axes."""
+    x = axes.get_xlim()[0]
+    return float(axes.transAxes.inverted().transform(axes.transData.transform((x, value)))[1])
 
 
 def spread_out(wanted: Sequence[float], gap: float, limit: float) -> list[float]:
@@ -242,32 +269,44 @@ def spread_out(wanted: Sequence[float], gap: float, limit: float) -> list[float]
     return placed
 
 
-def legend_row(
-    figure: Figure, top: float, entries: Sequence[tuple[str, str, str]], left: float = 0.12
-) -> float:
-    """(text, colour, hatch) swatches in rows from `top` inches on; returns where they end."""
+def legend_row(figure: Figure, top: float, entries: Sequence[Look], bars: bool) -> float:
+    """Names beside a sample bar or line, in rows from `top` inches on; where they end."""
     wide, high = (float(each) for each in figure.get_size_inches())
-    x, y = left, top
-    for text, colour, hatch in entries:
-        width = 0.24 + label_width_in([text])
-        if x > left and x + width > wide - 0.1:
-            x, y = left, y + 0.19
-        figure.add_artist(
-            Rectangle(
-                (x / wide, 1 - (y + 0.12) / high),
-                0.15 / wide,
+    x, y = _LEGEND_LEFT, top
+    for look in entries:
+        width = _legend_width(look)
+        if x > _LEGEND_LEFT and x + width > wide - 0.1:
+            x, y = _LEGEND_LEFT, y + LEGEND_LINE_IN
+        middle = 1 - (y + 0.065) / high
+        sample: Artist
+        if bars:
+            sample = Rectangle(
+                (x / wide, middle - 0.055 / high),
+                0.2 / wide,
                 0.11 / high,
-                facecolor=colour,
+                facecolor=look.colour,
                 edgecolor="white",
-                hatch=hatch,
+                hatch=look.hatch,
                 linewidth=0,
                 transform=figure.transFigure,
             )
-        )
+        else:
+            sample = Line2D(
+                [x / wide, (x + 0.11) / wide, (x + 0.22) / wide],
+                [middle] * 3,
+                color=look.colour,
+                linestyle=look.dashes,
+                linewidth=look.width,
+                marker=look.marker,
+                markevery=[1],
+                markersize=4,
+                transform=figure.transFigure,
+            )
+        figure.add_artist(sample)
         figure.text(
-            (x + 0.2) / wide,
-            1 - (y + 0.065) / high,
-            text,
+            (x + 0.27) / wide,
+            middle,
+            look.label,
             fontsize=SMALL,
             color=INK,
             va="center",
@@ -275,6 +314,20 @@ def legend_row(
         )
         x += width
     return y + 0.26
+
+
+def legend_height(entries: Sequence[Look]) -> float:
+    """Inches that `legend_row` takes for `entries`."""
+    x, lines = _LEGEND_LEFT, 1
+    for look in entries:
+        if x > _LEGEND_LEFT and x + _legend_width(look) > WIDTH_IN - 0.1:
+            x, lines = _LEGEND_LEFT, lines + 1
+        x += _legend_width(look)
+    return LEGEND_LINE_IN * (lines - 1) + 0.26
+
+
+def _legend_width(look: Look) -> float:
+    return 0.32 + label_width_in([look.label])
 
 
 def where(results: Results, workload: str) -> str:
