@@ -178,7 +178,6 @@ def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
         f"At most {_STRIPS} requests each, evenly spread; cut where fewer than a fifth go on.",
     )
     colours = LinearSegmentedColormap.from_list("sources", [NEURAL, _NEUTRAL, NGRAM])
-    colours.set_bad("white")
     norm = TwoSlopeNorm(0, -6, 12)
     wide = (WIDTH_IN - 0.5 - 0.2 - 0.4 * (columns - 1)) / columns
     for index, (name, rows) in enumerate(by_workload.items()):

@@ -143,6 +143,8 @@ def requests_left_out(report: Report, workload: str | None = None) -> dict[str, 
         if isinstance(reasons, Mapping) and workload in (None, name):
             for why, n in reasons.items():
                 total[plain(why)] = total.get(plain(why), 0) + int(n)
+        elif isinstance(reasons, int) and workload is None:
+            total[plain(name)] = total.get(plain(name), 0) + reasons
     return {why: n for why, n in total.items() if n}
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ _DROPPINGS = {".DS_Store", "Thumbs.db"}
 
 
 def strict_json(report: Report) -> str:
-    """`report` as JSON that any parser takes: NaN and infinities as null, numpy as plain numbers."""
-    return json.dumps(_plain(report), allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    """`report` as JSON that any parser takes: what is not finite as null, numpy as numbers."""
+    return json.dumps(_plain(report), allow_nan=False, indent=1) + "\n"
 
 
 def check_destination(folder: Path, force: bool = False) -> None:
@@ -172,7 +173,9 @@ def _fill(
         figure = draw()
         if figure is not None:
             path = f"plots/{name}.png"
-            figure.savefig(folder / path, format="png", metadata={"Software": None})
+            with warnings.catch_warnings():  # a name in a script that the font does not draw
+                warnings.filterwarnings("ignore", message="Glyph .* missing")
+                figure.savefig(folder / path, format="png", metadata={"Software": None})
             plots.append(Plot(path, caption))
         if progress is not None:
             progress(done, len(todo))
