@@ -38,7 +38,7 @@ from adaspec.evaluate.render.style import (
     place,
     titled,
 )
-from adaspec.evaluate.render.wording import plain
+from adaspec.evaluate.render.wording import short, short_names
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
 _NAMES = {"neural": "neural", "ngram": "n-gram"}
@@ -63,7 +63,7 @@ def positions_figure(found: Sequence[Acceptance], per_workload: int = 2) -> Figu
     figure, top = canvas(
         height,
         "Tokens accepted at each position of single requests",
-        "Neural upwards, n-gram downwards; requests spread by how much n-gram took of them. "
+        "Neural upwards, n-gram downwards, means at the right; requests spread by their n-gram mean. "
         "An n-gram run counts down as the copied stretch is used up.",
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
@@ -73,7 +73,7 @@ def positions_figure(found: Sequence[Acceptance], per_workload: int = 2) -> Figu
             left = 0.55 + column * (wide + 0.3)
             axes = place(figure, left, top + 0.12 + row * 1.32, wide, 0.85)
             _mirrored(axes, each, highest)
-            titled(axes, f"{plain(workload)} / {plain(each.id)}", SMALL)
+            titled(axes, short(f"{workload} / {each.id}", 22), SMALL)
             axes.set_title(_means(each), loc="right", fontsize=SMALL, color=MUTED, pad=4)
             last = row == len(picked) - 1
             named_axes(
@@ -110,7 +110,7 @@ def requests_figure(found: Sequence[Acceptance]) -> Figure | None:
             if column:
                 axes.yaxis.set_major_formatter(NullFormatter())
             if row == 0:
-                titled(axes, workload, SMALL)
+                titled(axes, short(workload, 18), SMALL)
             named_axes(
                 axes,
                 f"{count:,} request{'s' * (count != 1)}",
@@ -125,8 +125,8 @@ def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
     sources = [s for s in SOURCES if any(len(pooled(found, name, s)) for name in names)]
     if not sources:
         return None
-    labels = [plain(name) for name in names]
-    right = min(label_width_in([f"{label} 0.00" for label in labels]), 1.9) + 0.12
+    labels = short_names(names, 16)
+    right = min(label_width_in([f"{label} 0.00" for label in labels.values()]), 1.9) + 0.12
     figure, top = canvas(
         3.1,
         "Share of positions at which at least j tokens are accepted",
@@ -144,7 +144,7 @@ def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
             colour = _PALETTE[names.index(name) % len(_PALETTE)]
             shown = curve[curve > 0]
             axes.plot(range(len(shown)), shown, color=colour, linewidth=1.6, gid=name)
-            text = f"{plain(name)} {counts[name].mean():.2f}"
+            text = f"{labels[name]} {counts[name].mean():.2f}"
             ends.append((float(curve[reach]), text, colour))
         axes.set_yscale("log")
         axes.set_ylim(_RARE, 1.25)
@@ -201,7 +201,7 @@ def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
         )
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
-        titled(axes, name, SMALL)
+        titled(axes, short(name, 24), SMALL)
         axes.set_title(
             f"{len(picture)} of {len(rows):,} requests", loc="right", fontsize=SMALL, color=MUTED
         )
@@ -251,7 +251,7 @@ def difference_figure(found: Sequence[Acceptance]) -> Figure | None:
         left = 0.65 + column * (wide + 0.6)
         axes = place(figure, left, top + 0.15 + row * 1.95, wide, 1.3)
         _histogram(axes, values)
-        titled(axes, name, SMALL)
+        titled(axes, short(name, 24), SMALL)
         last = index + columns >= len(by_workload)
         named_axes(
             axes,
@@ -283,7 +283,7 @@ def _means(each: Acceptance) -> str:
         for source in SOURCES
         if (counts := each.of(source)) is not None and len(known(counts))
     ]
-    return "mean " + ", ".join(parts) if parts else ""
+    return ", ".join(parts)
 
 
 def _bands(axes: Axes, found: Sequence[Acceptance], workload: str, source: str) -> int:

@@ -34,7 +34,7 @@ from adaspec.evaluate.render.style import (
     titled,
     where,
 )
-from adaspec.evaluate.render.wording import facts, signed_percent
+from adaspec.evaluate.render.wording import facts, short, signed_percent
 
 _LOADS = "requests running at once (concurrency, log scale)"
 _LINES = ("none", "fixed:best", "hybrid:best", OPPONENT)
@@ -106,7 +106,7 @@ def workloads_figure(report: Report) -> Figure | None:
         axes = place(figure, 0.64 + column * (wide + 0.4), top + row * 2.2, wide, high)
         _speedup_lines(axes, results, workload, shown, look)
         axes.locator_params(axis="y", nbins=5)
-        titled(axes, workload)
+        titled(axes, short(workload, 32))
         last_row = index + columns >= len(results.alone)
         named_axes(axes, "concurrency" if last_row else "", "" if column else "speedup over none")
     return figure
@@ -128,7 +128,7 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
     title = "Lift over static:best of the very workload"
     figure, top = canvas(height, title, _note(results) + "; bars are paired 95% intervals")
     top = legend_row(figure, top - 0.06, entries, bars=False) + 0.2
-    labels = [where(results, str(each)) for each in places]
+    labels = [short(where(results, str(each)), 24) for each in places]
     left = min(label_width_in(labels), 2.0) + 0.1
     wide = (WIDTH_IN - left - 0.15 - 0.14 * (len(loads) - 1)) / len(loads)
     first: Axes | None = None

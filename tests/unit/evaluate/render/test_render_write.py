@@ -16,7 +16,7 @@ from adaspec.evaluate.render.write import check_destination, strict_json, write_
 
 @pytest.fixture
 def small():
-    return fakes.report(workloads=("gsm8k",), concurrencies=(1, 8))
+    return fakes.report((), workloads=("gsm8k",), concurrencies=(8,))
 
 
 def refused(folder, force=False):
