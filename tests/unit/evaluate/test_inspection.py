@@ -10,6 +10,7 @@ import pytest
 from adaspec.cli.main import run
 from adaspec.cost.builtin import BUILTIN, DEFAULT
 from adaspec.cost.load import save_cost
+from adaspec.cost.report import FitReport
 from adaspec.errors import AdaspecError, CostError, SpecError, TraceError
 from adaspec.evaluate.acceptance import NGRAM_CAP, ngram_accepted
 from adaspec.evaluate.inspection import inspect
@@ -214,9 +215,24 @@ def test_the_commands_json_is_the_inspections(name, request, capsys):
     assert json.loads(capsys.readouterr().out) == inspect(path).document()
 
 
-def test_the_command_prints_a_cost_model_with_its_fit(tmp_path, capsys):
-    assert run(["inspect", DEFAULT]) == 0
-    assert "fixed_s" in capsys.readouterr().out
+def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, capsys):
+    fit = FitReport(
+        points=50,
+        held_out_points=10,
+        mean_error=0.0213,
+        median_error=0.01,
+        p95_error=0.0625,
+        standard_errors_s={"fixed_s": 1.5e-5},
+        not_identified={"per_kv_s": "what it multiplies is 0 in every point"},
+        at_zero=(),
+        seed=0,
+    )
+    save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json", fit)
+    assert run(["inspect", str(tmp_path / "cost.json")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "fixed_s 0.00588591 +- 1.5e-05" in out
+    assert "not identified: what it multiplies is 0 in every point" in out
+    assert "2.1% median 1.0%, 95th percentile 6.2%, 10 of 50 points" in out
 
 
 def test_the_command_exits_with_2_for_what_is_unsound(tmp_path, capsys):
