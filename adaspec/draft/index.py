@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaspec.draft import kernels
+from adaspec.draft import extend, kernels
 from adaspec.draft.behind import lookup_behind_rows
 from adaspec.draft.buffer import RequestBuffer
 from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
@@ -94,12 +94,12 @@ class NgramIndex:
                 f" {lengths.sum()} and {len(run)} tokens: give one count >= 0 per slot"
             )
         while True:
-            verdict, row = kernels.extend_rows(self._bases, rows, run, lengths)
-            if verdict == kernels.READY:
+            verdict, row = extend.extend_rows(self._bases, rows, run, lengths)
+            if verdict == extend.READY:
                 return
-            if verdict == kernels.CLOSED:
+            if verdict == extend.CLOSED:
                 raise self._closed(rows[row])
-            if verdict == kernels.TWICE:
+            if verdict == extend.TWICE:
                 raise IndexFault(f"slot {rows[row]} stands twice in one extend: merge its tokens")
             self._grow(int(rows[row]), int(lengths[row]))
 

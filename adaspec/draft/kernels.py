@@ -29,8 +29,6 @@ from adaspec.draft.trie import append, deepest, record_of
 
 LENGTH, START, EARLIEST, AGREE, SEEN, AVAILABLE, FACTS = range(7)
 
-READY, CLOSED, TWICE, FULL = range(4)
-
 
 @njit(cache=True, nogil=True)
 def read_facts(base: int, facts: NDArray[np.int32], row: int) -> None:
@@ -76,47 +74,6 @@ def append_positions(
         append(base, tokens[at])
         at += 1
     return at
-
-
-@njit(cache=True, nogil=True)
-def check_rows(
-    bases: NDArray[np.int64], slots: NDArray[np.int64], counts: NDArray[np.int64]
-) -> tuple[int, int]:
-    """Whether every row may be extended: READY, or what is wrong and the first row it is wrong at."""
-    verdict, at = READY, -1
-    for row in range(len(slots)):
-        slot = slots[row]
-        if slot < 0 or slot >= len(bases) or bases[slot] == 0:
-            verdict, at = CLOSED, row
-            break
-        if load(bases[slot], BUSY) != 0:
-            verdict, at = TWICE, row
-            break
-        store(bases[slot], BUSY, 1)
-        if verdict == READY and short_of_room(bases[slot], counts[row]):
-            verdict, at = FULL, row
-    for row in range(at if verdict in (CLOSED, TWICE) else len(slots)):
-        store(bases[slots[row]], BUSY, 0)
-    return verdict, at
-
-
-@njit(cache=True, nogil=True)
-def extend_rows(
-    bases: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    tokens: NDArray[np.int32],
-    counts: NDArray[np.int64],
-) -> tuple[int, int]:
-    """Append counts[i] tokens to slots[i], all of them or none; see `check_rows`."""
-    verdict, at = check_rows(bases, slots, counts)
-    if verdict != READY:
-        return verdict, at
-    taken = 0
-    for row in range(len(slots)):
-        for _ in range(counts[row]):
-            append(bases[slots[row]], tokens[taken])
-            taken += 1
-    return READY, -1
 
 
 @njit(cache=True, nogil=True)

@@ -93,10 +93,8 @@ def bucket_of(key: int, buckets: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find(table: int, buckets: int, node: int, token: int) -> int:
-    """The address of the child of `node` along `token`, or 0."""
-    key = key_of(node, token)
-    bucket = bucket_of(key, buckets)
+def find_from(table: int, buckets: int, bucket: int, key: int) -> int:
+    """The address of the child under `key`, searched for from `bucket` on, or 0."""
     while True:
         line = table + bucket * (4 * BUCKET_WORDS)
         found = -1
@@ -107,6 +105,13 @@ def find(table: int, buckets: int, node: int, token: int) -> int:
         if load(line, USED) < BUCKET_KEYS:
             return 0
         bucket = bucket + 1 if bucket + 1 < buckets else 0
+
+
+@njit(cache=True, nogil=True)
+def find(table: int, buckets: int, node: int, token: int) -> int:
+    """The address of the child of `node` along `token`, or 0."""
+    key = key_of(node, token)
+    return find_from(table, buckets, bucket_of(key, buckets), key)
 
 
 @njit(cache=True, nogil=True)

@@ -24,8 +24,11 @@ from adaspec.draft.layout import (
     TOKENS,
     TOKENS_AT,
     BUCKETS,
+    bucket_of,
     find,
+    find_from,
     insert,
+    key_of,
 )
 from adaspec.draft.memory import load, store
 
@@ -51,16 +54,21 @@ def register(base: int, token: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def descend(base: int, limit: int, parent: int) -> int:
-    """Follow one branch below `parent` (as the table writes it): the child, or 0 if none.
+def branch_of(base: int, parent: int) -> tuple[int, int]:
+    """(key, bucket) of the newest end's branch below `parent`, given as the table writes it."""
+    newest = load(base, TOKENS_AT) + load(base, TOKENS) - 1
+    key = key_of(parent & NODE_MASK, load(base, newest - (parent >> NODE_BITS)))
+    return key, bucket_of(key, load(base, BUCKETS))
+
+
+@njit(cache=True, nogil=True)
+def descend(base: int, key: int, bucket: int) -> int:
+    """Follow the branch that `branch_of` gave: the child, or 0 if there is none.
 
     Adds an inner node to the path. Only the branch's first token is compared: `settle` compares
     the rest once, where the descent ends.
     """
-    depth = parent >> NODE_BITS
-    newest = base + 4 * (load(base, TOKENS_AT) + load(base, TOKENS) - 1)
-    table = base + 4 * load(base, TABLE_AT)
-    at = find(table, load(base, BUCKETS), parent & NODE_MASK, load(newest, -depth))
+    at = find_from(base + 4 * load(base, TABLE_AT), load(base, BUCKETS), bucket, key)
     if at == 0:
         return 0
     child = load(at, 0)
@@ -79,18 +87,26 @@ def deepest(base: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def settle(base: int, limit: int, reached: int) -> None:
+def representative(base: int, reached: int) -> int:
+    """An end below the place where the descent ended, given its last answer; 0 at the root."""
+    if reached < 0:
+        return ~reached
+    last = deepest(base)
+    return load(record_of(base, last & NODE_MASK), LAST) >> 3 if last > 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def settle(base: int, limit: int, reached: int, other: int) -> None:
     """Put the newest end where it belongs; its path then ends in the node of its longest match.
 
-    `reached` is the last answer of `descend`; `limit` is how many tokens may be compared.
+    `reached` is the last answer of `descend`, `other` its representative; `limit` is how many
+    tokens may be compared.
     """
     end = load(base, TOKENS)
     tokens = base + 4 * load(base, TOKENS_AT)
-    last = deepest(base)
-    if reached >= 0 and last == 0:
+    if other == 0:
         insert(base, 0, load(tokens, end - 1), ~end)
         return
-    other = ~reached if reached < 0 else load(record_of(base, last & NODE_MASK), LAST) >> 3
     length = 0
     while length < limit and load(tokens, end - 1 - length) == load(tokens, other - 1 - length):
         length += 1
@@ -142,7 +158,10 @@ def append(base: int, token: int) -> None:
     """Append one token to a request that has room for it."""
     register(base, token)
     limit = compare_limit(base)
-    reached = descend(base, limit, 0)
-    while reached > 0 and reached >> NODE_BITS < limit:
-        reached = descend(base, limit, reached)
-    settle(base, limit, reached)
+    reached = 0
+    while True:
+        key, bucket = branch_of(base, reached)
+        reached = descend(base, key, bucket)
+        if reached <= 0 or reached >> NODE_BITS >= limit:
+            break
+    settle(base, limit, reached, representative(base, reached))

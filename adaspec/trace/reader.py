@@ -129,7 +129,11 @@ class TraceReader:
     ) -> Iterator[pa.RecordBatch]:
         try:
             with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
-                yield from file.iter_batches(rows, columns=columns, use_threads=False)
+                # Group by group: a batch across groups would hold them all at once.
+                for group in range(file.num_row_groups):
+                    yield from file.iter_batches(
+                        rows, row_groups=[group], columns=columns, use_threads=False
+                    )
         except (pa.ArrowException, OSError) as error:
             raise _damaged(shard.path, error) from error
 

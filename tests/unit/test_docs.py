@@ -37,7 +37,11 @@ def resolved(words):
     """The click command of a command line, and what is left of its words."""
     if words[0] in COMMANDS and find_spec(COMMANDS[words[0]][0]) is None:
         pytest.skip(f"'adaspec {words[0]}' is documented; its module is not there yet")
-    command, context = adaspec, click.Context(adaspec, info_name="adaspec")
+    # click keeps the help option of the first context it sees, so this one has the real settings.
+    command, context = (
+        adaspec,
+        click.Context(adaspec, info_name="adaspec", **adaspec.context_settings),
+    )
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name, command, words = command.resolve_command(context, words)
         context = click.Context(command, info_name=name, parent=context)

@@ -1,0 +1,64 @@
+"""`adaspec import`: somebody's recording becomes a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from adaspec.trace.importers.formats import FORMATS, import_trace
+
+
+@click.command(
+    "import",
+    epilog="Example: adaspec import specdecode-bench data/llama3.1-8B -o traces/llama-8b "
+    "--target meta-llama/Llama-3.1-8B-Instruct",
+)
+@click.argument("format", type=click.Choice(sorted(FORMATS)))
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
+@click.option("--target", metavar="HUB_ID", help="The model that was served.")
+@click.option("--force", is_flag=True, help="Replace a trace that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+def command(
+    format: str,
+    sources: tuple[str, ...],
+    out: Path,
+    target: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Turn recordings (files or folders SRC) into the trace folder TRACES, whole or not at all.
+
+    A trace holds users' text: its files are readable by you alone.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("reading", total=None)
+        summary = import_trace(
+            format,
+            sources,
+            out,
+            target=target,
+            force=force,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        click.echo(json.dumps(summary))
+        return
+    counted = f"{summary['requests']:,} requests, {summary['output_tokens']:,} output tokens"
+    if summary["kind"] == "logged":
+        counted += f", {summary['steps']:,} steps"
+    elif summary["paired"] != summary["requests"]:
+        counted += f", {summary['paired']:,} of the requests paired"
+    click.echo(f"{out}: a {summary['kind']} trace: {counted}", err=True)
+    for workload, requests in summary["workloads"].items():
+        click.echo(f"  {workload}: {requests:,}", err=True)
+    for note, times in summary["notes"].items():
+        click.echo(f"  note: {note}: {times:,}", err=True)

@@ -1,0 +1,1 @@
+"""What a person reads of an evaluation: tables, report.md, plots and the paper's figures."""

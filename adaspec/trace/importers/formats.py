@@ -1,0 +1,81 @@
+"""The formats that can be imported, and the import of any of them into a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from adaspec.errors import TraceError, nearest
+from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
+from adaspec.trace.importers.lines import Progress
+from adaspec.trace.importers.recording import Recording
+from adaspec.trace.schema import Request
+from adaspec.trace.writer import TraceWriter
+
+
+class Importer(Protocol):
+    """Opens a recording of one format; rows are read only as they are asked for."""
+
+    def __call__(
+        self, sources: Iterable[str | Path], target: str | None, progress: Progress | None
+    ) -> Recording:
+        """The recording at `sources`."""
+        ...
+
+
+FORMATS: dict[str, Importer] = {
+    "specdecode-bench": specdecode_bench.read_recording,
+    "jsonl": jsonl.read_recording,
+    "vllm-responses": vllm_responses.read_recording,
+}
+
+
+def import_trace(
+    kind: str,
+    sources: Iterable[str | Path],
+    out: str | Path,
+    *,
+    target: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
+
+    Returns what was imported: `kind`, `requests`, `paired`, `steps`, `output_tokens`, `workloads`
+    (requests each), and `notes` (what was left out, and how often).
+    """
+    if kind not in FORMATS:
+        raise TraceError(f"no format is called '{kind}'{nearest(kind, FORMATS)}")
+    recording = FORMATS[kind](sources, target, progress)
+    workloads: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    latest: tuple[str, str] | None = None
+    with TraceWriter(out, recording.manifest, force=force, whole=True) as writer:
+        for where, row in recording.rows:
+            writer.add(row, where)
+            if isinstance(row, Request):
+                sums["paired"] += row.paired
+                sums["output_tokens"] += len(row.output_tokens)
+            else:
+                sums["steps"] += 1
+                sums["output_tokens"] += 0 if row.step else row.output_len or 0
+            if (row.workload, row.id) != latest:
+                latest = (row.workload, row.id)
+                workloads[row.workload] += 1
+        if not workloads:
+            raise TraceError(f"{', '.join(map(str, sources))}: nothing to import was found there")
+    dense = recording.manifest.kind == "dense"
+    return {
+        "trace": str(out),
+        "format": kind,
+        "kind": recording.manifest.kind,
+        "target": recording.manifest.target,
+        "requests": workloads.total(),
+        "paired": sums["paired"] if dense else None,
+        "steps": None if dense else sums["steps"],
+        "output_tokens": sums["output_tokens"],
+        "workloads": dict(workloads),
+        "notes": dict(recording.notes),
+    }

@@ -1,0 +1,167 @@
+"""Plain JSON lines of prompt and output tokens, one request a line.
+
+    {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
+
+`prompt_tokens` and `output_tokens` are understood too. Without `workload` it is the file's name;
+without `id` requests are numbered within their workload. Optional, each indexed by position with
+entry 0 null (or [] where it is a list): `neural_accepted`, `drafted_tokens` (a list of drafted
+tokens per position), `logprob`, `margin`, `entropy` (a list per position, one number or null per
+drafted token), `ngram_accepted`. The neural cap is the largest neural count or draft in the files:
+what is not known to have been drafted is not replayed. Files are read twice, first for the caps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TraceError, nearest
+from adaspec.trace.importers.lines import (
+    Lines,
+    Progress,
+    Record,
+    counts,
+    find_files,
+    tokens,
+    whole_numbers,
+)
+from adaspec.trace.importers.recording import Recording, described, workload_of
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES, Request
+
+_PROMPT = ("prompt_token_ids", "prompt_tokens")
+_OUTPUT = ("output_token_ids", "output_tokens")
+_NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
+_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted")
+
+
+def read_recording(
+    sources: Iterable[str | Path], target: str | None, progress: Progress | None
+) -> Recording:
+    """The recording in some `*.jsonl` files, or folders of them."""
+    lines = Lines(find_files(sources, ("*.jsonl",)), progress, passes=2)
+    manifest = _survey(lines, target)
+    return Recording(manifest, _requests(lines, manifest))
+
+
+def _survey(lines: Lines, target: str | None) -> Manifest:
+    """The manifest that all lines together call for."""
+    neural_cap = draft_cap = 0
+    confidences: set[str] = set()
+    for file in lines.files:
+        for where, record in lines.of(file):
+            for key in record:
+                if key not in _KEYS:
+                    raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
+            held = {key for key in _NEURAL if record.get(key) is not None}
+            if held and "neural_accepted" not in held:
+                raise TraceError(f"{where}: '{min(held)}' without 'neural_accepted'")
+            if held & set(CONFIDENCES) and "drafted_tokens" not in held:
+                raise TraceError(f"{where}: '{min(held)}' without 'drafted_tokens'")
+            if "neural_accepted" in held:
+                accepted = counts(record["neural_accepted"], "neural_accepted", where)
+                neural_cap = max(neural_cap, 1, *accepted.tolist())
+            if "drafted_tokens" in held:
+                drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
+                draft_cap = max(draft_cap, 1, *map(len, drafts))
+            confidences |= held & set(CONFIDENCES)
+    return Manifest(
+        kind="dense",
+        target=target,
+        drafter="unknown" if neural_cap else None,
+        neural_cap=max(neural_cap, draft_cap) or None,
+        draft_cap=draft_cap or None,
+        confidences=tuple(name for name in CONFIDENCES if name in confidences),
+        source=described("jsonl", lines.files),
+    )
+
+
+def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]:
+    numbers: Counter[str] = Counter()
+    for file in lines.files:
+        for where, record in lines.of(file):
+            workload = _name(record.get("workload", workload_of(file)), "workload", where)
+            number = numbers[workload]
+            numbers[workload] += 1
+            accepted, ngram = (
+                None if record.get(key) is None else counts(record[key], key, where)
+                for key in ("neural_accepted", "ngram_accepted")
+            )
+            drafted, confidences = _drafts(record, manifest.draft_cap, where)
+            yield (
+                where,
+                Request(
+                    workload=workload,
+                    id=_name(record.get("id", number), "id", where),
+                    prompt_tokens=_tokens(record, _PROMPT, where),
+                    output_tokens=_tokens(record, _OUTPUT, where),
+                    neural_accepted=accepted,
+                    drafted_tokens=drafted,
+                    confidences=confidences,
+                    ngram_accepted=ngram,
+                ),
+            )
+
+
+def _name(value: Any, key: str, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TraceError(f"{where}: '{key}' is {value!r}, expected a text or a number")
+    return str(value)
+
+
+def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:
+    held = [key for key in keys if key in record]
+    if len(held) != 1:
+        found = "both" if held else "neither"
+        raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {found}")
+    return tokens(record[held[0]], held[0], where)
+
+
+def _per_position(values: Any, key: str, where: str) -> list[list[Any]]:
+    """A list per position, a null one as an empty one."""
+    if not isinstance(values, list):
+        raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list of lists")
+    for at, entry in enumerate(values):
+        if not isinstance(entry, list | None):
+            raise TraceError(f"{where}: {key}[{at}]={entry!r} is not a list")
+    return [entry or [] for entry in values]
+
+
+def _drafts(
+    record: Record, cap: int | None, where: str
+) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
+    if cap is None or record.get("drafted_tokens") is None:
+        return None, None
+    drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
+    drafted = np.full((len(drafts), cap), -1, dtype=np.int32)
+    for at, draft in enumerate(drafts):
+        found = whole_numbers(draft, f"drafted_tokens[{at}]", where)
+        if len(found) and found.min() < 0:
+            raise TraceError(f"{where}: drafted_tokens[{at}] holds {found.min()}, not a token id")
+        drafted[at, : len(draft)] = found
+    names = [name for name in CONFIDENCES if record.get(name) is not None]
+    if not names:
+        return drafted, None
+    confidences = np.full((*drafted.shape, len(CONFIDENCES)), np.nan, dtype=np.float32)
+    for name in names:
+        layers = _per_position(record[name], name, where)
+        if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
+            raise TraceError(f"{where}: '{name}' has not one number per drafted token")
+        for at, layer in enumerate(layers):
+            for token, value in enumerate(layer):
+                if value is not None:
+                    confidences[at, token, CONFIDENCES.index(name)] = _number(
+                        value, f"{name}[{at}][{token}]", where
+                    )
+    return drafted, confidences
+
+
+def _number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TraceError(f"{where}: {key}={value!r} is not a number")
+    return float(value)

@@ -1,0 +1,92 @@
+"""The public recordings of github.com/SpecDecode-Bench/simulator (`combined_*.jsonl`).
+
+Per line: `id`, `prompt_token_ids`, `generated_token_ids`, `acc_eagle.acc_len`,
+`acc_ngram.acc_len`. `acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus
+token, so accepted = acc_len - 1; entry 0 says nothing and becomes null. The lists come from
+different runs and are stored as recorded, each with its own length: a request whose EAGLE list is
+not as long as its output is not paired. Recorded n-gram counts may run past the output's end (up
+to 6 tokens past an end-of-text, up to 19 past an output cut off at 8,192); EAGLE counts never do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TraceError
+from adaspec.trace.importers.lines import (
+    Lines,
+    Progress,
+    Record,
+    counts,
+    find_files,
+    required,
+    tokens,
+)
+from adaspec.trace.importers.recording import Recording, described, workload_of
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import Request
+
+_CAP = 20
+"""Tokens the recording engine drafted at each position, from either source."""
+_KEYS = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
+
+
+def read_recording(
+    sources: Iterable[str | Path], target: str | None, progress: Progress | None
+) -> Recording:
+    """The recording in some `combined_*.jsonl` (or `*.jsonl`) files, or folders of them."""
+    lines = Lines(find_files(sources, ("combined_*.jsonl", "*.jsonl")), progress)
+    manifest = Manifest(
+        kind="dense",
+        target=target,
+        drafter="eagle",
+        neural_cap=_CAP,
+        engine="vllm",
+        source=described("specdecode-bench", lines.files),
+    )
+    notes: Counter[str] = Counter()
+    return Recording(manifest, _requests(lines, notes), notes)
+
+
+def _requests(lines: Lines, notes: Counter[str]) -> Iterator[tuple[str, Request]]:
+    for file in lines.files:
+        for where, record in lines.of(file):
+            for key in record.keys() - set(_KEYS):
+                notes[f"key '{key}' ignored"] += 1
+            request = Request(
+                workload=workload_of(file),
+                id=str(required(record, "id", where)),
+                prompt_tokens=_tokens(record, "prompt_token_ids", where),
+                output_tokens=_tokens(record, "generated_token_ids", where),
+                neural_accepted=_accepted(record, "acc_eagle", where),
+                ngram_accepted=_accepted(record, "acc_ngram", where),
+            )
+            yield where, request
+
+
+def _tokens(record: Record, key: str, where: str) -> NDArray[np.int32]:
+    return tokens(required(record, key, where), key, where)
+
+
+def _accepted(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
+    """Accepted counts without the bonus token, null at entry 0; None where the list is absent."""
+    if record.get(key) is None:
+        return None
+    held = record[key]
+    if not isinstance(held, dict) or "acc_len" not in held:
+        raise TraceError(f"{where}: '{key}' holds no 'acc_len'")
+    name = f"{key}.acc_len"
+    emitted = counts(held["acc_len"], name, where)
+    if len(emitted) and emitted.min() < 1:
+        at = int(np.argmin(emitted))
+        raise TraceError(
+            f"{where}: {name}[{at}]={emitted[at]} is below 1: it counts the bonus token"
+        )
+    accepted = emitted - np.int16(1)
+    accepted[:1] = -1
+    return accepted

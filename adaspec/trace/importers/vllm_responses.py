@@ -1,0 +1,196 @@
+"""Responses saved from a vLLM server run with `--per-request-spec-decode-metrics detailed`.
+
+A response holds `metrics.speculative_decoding.per_step_accepted` and `per_step_drafted` (vLLM 0.32;
+chat, completion and generate alike, for requests of one prompt and n = 1). Accepted counts leave
+out the bonus token. Two things vLLM does not say:
+
+- Steps without a draft are not listed, so positions are known only where the listed steps account
+  for every completion token but the first, which prefill emits; elsewhere they are null. (A listed
+  last step that overshoots the end can hide as many undrafted steps as it overshoots tokens.)
+- A last step counts what it accepted beyond the stop; it is clipped at the output's end.
+
+Read are `*.jsonl` (a response a line; the workload is the file's name), `*.json` (a response or a
+list of them; in a folder, the workload is the folder's name), and vLLM's own batch output, which
+wraps each response in `response.body`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TraceError
+from adaspec.trace.importers.lines import (
+    Lines,
+    Progress,
+    Record,
+    find_files,
+    parse,
+    whole_numbers,
+)
+from adaspec.trace.importers.recording import Recording, described, workload_of
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import LoggedStep
+
+_FLAG = "--per-request-spec-decode-metrics detailed"
+Found = tuple[str, str, Record]
+
+
+def read_recording(
+    sources: Iterable[str | Path], target: str | None, progress: Progress | None
+) -> Recording:
+    """The steps in some saved responses, or folders of them."""
+    sources = list(sources)
+    lines = Lines(find_files(sources, ("*.json*",)), progress)
+    folders = {Path(source) for source in sources if Path(source).is_dir()}
+    responses = _responses(lines, folders)
+    first = next(responses, None)
+    if first is None:
+        raise TraceError(f"{lines.files[0]}: holds no response")
+    model = first[2].get("model")
+    manifest = Manifest(
+        kind="logged",
+        target=target or (model if isinstance(model, str) else None),
+        engine="vllm",
+        source=described("vllm-responses", lines.files),
+    )
+    notes: Counter[str] = Counter()
+    return Recording(manifest, _steps(chain([first], responses), model, notes), notes)
+
+
+def _responses(lines: Lines, folders: set[Path]) -> Iterator[Found]:
+    """Each response with where it stands and its workload."""
+    for file in lines.files:
+        if file.suffix == ".json":
+            workload = file.parent.name if file.parent in folders else ""
+            for where, record in _whole(file):
+                yield where, workload or workload_of(file), _unwrapped(record)
+            lines.advance(file.stat().st_size)
+        else:
+            for where, record in lines.of(file):
+                yield where, workload_of(file), _unwrapped(record)
+
+
+def _whole(file: Path) -> Iterator[tuple[str, Record]]:
+    try:
+        value = parse(file.read_bytes(), str(file))
+    except OSError as error:
+        raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
+    for at, record in enumerate(value if isinstance(value, list) else [value]):
+        where = f"{file} entry {at}" if isinstance(value, list) else str(file)
+        if not isinstance(record, dict):
+            raise TraceError(f"{where}: is a {type(record).__name__}, expected a response")
+        yield where, record
+
+
+def _unwrapped(record: Record) -> Record:
+    """The response itself, out of a line of batch output, whose `custom_id` is the better id."""
+    body = record
+    for key in ("response", "body"):
+        if isinstance(body.get(key), dict):
+            body = body[key]
+    return {**body, "id": record["custom_id"]} if record.get("custom_id") else body
+
+
+def _steps(
+    responses: Iterable[Found], model: object, notes: Counter[str]
+) -> Iterator[tuple[str, LoggedStep]]:
+    found = 0
+    where = ""
+    for where, workload, response in responses:
+        if response.get("model") != model:
+            raise TraceError(
+                f"{where}: is of model {response.get('model')!r}, those before it of {model!r}: "
+                "import each model by itself"
+            )
+        metrics = _metrics(response, where)
+        if metrics is None:
+            notes["responses without speculative-decoding metrics skipped"] += 1
+            continue
+        found += 1
+        steps = _request_steps(response, metrics, workload, where)
+        if not steps:
+            notes["responses without a drafted step skipped"] += 1
+        elif steps[0].position is None:
+            notes["requests with undrafted steps, positions unknown"] += 1
+        for step in steps:
+            yield where, step
+    if not found:
+        raise TraceError(
+            f"{where}: neither it nor any response before it has metrics.speculative_decoding: "
+            f"serve with {_FLAG} (vLLM 0.32 or later) and ask for n = 1"
+        )
+
+
+def _metrics(response: Record, where: str) -> Record | None:
+    metrics = response.get("metrics")
+    held = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    if held is not None and not isinstance(held, dict):
+        raise TraceError(f"{where}: metrics.speculative_decoding is not an object")
+    return held
+
+
+def _request_steps(
+    response: Record, metrics: Record, workload: str, where: str
+) -> list[LoggedStep]:
+    if metrics.get("per_step_accepted") is None:
+        if metrics.get("num_spec_steps"):
+            raise TraceError(
+                f"{where}: has summary metrics without per_step_accepted: serve with {_FLAG}"
+            )
+        return []
+    accepted = whole_numbers(metrics["per_step_accepted"], "per_step_accepted", where)
+    drafted = whole_numbers(metrics.get("per_step_drafted"), "per_step_drafted", where)
+    if len(accepted) != len(drafted):
+        raise TraceError(
+            f"{where}: {len(accepted)} entries in per_step_accepted, {len(drafted)} in "
+            "per_step_drafted"
+        )
+    id = response.get("id") or response.get("request_id")
+    if not isinstance(id, str | int):
+        raise TraceError(f"{where}: the response has no id")
+    prompt_len, output_len = (
+        _used(response, key) for key in ("prompt_tokens", "completion_tokens")
+    )
+    positions = _positions(accepted, output_len)
+    steps = []
+    for step, draft_len in enumerate(drafted.tolist()):
+        position = None if positions is None else int(positions[step])
+        taken = int(accepted[step])
+        if position is not None and output_len is not None:
+            taken = min(taken, output_len - position)
+        steps.append(
+            LoggedStep(
+                workload=workload,
+                id=str(id),
+                step=step,
+                draft_len=draft_len,
+                accepted=taken,
+                position=position,
+                context_tokens=(
+                    None if position is None or prompt_len is None else prompt_len + position
+                ),
+                output_len=output_len,
+            )
+        )
+    return steps
+
+
+def _used(response: Record, key: str) -> int | None:
+    usage = response.get("usage")
+    value = usage.get(key) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _positions(accepted: NDArray[np.int64], output_len: int | None) -> NDArray[np.int64] | None:
+    """Where each step began, if the steps account for the whole output; else None."""
+    ends = 1 + np.cumsum(accepted + 1)
+    starts = ends - (accepted + 1)
+    if output_len is None or not len(ends) or ends[-1] < output_len or starts[-1] >= output_len:
+        return None
+    return starts

@@ -1,0 +1,212 @@
+"""Synthetic dense traces whose truth is known: for demonstrations, and to test evaluators against.
+
+Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
+with spans copied from what came before (so a look-up really helps there). The neural drafter is
+right by a known law: at every position, independently, each further token with the request's own
+hit rate, which is the workload's easy or its hard one. Nothing here imitates any real model.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.writer import TraceWriter
+
+NEURAL_CAP = 8
+VOCABULARY = 32_000
+
+_SUCCESSORS = 6
+"""Tokens that may follow a token in fresh text."""
+_ROTOR = 97
+"""Tokens used where no drafter is ever right: prime, so that the walk covers all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How one workload behaves; each field is a truth that a test may compare a result with."""
+
+    name: str
+    prompt_tokens: tuple[int, int]
+    """Least and greatest length."""
+    output_tokens: tuple[int, int]
+    copied_share: float
+    """Of output tokens, in expectation, that repeat an earlier span; 0 never copies on purpose."""
+    copied_span: float
+    """Mean length of such a span."""
+    hard_share: float
+    """Probability that a request is a hard one."""
+    easy_hit: float
+    hard_hit: float
+    separation: float = 1.5
+    """Distance, in standard deviations, between what right and wrong drafted tokens score."""
+    hopeless: bool = False
+    """Never is anyone right: no pair of tokens comes twice, every neural token is wrong."""
+
+    def survival(self, drafted: int) -> float:
+        """P(neural accepted >= drafted) at a position that far from the output's end."""
+        if drafted and self.hopeless:
+            return 0.0
+        easy, hard = self.easy_hit**drafted, self.hard_hit**drafted
+        return (1 - self.hard_share) * easy + self.hard_share * hard
+
+    def confidence_auc(self) -> float:
+        """P(a right drafted token scores above a wrong one), for any of the confidences."""
+        return 0.5 * (1 + math.erf(self.separation / 2))
+
+
+WORKLOADS = (
+    Workload("edits", (200, 600), (150, 450), 0.70, 24.0, 0.3, 0.80, 0.45),
+    Workload("chat", (40, 200), (60, 400), 0.06, 5.0, 0.5, 0.75, 0.35),
+    Workload("summaries", (500, 1000), (50, 150), 0.30, 8.0, 0.4, 0.70, 0.40),
+    Workload("sums", (60, 150), (60, 250), 0.15, 6.0, 0.2, 0.88, 0.60),
+)
+"""Copy-heavy code edits, talk, summaries that quote, and easy reckoning."""
+
+HOPELESS = Workload("hopeless", (100, 300), (100, 300), 0.0, 1.0, 0.0, 0.0, 0.0, hopeless=True)
+"""Speculating never pays here, though matches of one token abound."""
+
+
+def synthesize(
+    seed: int,
+    workloads: Sequence[Workload] = WORKLOADS,
+    requests_per_workload: int = 60,
+    neural_cap: int = NEURAL_CAP,
+) -> Iterator[Request]:
+    """Requests that depend on `seed`, workload and number alone, workload by workload."""
+    for workload in workloads:
+        for number in range(requests_per_workload):
+            entropy = [seed, zlib.crc32(workload.name.encode()), number]
+            yield _request(workload, f"{seed}-{number}", np.random.default_rng(entropy), neural_cap)
+
+
+def write_synthetic(
+    path: str | Path,
+    seed: int,
+    workloads: Sequence[Workload] = WORKLOADS,
+    requests_per_workload: int = 60,
+    neural_cap: int = NEURAL_CAP,
+    force: bool = False,
+) -> None:
+    """Write what `synthesize` yields as a trace whose manifest says that it is synthetic."""
+    manifest = Manifest(
+        kind="dense",
+        target="synthetic",
+        drafter="synthetic",
+        neural_cap=neural_cap,
+        draft_cap=neural_cap,
+        confidences=CONFIDENCES,
+        sampling={"temperature": 0},
+        synthetic=True,
+        source=f"synthesize: seed {seed}",
+    )
+    with TraceWriter(path, manifest, force=force, whole=True) as writer:
+        for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
+            writer.add(request)
+
+
+def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
+    prompt_len = int(rng.integers(*workload.prompt_tokens, endpoint=True))
+    output_len = int(rng.integers(*workload.output_tokens, endpoint=True))
+    if workload.hopeless:
+        text = _never_twice(prompt_len + output_len, rng)
+    else:
+        text = _fresh(prompt_len, rng)
+        _extend(text, prompt_len + output_len, workload, rng)
+    output = np.array(text[prompt_len:], dtype=np.int32)
+    hard = rng.random() < workload.hard_share
+    hit = 0.0 if workload.hopeless else workload.hard_hit if hard else workload.easy_hit
+    accepted = _accepted(output_len, hit, cap, rng)
+    drafted, right = _drafted(output, accepted, cap, rng)
+    return Request(
+        workload=workload.name,
+        id=id,
+        prompt_tokens=np.array(text[:prompt_len], dtype=np.int32),
+        output_tokens=output,
+        neural_accepted=accepted,
+        drafted_tokens=drafted,
+        confidences=_confidences(right, workload.separation, rng),
+    )
+
+
+def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -> list[int]:
+    """A walk in which each token has `_SUCCESSORS` possible followers, the first likeliest."""
+    token = int(rng.integers(VOCABULARY)) if previous is None else previous
+    choices = np.minimum(rng.geometric(0.35, length), _SUCCESSORS).tolist()
+    walk = []
+    for choice in choices:
+        token = (token * 7919 + choice * 104729) % VOCABULARY
+        walk.append(token)
+    return walk
+
+
+def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Generator) -> None:
+    """Grow `text` to `length` by fresh and copied spans in turn, in the workload's proportion."""
+    share, span = workload.copied_share, workload.copied_span
+    fresh_span = span * (1 - share) / share if share else float(length)
+    while len(text) < length:
+        fresh = min(int(rng.geometric(min(1.0, 1 / fresh_span))), length - len(text))
+        text += _fresh(fresh, rng, text[-1])
+        copied = min(int(rng.geometric(1 / span)), length - len(text)) if share else 0
+        start = int(rng.integers(max(1, len(text) - copied)))
+        text += text[start : start + copied]
+
+
+def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
+    """Text in which tokens recur and no pair of them does: a look-up matches and is wrong."""
+    visits = [0] * _ROTOR
+    token = int(rng.integers(_ROTOR))
+    walk = [token]
+    while len(walk) < length:
+        visits[token] += 1
+        token = (token + visits[token]) % _ROTOR
+        walk.append(token)
+    if max(visits) > _ROTOR:
+        raise ValueError(f"{length} tokens are too many for {_ROTOR} to never follow in like pairs")
+    return walk
+
+
+def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> NDArray[np.int16]:
+    """Geometric counts, cut at the cap and at the output's end; entry 0 null."""
+    right = rng.random((length, cap)) < hit
+    run = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+    accepted: NDArray[np.int16] = np.minimum(run, length - np.arange(length)).astype(np.int16)
+    accepted[:1] = -1
+    return accepted
+
+
+def _drafted(
+    output: NDArray[np.int32], accepted: NDArray[np.int16], cap: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Drafts right as far as accepted and wrong behind; and 1 right, 0 wrong, -1 undrafted."""
+    length, offsets = len(output), np.arange(cap)
+    follows = output[np.minimum(np.arange(length)[:, None] + offsets, length - 1)]
+    # Adding 1..V-1 modulo V reaches every token but the right one.
+    wrong = (follows + rng.integers(1, VOCABULARY, follows.shape)) % VOCABULARY
+    right = offsets < accepted[:, None]
+    drafted = np.where(right, follows, wrong).astype(np.int32)
+    drafted[:1] = -1
+    state = right.astype(np.int8)
+    state[:1] = -1
+    return drafted, state
+
+
+def _confidences(
+    right: NDArray[np.int8], separation: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Three readings of one normal score, higher by `separation` for tokens that are right."""
+    score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * separation
+    logprob = -np.logaddexp(0, -score)
+    margin = np.exp(logprob)
+    entropy = np.logaddexp(0, -score)
+    stacked = np.stack([logprob, margin, entropy], axis=-1).astype(np.float32)
+    stacked[right == -1] = np.nan
+    return stacked

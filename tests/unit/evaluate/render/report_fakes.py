@@ -1,0 +1,208 @@
+"""A report and requests with the shape of real ones, seeded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adaspec.trace.schema import Request
+
+WORKLOADS = ("cnn", "gsm8k", "instructcoder", "sharegpt")
+CONCURRENCIES = (1, 8, 32, 128)
+
+_SPEEDUPS = {
+    "none": (1.0, 1.0, 1.0, 1.0),
+    "fixed:best": (1.80, 1.74, 1.58, 1.33),
+    "hybrid:best": (2.09, 1.92, 1.64, 1.34),
+    "adaptive:best": (1.85, 1.78, 1.60, 1.36),
+    "static:one": (2.14, 2.04, 1.69, 1.29),
+    "static:best": (2.26, 2.06, 1.70, 1.38),
+    "oracle:ngram": (1.66, 1.60, 1.52, 1.33),
+    "oracle:neural": (2.21, 2.02, 1.81, 1.60),
+    "oracle:combine": (2.83, 2.17, 1.78, 1.56),
+    "oracle:plan": (2.86, 2.39, 2.20, 1.93),
+    "oracle:plan-splice": (3.12, 2.62, 2.37, 2.04),
+}
+_SPECS = {
+    "fixed:best": ("fixed:neural:3", "fixed:neural:3", "fixed:neural:3", "fixed:neural:2"),
+    "hybrid:best": ("hybrid:4:16:3", "hybrid:4:16:3", "hybrid:5:12:3", "hybrid:6:8:1"),
+    "adaptive:best": ("budget:3", "budget:3", "budget:2", "batch-table:1-8=3,9-64=2,65-256=1"),
+    "static:one": ("hybrid-splice:6:12:2:3:3",) * 4,
+    "static:best": (
+        "hybrid-splice:4:48:2:2:5",
+        "hybrid-splice:5:20:2:2:5",
+        "hybrid-splice:8:12:2:4:3",
+        "hybrid-splice:14:8:1:6:2",
+    ),
+}
+_LIFTS = (0.072, 0.064, 0.07, 0.094)
+
+
+def report(
+    policies: tuple[str, ...] = ("mine",),
+    workloads: tuple[str, ...] = WORKLOADS,
+    concurrencies: tuple[int, ...] = CONCURRENCIES,
+    batching: str = "closed-loop",
+) -> dict[str, Any]:
+    """What the closed loop (or lockstep) reports, design section 8's keys and the optional ones."""
+    rng = np.random.default_rng(7)
+    rows: list[dict[str, Any]] = []
+    headline: list[dict[str, Any]] = []
+    for workload in ("all", *workloads):
+        hard = 1.0 if workload == "all" else rng.uniform(0.6, 1.5)
+        for concurrency in concurrencies:
+            at = min(int(np.log2(concurrency) / 2), 3)
+            speeds = {name: 1 + (by[at] - 1) * hard for name, by in _SPEEDUPS.items()}
+            if batching == "lockstep":
+                speeds["oracle:dp"] = speeds["oracle:plan"] * 1.04
+                speeds["oracle:dp-splice"] = speeds["oracle:plan-splice"] * 1.04
+            lifts = {}
+            for index, name in enumerate(policies):
+                lifts[name] = _LIFTS[at] - 0.03 * index + rng.normal(0, 0.01)
+                speeds[name] = speeds["static:best"] * (1 + lifts[name])
+            for name, speed in speeds.items():
+                rows.append(_row(workload, concurrency, name, speed, at))
+            for name in policies:
+                headline.append(_headline(workload, concurrency, name, speeds, lifts[name]))
+    return {
+        "schema": 1,
+        "cost": "h100-llama-3.1-8b",
+        "batching": batching,
+        "traces": {
+            "sources": ["traces/specdecode-bench"],
+            "target": "meta-llama/Llama-3.1-8B-Instruct",
+            "drafter": "EAGLE-3",
+            "requests": dict(zip(workloads, (67, 118, 282, 47), strict=False)),
+            "left_out": {
+                name: {"unpaired": 90 + i, "of 2,048 output tokens or more": i}
+                for i, name in enumerate(workloads)
+            },
+        },
+        "policies": list(policies),
+        "seed": 0,
+        "orders": 3,
+        "resamples": 40,
+        "cap": 48,
+        "command": "adaspec eval traces/specdecode-bench --policy policies/mine -o reports/mine",
+        "defaults": {"hybrid": "hybrid:4:16:3", "ema": "ema:0.3:1-8=5|3|1"},
+        "rows": rows,
+        "headline": headline,
+    }
+
+
+def protocol_report() -> dict[str, Any]:
+    """What `--protocol specdecode-bench` reports: only what was named, a workload at a time."""
+    rows = [
+        {
+            "workload": workload,
+            "concurrency": concurrency,
+            "policy": policy,
+            "tokens_per_s": 139.9 * concurrency,
+            "speedup": 1.2 + 0.2 * index + 0.1 * at,
+            "ci95": None,
+            "accepted_per_step": None,
+            "drafted_per_step": None,
+            "neural_steps_share": None,
+            "detail": {},
+        }
+        for at, workload in enumerate(WORKLOADS)
+        for concurrency in (1, 16, 64)
+        for index, policy in enumerate(("fixed:ngram:3", "fixed:neural:3", "oracle:combine"))
+    ]
+    return {
+        "schema": 1,
+        "cost": "specdecode-bench",
+        "batching": "lockstep",
+        "protocol": "specdecode-bench",
+        "traces": {"requests": dict(zip(WORKLOADS, (219, 204, 345, 230), strict=True))},
+        "rows": rows,
+        "headline": [],
+    }
+
+
+def requests(count: int = 8, paired: bool = True) -> list[Request]:
+    """Requests of two workloads with bursts of n-gram runs; some without a neural list."""
+    rng = np.random.default_rng(3)
+    made = []
+    for workload, burst in (("code", 0.5), ("chat", 0.1)):
+        for index in range(count):
+            length = int(rng.integers(60, 400))
+            made.append(
+                Request(
+                    workload=workload,
+                    id=str(index),
+                    prompt_tokens=rng.integers(0, 1000, 50).astype(np.int32),
+                    output_tokens=rng.integers(0, 1000, length).astype(np.int32),
+                    neural_accepted=_neural(rng, length if paired else length - 7, burst),
+                )
+            )
+    return made
+
+
+def ngram_counts(made: list[Request]) -> dict[tuple[str, str], np.ndarray]:
+    """Accepted n-gram counts at every position: runs that count down to 0, nothing in between."""
+    rng = np.random.default_rng(4)
+    found = {}
+    for request in made:
+        counts = np.zeros(len(request.output_tokens), dtype=np.int64)
+        at = 1
+        while at < len(counts):
+            if rng.random() < (0.06 if request.workload == "code" else 0.01):
+                run = min(int(rng.integers(3, 21)), len(counts) - at)
+                counts[at : at + run] = np.arange(run, 0, -1)
+                at += run
+            at += 1
+        counts[0] = -1
+        found[request.workload, request.id] = counts
+    return found
+
+
+def _neural(rng: np.random.Generator, length: int, ease: float) -> np.ndarray:
+    counts = np.minimum(rng.geometric(0.5 - 0.3 * ease, length) - 1, 20).astype(np.int16)
+    counts[0] = -1
+    return counts
+
+
+def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> dict[str, Any]:
+    detail: dict[str, Any] = {
+        "latency_s": {"median": 0.0072 * concurrency**0.2 / speed, "p95": 0.011 / speed}
+    }
+    if name in _SPECS:
+        detail["spec"] = _SPECS[name][at]
+        detail["edge"] = ["KN"] if _SPECS[name][at].startswith("hybrid-splice:4:48") else []
+    oracle = name.startswith("oracle:")
+    return {
+        "workload": workload,
+        "concurrency": concurrency,
+        "policy": name,
+        "tokens_per_s": 139.9 * concurrency**0.87 * speed,
+        "speedup": speed,
+        "ci95": None if oracle or name == "none" else [speed * 0.985, speed * 1.017],
+        "accepted_per_step": 1.7 * (speed - 1),
+        "drafted_per_step": 3.1 * (speed - 1),
+        "neural_steps_share": 0.0 if name == "none" else 0.82,
+        "detail": detail,
+    }
+
+
+def _headline(
+    workload: str, concurrency: int, name: str, speeds: dict[str, float], lift: float
+) -> dict[str, Any]:
+    speed, fixed = speeds[name], speeds["fixed:best"]
+    return {
+        "workload": workload,
+        "concurrency": concurrency,
+        "policy": name,
+        "lift_over_static_best": lift,
+        "lift_ci95": [lift - 0.018, lift + 0.016],
+        "lift_over_static_tuned": None,
+        "lift_over_static_one": speed / speeds["static:one"] - 1,
+        "lift_over_adaptive_best": speed / speeds["adaptive:best"] - 1,
+        "lift_over_hybrid_best": speed / speeds["hybrid:best"] - 1,
+        "lift_over_fixed_best": speed / fixed - 1,
+        "gap_closed": (speed - fixed) / (speeds["oracle:plan-splice"] - fixed),
+        "gap_closed_combine": (speed - fixed) / (speeds["oracle:combine"] - fixed),
+        "worst_workload_lift": 0.013 if workload == "all" else None,
+        "decide_share_of_step": None,
+    }

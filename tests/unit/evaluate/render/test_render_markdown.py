@@ -1,0 +1,90 @@
+import report_fakes as fakes
+
+from adaspec.evaluate.render.markdown import Plot, code, prose, report_markdown
+
+
+def tables(text):
+    """Every table as a list of rows, bars that are escaped kept together."""
+    found, current = [], []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            cells = line.replace("\\|", "\0").strip("|").split("|")
+            current.append([cell.strip().replace("\0", "|") for cell in cells])
+        elif current:
+            found.append(current)
+            current = []
+    return found
+
+
+def test_every_table_has_as_many_cells_in_each_row_as_in_its_head():
+    for policies in (("mine",), ("a|b_c", "`tick`", "x*y"), ()):
+        for table in tables(report_markdown(fakes.report(policies))):
+            assert {len(row) for row in table} == {len(table[0])}
+
+
+def test_the_headline_table_holds_the_reports_numbers():
+    report = fakes.report()
+    entry = next(e for e in report["headline"] if e["workload"] == "all" and e["concurrency"] == 32)
+    table = next(t for t in tables(report_markdown(report)) if "gap closed" in t[0])
+    row = next(row for row in table if row[0] == "32")
+    assert row[2] == f"**{100 * entry['lift_over_static_best']:+.1f}%**"
+    assert row[4] == "–"
+    assert row[table[0].index("gap closed")] == f"{100 * entry['gap_closed']:.0f}%"
+
+
+def test_names_with_bars_and_underscores_are_escaped():
+    text = report_markdown(fakes.report(("a|b_c",)))
+    assert "| `a\\|b_c` |" in text
+    assert "### `a|b_c` on" in text
+    assert code("x`y|z", in_table=True) == "`` x`y\\|z ``"
+    assert prose("my_work|load <b>") == "my\\_work\\|load \\<b\\>"
+
+
+def test_a_name_of_several_lines_stays_on_one():
+    assert code("a\nb") == "`a b`"
+
+
+def test_each_workload_has_speedups_steps_and_its_winners():
+    text = report_markdown(fakes.report())
+    for name in fakes.WORKLOADS:
+        assert f"\n## {name}\n" in text
+        assert f"| {name} | `static:best` | `hybrid-splice:4:48:2:2:5` ▲ KN |" in text
+    assert "Tokens accepted / drafted per request and step" in text
+
+
+def test_latency_is_written_in_milliseconds():
+    report = fakes.report(concurrencies=(8,))
+    row = next(r for r in report["rows"] if r["workload"] == "all" and r["policy"] == "mine")
+    latency = row["detail"]["latency_s"]
+    expected = f"{1e3 * latency['median']:.2f} / {1e3 * latency['p95']:.2f}"
+    assert f"| `mine` | {expected} |" in report_markdown(report)
+
+
+def test_what_was_not_computed_leaves_out_the_table_or_shows_a_dash():
+    text = report_markdown(fakes.protocol_report())
+    assert "Latency" not in text
+    assert "accepted / drafted" not in text
+    assert "Headline" not in text
+    report = fakes.report()
+    report["rows"][0]["speedup"] = None
+    assert "| `none` | – |" in report_markdown(report)
+
+
+def test_defaults_seeds_the_command_and_what_was_left_out_are_there():
+    text = report_markdown(fakes.report())
+    assert "| `ema` | `ema:0.3:1-8=5\\|3\\|1` |" in text
+    assert "adaspec eval traces/specdecode-bench --policy policies/mine -o reports/mine" in text
+    assert "seed 0, orders 3, resamples 40, cap 48." in text
+    assert "| gsm8k | 118 | 91 | 1 |" in text
+
+
+def test_plots_are_embedded_by_their_relative_paths():
+    plots = [Plot(f"plots/{name}.png", f"The {name}") for name in "abc"]
+    text = report_markdown(fakes.report(), plots)
+    for plot in plots:
+        assert text.count(f"]({plot.path})") == 1
+
+
+def test_a_report_without_rows_says_so():
+    empty = {"schema": 1, "cost": None, "batching": "lockstep", "traces": {}, "rows": []}
+    assert "nothing was evaluated" in report_markdown(empty)

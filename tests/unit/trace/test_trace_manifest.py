@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.trace.manifest import SCHEMA, Manifest
+
+
+def changed(manifest: Manifest, **changes: Any) -> str:
+    return json.dumps(json.loads(manifest.to_json()) | changes)
+
+
+def test_a_manifest_survives_the_round_trip_byte_for_byte(dense: Manifest) -> None:
+    again = Manifest.from_json(dense.to_json(), "manifest.json")
+    assert again == dense
+    assert again.to_json() == dense.to_json()
+    assert pickle.loads(pickle.dumps(dense)) == dense
+
+
+def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(dense: Manifest) -> None:
+    with pytest.raises(
+        TraceError, match=r"^m\.json: unknown key 'draftr'; did you mean 'drafter'\?"
+    ):
+        Manifest.from_json(changed(dense, draftr="x"), "m.json")
+
+
+def test_a_missing_key_is_named(dense: Manifest) -> None:
+    record = json.loads(dense.to_json())
+    del record["target"]
+    with pytest.raises(TraceError, match="'target' is missing"):
+        Manifest.from_json(json.dumps(record), "m.json")
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(dense: Manifest) -> None:
+    with pytest.raises(TraceError, match=rf"schema {SCHEMA + 1} is newer .* update adaspec"):
+        Manifest.from_json(changed(dense, schema=SCHEMA + 1, somethingnew=1), "m.json")
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", None, True, 1.5])
+def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object) -> None:
+    with pytest.raises(TraceError, match="not a version number"):
+        Manifest.from_json(changed(dense, schema=schema), "m.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
+        ({"neural_cap": 0}, "neural_cap is 0"),
+        ({"neural_cap": float("nan")}, "neural_cap is nan"),
+        ({"draft_cap": True}, "draft_cap is True"),
+        ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
+        ({"draft_cap": None}, "confidences are given but draft_cap is null"),
+        ({"confidences": ["logprobs"]}, "unknown confidence 'logprobs'; did you mean 'logprob'"),
+        ({"confidences": "logprob"}, "confidences is 'logprob', not a list"),
+        ({"scrambled": "no"}, "scrambled is 'no', not true or false"),
+        ({"sampling": 0}, "sampling is 0, not an object"),
+        ({"target": 8}, "target is 8, not a text"),
+    ],
+)
+def test_fields_that_contradict_are_refused(
+    dense: Manifest, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        Manifest.from_json(changed(dense, **changes), "m.json")
+    assert str(caught.value).startswith("m.json: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
+def test_what_is_no_manifest_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TraceError, match=r"^m\.json: "):
+        Manifest.from_json(text, "m.json")

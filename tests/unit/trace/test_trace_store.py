@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.writer import TraceWriter
+
+RequestOf = Callable[..., Request]
+StepOf = Callable[..., LoggedStep]
+
+
+def assert_same(found: Request | LoggedStep, expected: Request | LoggedStep) -> None:
+    assert type(found) is type(expected)
+    for field in fields(expected):
+        one, other = getattr(found, field.name), getattr(expected, field.name)
+        if isinstance(other, np.ndarray):
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+        else:
+            assert one == other
+
+
+def test_requests_come_back_as_they_went_in(trace: Path, request_of: RequestOf) -> None:
+    reader = TraceReader(trace)
+    assert reader.warnings == []
+    assert reader.rows == 7
+    assert [shard.rows for shard in reader.shards] == [3, 3, 1]
+    for number, request in enumerate(reader.requests()):
+        assert_same(request, request_of(str(number)))
+
+
+def test_steps_come_back_as_they_went_in(tmp_path: Path, logged: Manifest, step_of: StepOf) -> None:
+    full = step_of(
+        1,
+        source="splice",
+        position=3,
+        context_tokens=40,
+        running=8,
+        neural_len=2,
+        ngram_len=3,
+        output_len=9,
+        propensity=0.25,
+        step_s=0.012,
+        drafted_tokens=np.arange(5, dtype=np.int32),
+    )
+    with TraceWriter(tmp_path / "t", logged) as writer:
+        writer.add(step_of(0))
+        writer.add(full)
+    bare, filled = TraceReader(tmp_path / "t").steps()
+    assert_same(bare, step_of(0))
+    assert_same(filled, full)
+
+
+def test_neural_columns_are_absent_where_no_neural_drafter_ran(
+    tmp_path: Path, request_of: RequestOf
+) -> None:
+    bare = request_of(neural_accepted=None, drafted_tokens=None, confidences=None)
+    with TraceWriter(tmp_path / "t", Manifest(kind="dense")) as writer:
+        writer.add(bare)
+    reader = TraceReader(tmp_path / "t")
+    assert "neural_accepted" not in pq.read_schema(reader.shards[0].path).names
+    assert_same(next(reader.requests()), bare)
+
+
+def test_entry_0_is_a_null_for_any_parquet_tool(trace: Path) -> None:
+    row = pq.read_table(trace / "part-00000.parquet").to_pylist()[0]
+    assert row["neural_accepted"][:3] == [None, 0, 2]
+    assert row["drafted_tokens"][:3] == [None, [], [102, 103, 7]]
+    assert row["logprob"][2] == pytest.approx([-0.1, -0.5, -2.0])
+
+
+def test_files_are_readable_by_their_owner_alone(trace: Path) -> None:
+    assert stat.S_IMODE(trace.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in trace.iterdir()} == {0o600}
+
+
+def test_one_workload_can_be_read_alone(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with TraceWriter(tmp_path / "t", dense) as writer:
+        for workload in ("edits", "chat", "edits"):
+            writer.add(request_of(f"{writer._pending}", workload))
+    reader = TraceReader(tmp_path / "t")
+    assert reader.workloads() == {"edits": 2, "chat": 1}
+    assert [request.id for request in reader.requests("edits")] == ["0", "2"]
+    assert list(reader.requests("unheard of")) == []
+
+
+def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with TraceWriter(tmp_path / "t", Manifest(kind="dense")) as writer:
+        for number in range(64):
+            tokens = rng.integers(0, 1 << 30, 1 << 17).astype(np.int32)
+            writer.add(Request("big", str(number), tokens, tokens[:9]))
+    reader = TraceReader(tmp_path / "t")
+    groups = [
+        metadata.row_group(at).total_byte_size
+        for metadata in (pq.read_metadata(shard.path) for shard in reader.shards)
+        for at in range(metadata.num_row_groups)
+    ]
+    assert sum(groups) > 32 << 20
+    assert max(groups) < 4 << 20
+    before = pa.total_allocated_bytes()
+    peak = max(pa.total_allocated_bytes() - before for _ in reader.requests())
+    assert peak < 16 << 20
+
+
+def test_an_existing_trace_stays_unless_forced(
+    trace: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with pytest.raises(TraceError, match=r"exists already.*--force"):
+        TraceWriter(trace, dense)
+    with TraceWriter(trace, dense, force=True) as writer:
+        writer.add(request_of("new"))
+        assert TraceReader(trace).rows == 7, "the old trace stands until the new one is whole"
+    assert [request.id for request in TraceReader(trace).requests()] == ["new"]
+    assert os.listdir(trace.parent) == ["trace"]
+
+
+def test_a_failed_replacement_leaves_the_old_trace_and_nothing_else(
+    trace: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with pytest.raises(RuntimeError), TraceWriter(trace, dense, force=True) as writer:
+        writer.add(request_of("new"))
+        raise RuntimeError
+    assert TraceReader(trace).rows == 7
+    assert os.listdir(trace.parent) == ["trace"]
+
+
+def test_force_never_deletes_what_is_not_a_trace(trace: Path, dense: Manifest) -> None:
+    (trace / "thesis.tex").write_text("years of work")
+    with pytest.raises(TraceError, match=r"is not replaced, it holds 'thesis\.tex'"):
+        TraceWriter(trace, dense, force=True)
+    assert (trace / "thesis.tex").exists()
+
+
+def test_a_file_is_never_replaced(tmp_path: Path, dense: Manifest) -> None:
+    (tmp_path / "t").write_text("")
+    with pytest.raises(TraceError, match="is a file"):
+        TraceWriter(tmp_path / "t", dense, force=True)
+
+
+def test_a_failed_whole_trace_leaves_nothing(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with (
+        pytest.raises(RuntimeError),
+        TraceWriter(tmp_path / "t", dense, whole=True, shard_rows=1) as writer,
+    ):
+        writer.add(request_of())
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        TraceWriter(tmp_path / "t", dense, shard_rows=2) as writer,
+    ):
+        for number in range(5):
+            writer.add(request_of(str(number)))
+        raise KeyboardInterrupt
+    reader = TraceReader(tmp_path / "t")
+    assert reader.rows == 4
+    assert "cut off" in reader.warnings[0]
+    assert "2 finished shards" in reader.warnings[0]
+
+
+def test_a_flushed_row_survives(tmp_path: Path, dense: Manifest, request_of: RequestOf) -> None:
+    writer = TraceWriter(tmp_path / "t", dense)
+    writer.add(request_of())
+    writer.flush()
+    assert TraceReader(tmp_path / "t").rows == 1
+    writer.abort()
+
+
+def test_a_cut_off_recording_can_be_continued(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    path = tmp_path / "t"
+    with pytest.raises(RuntimeError), TraceWriter(path, dense, shard_rows=1) as writer:
+        writer.add(request_of("0"))
+        raise RuntimeError
+    (path / ".part-00001.parquet.unfinished").write_bytes(b"half")
+    assert any("unfinished" in warning for warning in TraceReader(path).warnings)
+    with TraceWriter(path, dense, append=True) as writer:
+        with pytest.raises(TraceError, match="id '0' occurs twice in workload 'chat'"):
+            writer.add(request_of("0"))
+        writer.add(request_of("1"))
+    reader = TraceReader(path)
+    assert reader.warnings == []
+    assert [request.id for request in reader.requests()] == ["0", "1"]
+
+
+def test_steps_are_continued_behind_the_last_one(
+    tmp_path: Path, logged: Manifest, step_of: StepOf
+) -> None:
+    with TraceWriter(tmp_path / "t", logged) as writer:
+        writer.add(step_of(4))
+    with TraceWriter(tmp_path / "t", logged, append=True) as writer:
+        with pytest.raises(TraceError, match="step 4 of request '0'"):
+            writer.add(step_of(4))
+        writer.add(step_of(5))
+    assert [step.step for step in TraceReader(tmp_path / "t").steps()] == [4, 5]
+
+
+def test_only_the_same_recording_is_continued(trace: Path, dense: Manifest) -> None:
+    with pytest.raises(TraceError, match="target is 'a/target' there and 'another' here"):
+        TraceWriter(trace, replace(dense, target="another"), append=True)
+    assert TraceReader(trace).warnings == []
+
+
+def _append(path: Path, manifest: Manifest, said: multiprocessing.Queue[str]) -> None:
+    try:
+        TraceWriter(path, manifest, append=True)
+    except TraceError as error:
+        said.put(str(error))
+    else:
+        said.put("no error")
+
+
+def test_two_processes_cannot_write_to_one_trace(trace: Path, dense: Manifest) -> None:
+    context = multiprocessing.get_context("fork")
+    said = context.Queue()
+    with TraceWriter(trace, dense, append=True):
+        other = context.Process(target=_append, args=(trace, dense, said))
+        other.start()
+        other.join()
+    assert "another process is writing" in said.get()
+
+
+def test_several_traces_are_read_as_one_set(
+    trace: Path, tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with TraceWriter(tmp_path / "more", dense) as writer:
+        writer.add(request_of("0", "edits"))
+    assert [reader.rows for reader in open_traces([trace, tmp_path / "more"])] == [7, 1]
+
+
+def test_the_same_request_in_two_traces_is_an_error_that_names_both(
+    trace: Path, tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with TraceWriter(tmp_path / "more", dense) as writer:
+        writer.add(request_of("4"))
+    with pytest.raises(TraceError) as caught:
+        open_traces([trace, tmp_path / "more"])
+    assert str(caught.value) == (
+        f"{tmp_path}/more/part-00000.parquet row 0: request '4' of workload 'chat' is already in "
+        f"{trace}/part-00001.parquet row 1: leave one of the two out"
+    )
+
+
+def test_a_request_may_have_many_steps_in_one_logged_trace(
+    tmp_path: Path, logged: Manifest, step_of: StepOf
+) -> None:
+    with TraceWriter(tmp_path / "t", logged) as writer:
+        writer.add(step_of(0))
+        writer.add(step_of(1))
+    assert open_traces([tmp_path / "t"])[0].rows == 2
+
+
+def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
+    trace: Path, tmp_path: Path, logged: Manifest, step_of: StepOf, request_of: RequestOf
+) -> None:
+    with pytest.raises(TraceError, match="is a dense trace, which holds no steps"):
+        next(TraceReader(trace).steps())
+    with TraceWriter(tmp_path / "t", logged) as writer:
+        with pytest.raises(TraceError, match="does not belong into a logged trace"):
+            writer.add(request_of())
+        writer.add(step_of(0))
+    with pytest.raises(TraceError, match="is a logged trace, which holds no requests"):
+        next(TraceReader(tmp_path / "t").requests())
+
+
+def test_a_closed_writer_takes_no_more(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with TraceWriter(tmp_path / "t", dense) as writer:
+        writer.add(request_of())
+    with pytest.raises(TraceError, match="closed"):
+        writer.add(request_of("1"))
+    writer.close()
+    writer.abort()
+    assert TraceReader(tmp_path / "t").rows == 1
