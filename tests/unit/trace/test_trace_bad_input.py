@@ -248,6 +248,7 @@ def test_what_the_manifest_has_no_place_for_is_refused(
         ({"accepted": 6}, "here: accepted=6 exceeds draft_len=5"),
         ({"accepted": -1}, "accepted=-1 is below 0"),
         ({"draft_len": -1}, "draft_len=-1 is below 0"),
+        ({"draft_len": 1 << 15}, "draft_len=32768 is above 32767"),
         ({"position": 0}, "position=0 is below 1"),
         ({"position": 8, "output_len": 9}, "accepted=2 at position 8 reaches beyond"),
         ({"neural_len": 3, "ngram_len": 3}, "do not add up to draft_len=5"),

@@ -21,6 +21,10 @@ from adaspec.trace.writer import TraceWriter
 RequestOf = Callable[..., Request]
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
 @contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
     """Let the kernel fail writes past `size`, as it does on a full disk."""
@@ -45,7 +49,7 @@ def test_a_write_that_the_kernel_fails_leaves_nothing(tmp_path: Path) -> None:
         files_limited_to(20_000),
     ):
         write_synthetic(tmp_path / "t", 0)
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_full_disk_during_a_recording_keeps_the_finished_shards(
@@ -63,7 +67,7 @@ def test_a_full_disk_during_a_recording_keeps_the_finished_shards(
         f"{tmp_path}/t/part-00001.parquet: cannot be written (No space left on device): "
         "free some space, or choose another disk"
     )
-    assert sorted(os.listdir(tmp_path / "t")) == ["manifest.json", "part-00000.parquet"]
+    assert names(tmp_path / "t") == ["manifest.json", "part-00000.parquet"]
     assert TraceReader(tmp_path / "t").rows == 1
 
 
@@ -75,7 +79,7 @@ def test_a_full_disk_while_replacing_leaves_the_old_trace(
         monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     monkeypatch.undo()
     assert TraceReader(trace).rows == 7
-    assert os.listdir(trace.parent) == ["trace"]
+    assert names(trace.parent) == ["trace"]
 
 
 def test_a_failed_exchange_puts_the_old_trace_back(
@@ -93,7 +97,7 @@ def test_a_failed_exchange_puts_the_old_trace_back(
         monkeypatch.setattr(Path, "rename", fail_for_the_new)
     monkeypatch.undo()
     assert TraceReader(trace).rows == 7
-    assert os.listdir(trace.parent) == ["trace"]
+    assert names(trace.parent) == ["trace"]
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
@@ -104,7 +108,7 @@ def test_a_read_only_folder_is_one_clear_line(
     monkeypatch.setattr(tempfile, "mkdtemp", failing(code))
     with pytest.raises(TraceError, match=r"cannot be written \(.*\): choose a folder that you may"):
         TraceWriter(tmp_path / "t", dense)
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_path_below_a_file_is_one_clear_line(tmp_path: Path, dense: Manifest) -> None:
