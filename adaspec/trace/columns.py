@@ -28,6 +28,9 @@ _NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
 
+# Not pyarrow's own to_pandas_dtype(): older releases import pandas for it.
+_NUMPY = {pa.int16(): np.int16, pa.int32(): np.int32, pa.float32(): np.float32}
+
 _LOGGED = pa.schema(
     [
         pa.field("workload", _NAME, nullable=False),
@@ -167,7 +170,7 @@ def _joined(arrays: Sequence[NDArray[Any] | None], dtype: Any) -> NDArray[Any]:
 
 def _list_column(arrays: Sequence[Ints | None], item: pa.DataType) -> pa.Array:
     """Lists of `item`, None a null list and a negative entry a null."""
-    values = _joined(arrays, item.to_pandas_dtype())
+    values = _joined(arrays, _NUMPY[item])
     return pa.ListArray.from_arrays(
         _offsets([0 if array is None else len(array) for array in arrays]),
         pa.array(values, type=item, mask=values < 0),
@@ -189,7 +192,7 @@ def _ragged_column(
     starts = [np.arange(len(held)) == 0 for held, _ in pairs if held is not None]
     inner = pa.ListArray.from_arrays(
         _offsets(lengths),
-        pa.array(entries.astype(item.to_pandas_dtype()), type=item),
+        pa.array(entries.astype(_NUMPY[item]), type=item),
         type=_list_of(item),
         mask=pa.array(_joined(starts, np.bool_)),
     )

@@ -15,6 +15,9 @@ from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
 
 Counts = NDArray[np.int16]
 
+_INT16, _INT32 = 2**15 - 1, 2**31 - 1
+"""What the columns hold."""
+
 
 def check_request(request: Request, manifest: Manifest, where: str) -> None:
     """Raise a `TraceError` that starts with `where` at the first rule the request breaks.
@@ -132,9 +135,9 @@ def check_step(step: LoggedStep, where: str) -> None:
     """Raise a `TraceError` that starts with `where` at the first rule the step breaks."""
     _check_key(step.workload, step.id, where)
     for name in ("step", "draft_len", "accepted", "neural_len", "ngram_len"):
-        _check_at_least(step, name, 0, where)
+        _check_range(step, name, 0, _INT16 if name != "step" else _INT32, where)
     for name in ("position", "context_tokens", "running", "output_len"):
-        _check_at_least(step, name, 1, where)
+        _check_range(step, name, 1, _INT32, where)
     if step.source not in SOURCES:
         raise TraceError(f"{where}: source is {step.source!r}, not one of {', '.join(SOURCES)}")
     if step.accepted > step.draft_len:
@@ -168,10 +171,11 @@ def check_step(step: LoggedStep, where: str) -> None:
             )
 
 
-def _check_at_least(step: LoggedStep, name: str, least: int, where: str) -> None:
+def _check_range(step: LoggedStep, name: str, least: int, greatest: int, where: str) -> None:
     value = getattr(step, name)
-    if value is not None and value < least:
-        raise TraceError(f"{where}: {name}={value} is below {least}")
+    if value is not None and not least <= value <= greatest:
+        beyond = f"below {least}" if value < least else f"above {greatest}"
+        raise TraceError(f"{where}: {name}={value} is {beyond}")
 
 
 def _check_key(workload: str, id: str, where: str) -> None:
@@ -182,7 +186,8 @@ def _check_key(workload: str, id: str, where: str) -> None:
 def _check_tokens(tokens: NDArray[np.int32], name: str, where: str) -> None:
     if tokens.ndim != 1:
         raise TraceError(f"{where}: {name} has {tokens.ndim} dimensions, expected 1")
-    _refuse(tokens < 0, lambda at: f"{where}: {name}[{at}]={tokens[at]} is not a token id")
+    broken = (tokens < 0) | (tokens > _INT32)
+    _refuse(broken, lambda at: f"{where}: {name}[{at}]={tokens[at]} is not a token id")
 
 
 def _check_counts(counts: Counts, name: str, where: str) -> None:

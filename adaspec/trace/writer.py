@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -182,6 +183,8 @@ class TraceWriter:
         try:
             self._final.parent.mkdir(parents=True, exist_ok=True)
             name = f".{self._final.name}."
+            for staged in self._final.parent.glob(f"{glob.escape(name)}*{folder.STAGED}"):
+                _remove_if_dead(staged)
             return Path(tempfile.mkdtemp(folder.STAGED, name, self._final.parent))
         except OSError as error:
             raise folder.cannot_write(self.path, error) from error
@@ -256,6 +259,17 @@ class TraceWriter:
         self._open = False
         with suppress(OSError):
             os.close(self._lock_file)
+
+
+def _remove_if_dead(staged: Path) -> None:
+    """Remove a staged folder whose writer was killed; a living one holds its lock."""
+    with suppress(OSError):
+        descriptor = os.open(staged, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(staged, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def _check_free(path: Path, final: Path, force: bool) -> bool:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import stat
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -20,6 +19,10 @@ from adaspec.trace.writer import TraceWriter
 
 RequestOf = Callable[..., Request]
 StepOf = Callable[..., LoggedStep]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
 
 
 def assert_same(found: Request | LoggedStep, expected: Request | LoggedStep) -> None:
@@ -127,7 +130,7 @@ def test_an_existing_trace_stays_unless_forced(
         writer.add(request_of("new"))
         assert TraceReader(trace).rows == 7, "the old trace stands until the new one is whole"
     assert [request.id for request in TraceReader(trace).requests()] == ["new"]
-    assert os.listdir(trace.parent) == ["trace"]
+    assert names(trace.parent) == ["trace"]
 
 
 def test_a_failed_replacement_leaves_the_old_trace_and_nothing_else(
@@ -137,7 +140,7 @@ def test_a_failed_replacement_leaves_the_old_trace_and_nothing_else(
         writer.add(request_of("new"))
         raise RuntimeError
     assert TraceReader(trace).rows == 7
-    assert os.listdir(trace.parent) == ["trace"]
+    assert names(trace.parent) == ["trace"]
 
 
 def test_force_never_deletes_what_is_not_a_trace(trace: Path, dense: Manifest) -> None:
@@ -162,7 +165,24 @@ def test_a_failed_whole_trace_leaves_nothing(
     ):
         writer.add(request_of())
         raise RuntimeError
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_writer_staged_is_cleared_by_the_next_one_and_a_live_one_left_alone(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    dead = tmp_path / ".t.k1ll3d.staged"
+    dead.mkdir()
+    (dead / "part-00000.parquet").write_bytes(b"half")
+    with TraceWriter(tmp_path / "t", dense, whole=True) as live:
+        live.add(request_of())
+        with TraceWriter(tmp_path / "t", dense, whole=True) as other:
+            assert not dead.exists()
+            assert len(names(tmp_path)) == 2
+            other.add(request_of())
+        with pytest.raises(TraceError, match="cannot be written"):
+            live.close()
+    assert names(tmp_path) == ["t"]
 
 
 def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(

@@ -1,0 +1,146 @@
+"""Whatever is sound survives a trace; whatever is scrambled keeps its structure."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
+from adaspec.trace.scramble import scramble_ids, unscramble_ids
+from adaspec.trace.writer import TraceWriter
+
+NEURAL_CAP, DRAFT_CAP = 5, 4
+TOKEN = st.integers(0, 2**31 - 1)
+
+
+@st.composite
+def requests(draw: st.DrawFn, id: str) -> Request:
+    prompt = draw(st.lists(TOKEN, max_size=5))
+    output = np.array(draw(st.lists(st.integers(0, 9), max_size=9)), dtype=np.int32)
+    ngram = draw(st.none() | st.lists(st.integers(0, 20), max_size=9))
+    neural = drafted = confidences = None
+    if draw(st.booleans()):
+        length = draw(st.sampled_from([len(output), len(output) + 1, max(0, len(output) - 1)]))
+        neural = np.array(
+            [draw(st.integers(0, min(NEURAL_CAP, length - at))) for at in range(length)], np.int16
+        )
+        neural[:1] = -1
+        if draw(st.booleans()):
+            drafted = np.full((length, DRAFT_CAP), -1, np.int32)
+            for at in range(1, length):
+                taken = min(int(neural[at]), DRAFT_CAP)
+                drafted[at, : draw(st.integers(taken, DRAFT_CAP))] = draw(TOKEN)
+                if neural[at] > DRAFT_CAP:
+                    drafted[at] = draw(TOKEN)
+                follows = output[at : at + taken]
+                drafted[at, : len(follows)] = follows
+            if draw(st.booleans()):
+                number = st.floats(-9, 9, width=32) | st.just(float("nan"))
+                confidences = np.full((length, DRAFT_CAP, 3), np.nan, np.float32)
+                for at, token in zip(*np.nonzero(drafted >= 0), strict=True):
+                    confidences[at, token] = [draw(number) for _ in CONFIDENCES]
+    return Request(
+        workload=draw(st.sampled_from(["chat", "edits", "käse"])),
+        id=id,
+        prompt_tokens=np.array(prompt, dtype=np.int32),
+        output_tokens=output,
+        neural_accepted=neural,
+        drafted_tokens=drafted,
+        confidences=confidences,
+        ngram_accepted=None if ngram is None else np.array([-1, *ngram], dtype=np.int16),
+    )
+
+
+@st.composite
+def steps(draw: st.DrawFn, number: int) -> LoggedStep:
+    draft_len = draw(st.integers(0, 9))
+    accepted = draw(st.integers(0, draft_len))
+    position = draw(st.none() | st.integers(1, 1 << 20))
+    neural_len = draw(st.none() | st.integers(0, draft_len))
+    return LoggedStep(
+        workload=draw(st.sampled_from(["chat", "edits"])),
+        id=draw(st.sampled_from(["0", "1"])),
+        step=number,
+        draft_len=draft_len,
+        accepted=accepted,
+        source=draw(st.sampled_from(SOURCES[1:])),
+        position=position,
+        context_tokens=draw(st.none() | st.integers(1, 1 << 20)),
+        running=draw(st.none() | st.integers(1, 512)),
+        neural_len=neural_len,
+        ngram_len=None if neural_len is None else draft_len - neural_len,
+        output_len=None if position is None else position + draw(st.integers(accepted, 99)),
+        propensity=draw(st.none() | st.floats(0.001, 1)),
+        step_s=draw(st.none() | st.floats(0, 9)),
+        drafted_tokens=draw(
+            st.none()
+            | st.lists(TOKEN, min_size=draft_len, max_size=draft_len).map(
+                lambda tokens: np.array(tokens, dtype=np.int32)
+            )
+        ),
+    )
+
+
+def assert_same(found: Request | LoggedStep, sent: Request | LoggedStep) -> None:
+    for field in fields(sent):
+        one, other = getattr(found, field.name), getattr(sent, field.name)
+        if isinstance(other, np.ndarray):
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+        else:
+            assert one == other
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_sound_requests_come_back_as_they_went_in(data: st.DataObject) -> None:
+    manifest = Manifest(
+        kind="dense", neural_cap=NEURAL_CAP, draft_cap=DRAFT_CAP, confidences=CONFIDENCES
+    )
+    sent = [data.draw(requests(str(at))) for at in range(data.draw(st.integers(0, 5)))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace"
+        with TraceWriter(path, manifest, shard_rows=data.draw(st.integers(1, 6))) as writer:
+            for request in sent:
+                writer.add(request)
+        found = list(TraceReader(path).requests())
+    assert len(found) == len(sent)
+    for one, other in zip(found, sent, strict=True):
+        assert_same(one, other)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_sound_steps_come_back_as_they_went_in(data: st.DataObject) -> None:
+    sent = [data.draw(steps(at)) for at in range(data.draw(st.integers(0, 6)))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace"
+        with TraceWriter(path, Manifest(kind="logged"), shard_rows=4) as writer:
+            for step in sent:
+                writer.add(step)
+        found = list(TraceReader(path).steps())
+    assert len(found) == len(sent)
+    for one, other in zip(found, sent, strict=True):
+        assert_same(one, other)
+
+
+@given(
+    st.lists(st.integers(-1, 49), max_size=60),
+    st.binary(min_size=16, max_size=40),
+    st.integers(50, 99),
+)
+def test_scrambling_keeps_equality_and_is_undone_by_its_secret(
+    tokens: list[int], secret: bytes, vocab_size: int
+) -> None:
+    plain = np.array(tokens, dtype=np.int32)
+    hidden = scramble_ids(plain, secret, vocab_size)
+    assert ((hidden == -1) == (plain == -1)).all()
+    assert ((hidden[:, None] == hidden) == (plain[:, None] == plain)).all()
+    np.testing.assert_array_equal(unscramble_ids(hidden, secret, vocab_size), plain)

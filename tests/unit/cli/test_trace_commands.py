@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from adaspec.cli.import_command import command as import_command
+from adaspec.cli.synthesize_command import command as synthesize_command
+from adaspec.errors import TraceError
+from adaspec.trace.reader import TraceReader
+
+LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
+
+
+def test_import_prints_json_to_standard_output_alone(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
+    arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
+    result = CliRunner().invoke(import_command, [*arguments, "--target", "a/target", "--json"])
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert summary["requests"] == 1
+    assert TraceReader(tmp_path / "t").manifest.target == "a/target"
+
+
+def test_import_tells_a_human_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
+    arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
+    result = CliRunner().invoke(import_command, arguments)
+    assert result.stdout == ""
+    assert "a dense trace: 1 requests, 2 output tokens" in result.stderr
+
+
+def test_import_leaves_errors_to_the_caller_and_an_existing_trace_alone(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
+    arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
+    CliRunner().invoke(import_command, arguments)
+    result = CliRunner().invoke(import_command, arguments)
+    assert isinstance(result.exception, TraceError)
+    assert "--force" in str(result.exception)
+    assert CliRunner().invoke(import_command, [*arguments, "--force"]).exit_code == 0
+
+
+def test_synthesize_writes_a_trace_that_says_it_is_synthetic(tmp_path: Path) -> None:
+    arguments = ["-o", str(tmp_path / "t"), "--seed", "3", "--requests", "2"]
+    result = CliRunner().invoke(synthesize_command, [*arguments, "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["workloads"]["edits"] == 2
+    assert TraceReader(tmp_path / "t").manifest.synthetic
+    human = CliRunner().invoke(synthesize_command, [*arguments, "--force"])
+    assert "a synthetic trace, 2 requests each" in human.stderr
+
+
+@pytest.mark.parametrize("command", [import_command, synthesize_command])
+def test_help_holds_an_example(command: object) -> None:
+    result = CliRunner().invoke(command, ["--help"])  # type: ignore[arg-type]
+    assert "Example: adaspec" in result.output

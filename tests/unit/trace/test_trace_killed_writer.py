@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.synthetic import WORKLOADS, synthesize
+
+MOMENTS = 50
+SHARD_ROWS = 3
+
+# One process forks a writer per moment, so that imports are paid for once. A writer notes every
+# row it has added in a file of its own, one byte each.
+KILLER = """
+import os, random, signal, sys, time
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.synthetic import NEURAL_CAP, WORKLOADS, synthesize
+from adaspec.trace.writer import TraceWriter
+
+folder, moments, shard_rows, whole = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+manifest = Manifest(
+    kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES
+)
+requests = list(synthesize(0, WORKLOADS[1:2], 300))
+moment = random.Random(7)
+for at in range(moments):
+    child = os.fork()
+    if not child:
+        added = os.open(f"{folder}/{at}.added", os.O_WRONLY | os.O_CREAT)
+        writer = TraceWriter(
+            f"{folder}/{at}", manifest, shard_rows=shard_rows, whole=whole == "whole"
+        )
+        for request in requests:
+            writer.add(request)
+            os.write(added, b".")
+        time.sleep(60)
+    # Progress, not the clock, says how far a writer gets on a busy machine.
+    log, rows = f"{folder}/{at}.added", moment.randrange(24)
+    while rows and not (os.path.exists(log) and os.path.getsize(log) >= rows):
+        time.sleep(0.001)
+    time.sleep(moment.uniform(0, 0.02))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+
+
+def kill_writers(folder: Path, moments: int, how: str) -> None:
+    command = [sys.executable, "-c", KILLER, str(folder), str(moments), str(SHARD_ROWS), how]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def test_a_killed_writer_loses_at_most_its_open_shard_and_the_reader_says_so(
+    tmp_path: Path,
+) -> None:
+    kill_writers(tmp_path, MOMENTS, "in place")
+    expected = list(synthesize(0, WORKLOADS[1:2], 300))
+    outcomes = []
+    for at in range(MOMENTS):
+        log = tmp_path / f"{at}.added"
+        added = log.stat().st_size if log.exists() else 0
+        try:
+            reader = TraceReader(tmp_path / str(at))
+        except TraceError as error:
+            assert "there is no such folder" in str(error)
+            assert added == 0
+            outcomes.append(0)
+            continue
+        assert "cut off" in reader.warnings[0]
+        found = list(reader.requests())
+        # A shard may be finished before its last row is noted.
+        assert -1 <= added - len(found) < SHARD_ROWS
+        for request, sent in zip(found, expected, strict=False):
+            assert request.id == sent.id
+            np.testing.assert_array_equal(request.drafted_tokens, sent.drafted_tokens)
+        outcomes.append(len(found))
+    assert len(set(outcomes)) > 5, "the moments hit different stages of writing"
+
+
+def test_a_killed_whole_writer_leaves_no_trace_at_its_path(tmp_path: Path) -> None:
+    kill_writers(tmp_path, 10, "whole")
+    for at in range(10):
+        with pytest.raises(TraceError, match="there is no such folder"):
+            TraceReader(tmp_path / str(at))
