@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+PIPE_WIDTH = 100
+"""Columns that tables are laid out for where no terminal says how many there are."""
 
 PATIENCE_S = 1.0
 """How long work may last before a progress bar is worth a line."""
@@ -23,8 +27,11 @@ class _PlainPipeConsole(Console):
 
 
 def results() -> Console:
-    """A console on standard output, for tables that people read."""
-    return _PlainPipeConsole(highlight=False)
+    """A console on standard output, for tables that people read; a pipe gets their full width."""
+    console = _PlainPipeConsole(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE_WIDTH
+    return console
 
 
 def remarks() -> Console:

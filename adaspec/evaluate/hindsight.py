@@ -122,7 +122,7 @@ def adaptive_winners(
                 speed = _speed(player, policy, orders[cell], cell)
                 if speed > best_speed:
                     best, best_speed = policy, speed
-        edge = ()
+        edge: tuple[str, ...] = ()
         if best in (budgets[:1] + budgets[-1:]):
             edge = (f"K={best.name.partition(':')[2]}",)
         found[cell] = Winner(best, edge)
@@ -133,7 +133,7 @@ def adaptive_winners(
 def best_table(
     grid: Sequence[Setting], speeds: Speeds, cells: Sequence[Cell], workload: str | None
 ) -> str:
-    """The batch table that takes, from each concurrency on, the neural length that is best there."""
+    """The batch table that takes, from each concurrency on, the neural length best there."""
     lengths = {
         setting.rule.neural_len: at
         for at, setting in enumerate(grid)

@@ -58,9 +58,7 @@ def evaluate_lockstep(
             chosen = [runs[key][r] for r in members]
             per_request = np.array([_throughput(run) for run in chosen])
             found.measures[name] = _measured(chosen, per_request, tape.workload[members])
-            found.replicates[name] = _replicates(
-                per_request, tape.workload[members], options
-            )
+            found.replicates[name] = _replicates(per_request, tape.workload[members], options)
         results[cell] = found
     progress("policies and bounds", len(wanted), len(wanted))
     return report_parts(results, named, tape.workloads) | {"settings": len(grid)}
@@ -105,18 +103,14 @@ def _throughput(run: Result) -> float:
     return len(run.token_s) / float(run.token_s.mean())
 
 
-def _measured(
-    runs: Sequence[Result], per_request: Speeds, workload: NDArray[np.int32]
-) -> Measure:
+def _measured(runs: Sequence[Result], per_request: Speeds, workload: NDArray[np.int32]) -> Measure:
     found = measure(runs)
     everyone = np.arange(len(per_request), dtype=np.int32)
     speed = float(weighted(per_request, workload, everyone))
     return found.with_speed(speed)
 
 
-def _replicates(
-    per_request: Speeds, workload: NDArray[np.int32], options: Options
-) -> Speeds:
+def _replicates(per_request: Speeds, workload: NDArray[np.int32], options: Options) -> Speeds:
     """Resampled within each workload; the seed makes replicates of all contenders pairs."""
     rng = np.random.default_rng([options.seed, _BOOTSTRAP])
     groups = [np.flatnonzero(workload == w) for w in np.unique(workload)]

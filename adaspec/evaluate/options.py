@@ -34,6 +34,7 @@ class Options:
     cap: int = CAP
     prefill: bool = False
     charge_decisions: bool = False
+    stress_splices: bool = False
     jobs: int = 0
     """Worker threads or processes; 0: one per core."""
 

@@ -118,8 +118,7 @@ def _check_names(
     for name in wanted.exclude:
         if name not in names:
             raise EvaluationError(
-                f"{where}: no request '{name}' to exclude{nearest(name, names)} "
-                "Write WORKLOAD/ID"
+                f"{where}: no request '{name}' to exclude{nearest(name, names)} Write WORKLOAD/ID"
             )
 
 

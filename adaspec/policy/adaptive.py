@@ -17,6 +17,7 @@ from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, S
 from adaspec.trace.schema import CONFIDENCES
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
 
 BUDGET_DEPTH = 8
 _MEMORY = 0.999
@@ -39,7 +40,16 @@ def budget_state() -> Array:
 
 
 @njit(cache=True, nogil=True)
-def budget_lengths(state, depth, confidence, known, rows, context, cost, lengths):  # type: ignore[no-untyped-def]
+def budget_lengths(
+    state: Array,
+    depth: int,
+    confidence: Array,
+    known: bool,
+    rows: int,
+    context: int,
+    cost: Array,
+    lengths: Ints,
+) -> None:
     """How many of `depth` drafted tokens to verify per row, at most emitted tokens per second.
 
     Slots are ranked by survival: the product of acceptance rates up to their depth, pooled over
@@ -69,7 +79,9 @@ def budget_lengths(state, depth, confidence, known, rows, context, cost, lengths
 
 
 @njit(cache=True, nogil=True)
-def budget_learn(state, confidence, known, rows, lengths, accepted):  # type: ignore[no-untyped-def]
+def budget_learn(
+    state: Array, confidence: Array, known: bool, rows: int, lengths: Ints, accepted: Ints
+) -> None:
     """Count what was verified: hits up to the first miss. Confidences: one gradient step each."""
     state[_TRIED] = 1e-3 + (state[_TRIED] - 1e-3) * _MEMORY
     state[_HIT] = 0.7e-3 + (state[_HIT] - 0.7e-3) * _MEMORY
@@ -152,7 +164,7 @@ class Budget:
 
 
 def ranking(confidences: NDArray[np.float32]) -> Array:
-    """One number per drafted token that grows with confidence: log-odds of the top-1, else margin."""
+    """One number per drafted token that grows with confidence: top-1 log-odds, else margin."""
     logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
     margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
     p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
@@ -171,13 +183,15 @@ def ema_state(tiers: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def ema_length(state, tiers, rows):  # type: ignore[no-untyped-def]
+def ema_length(state: Array, tiers: NDArray[np.int64], rows: int) -> int:
     """The K of the tier in which batches of about this size stand."""
     return tiers[int(state[_TIER, int(np.log2(rows))])]
 
 
 @njit(cache=True, nogil=True)
-def ema_learn(state, tiers, alpha, rows, accepted):  # type: ignore[no-untyped-def]
+def ema_learn(
+    state: Array, tiers: NDArray[np.int64], alpha: float, rows: int, accepted: Ints
+) -> None:
     """Average accepted per row; every few steps go up where nearly all of K is accepted, or down.
 
     Up when the average exceeds K - 1/2; down when it falls below the next lower tier's K - 1/2.
@@ -230,9 +244,7 @@ class Ema:
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """All that was drafted."""
         rows = len(batch)
-        return Proposal(
-            np.full(rows, drafts.count, dtype=np.int32), np.zeros(rows, dtype=np.int32)
-        )
+        return Proposal(np.full(rows, drafts.count, dtype=np.int32), np.zeros(rows, dtype=np.int32))
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Move the average, and perhaps the tier."""

@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What holds for a whole run: step costs, limits, and what kind of evidence drafts will carry."""
+    """What holds for a whole run: step costs, limits, and which evidence drafts will carry."""
 
     cost: CostModel
     cap: int
@@ -66,7 +66,7 @@ class Context(Protocol):
         """What every row's most recent match would copy, padded with -1."""
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
-        """vLLM's own look-up per row: where copying starts (-1: nowhere), and the match's length."""
+        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Behind(Protocol):
     """Look-ups behind drafted neural tokens."""
 
     def __call__(self, neural_len: Ints) -> Matches:
-        """The match behind the first `neural_len[i]` drafted tokens of row i; none where that is 0."""
+        """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is verified, per row: the first `neural_len` drafted tokens, then `ngram_len` copied ones.
+    """What is verified, per row: the first `neural_len` drafted tokens, then `ngram_len` copied.
 
     With neural_len 0 the n-gram tokens continue the context, else they are spliced on. An n-gram
     length beyond what the match can give is cut to that. `ngram_start` names another place in the
@@ -153,7 +153,7 @@ class Policy(Protocol):
         """Whether the request holds the neural drafter (False is for good)."""
 
     def plan(self, batch: Batch) -> int:
-        """The most forwards the neural drafter runs this step, beyond which `proceed` is not asked."""
+        """The most forwards that the neural drafter runs this step; `proceed` may stop earlier."""
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Whether to run one more forward."""

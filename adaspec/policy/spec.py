@@ -204,7 +204,8 @@ def _numbers(text: str, head: str, fields: tuple[Field, ...], rest: list[str]) -
 def _ema(text: str, rest: list[str]) -> Ema:
     if len(rest) > 2:
         raise _malformed(text, "ema", "too many values")
-    tiers, alpha = EMA_TIERS, EMA_ALPHA
+    tiers: tuple[int, ...] = EMA_TIERS
+    alpha = EMA_ALPHA
     if rest:
         if not re.fullmatch(r"[0-9]+(,[0-9]+)*", rest[0]):
             raise _malformed(text, "ema", f"the tiers are '{rest[0]}', not K1,K2,..")

@@ -20,13 +20,27 @@ from adaspec.policy.adaptive import (
 )
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
-from adaspec.replay.tape import Tape
+from adaspec.replay.tape import Columns, Tape
+
+Array = NDArray[np.float64]
 
 _BUDGET, _EMA = 0, 1
 
 
 @njit(cache=True, nogil=True)
-def _loop(columns, order, concurrency, refills, kind, state, tiers, alpha, cost, sums, latency):  # type: ignore[no-untyped-def]
+def _loop(
+    columns: Columns,
+    order: NDArray[np.int32],
+    concurrency: int,
+    refills: bool,
+    kind: int,
+    state: Array,
+    tiers: NDArray[np.int64],
+    alpha: float,
+    cost: Array,
+    sums: Array,
+    latency: Array,
+) -> None:
     """The closed loop; for budget `tiers` holds the one K."""
     rows = following = concurrency
     running, time = enter(columns, order, concurrency)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.protocol import Drafts
-from adaspec.replay.tape import Tape
+from adaspec.replay.tape import Columns, Tape
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
@@ -166,7 +166,16 @@ def _blanked(found: Matches, where: NDArray[np.bool_]) -> Matches:
 
 
 @njit(cache=True, nogil=True)
-def verify(text, text_start, columns, request, position, neural_len, ngram_len, start):  # type: ignore[no-untyped-def]
+def verify(
+    text: Ints,
+    text_start: NDArray[np.int64],
+    columns: Columns,
+    request: NDArray[np.int64],
+    position: Ints,
+    neural_len: Ints,
+    ngram_len: Ints,
+    start: Ints,
+) -> tuple[Ints, Ints, Ints, Ints]:
     """What the target says: accepted, emitted counts and tokens, and tokens left, per row."""
     rows = request.shape[0]
     accepted = np.zeros(rows, np.int32)

@@ -226,6 +226,10 @@ class _Run:
             behind = drafts.behind(neural_len)
             start = np.where(neural_len > 0, behind.start, start)
             available = np.where(neural_len > 0, behind.available, available)
+            if self.tape.stressed:
+                at = self.tape.columns.offset[self.request[: self.rows]] + batch.position
+                wrong = spliced & (self.tape.columns.neural[at] < neural_len)
+                available = np.where(wrong, self.cap, available)
         room = self.cap - neural_len
         ngram_len = np.minimum(np.minimum(ngram_len, available), room).astype(np.int32)
         return neural_len, ngram_len, start.astype(np.int32)

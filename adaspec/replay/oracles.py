@@ -21,7 +21,10 @@ from adaspec.cost.model import (
 )
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
-from adaspec.replay.tape import Tape
+from adaspec.replay.tape import Columns, Tape
+
+Array = NDArray[np.float64]
+Longs = NDArray[np.int64]
 
 NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(5)
 LOOPS = {
@@ -56,7 +59,7 @@ class Oracle:
 
 
 @njit(cache=True, nogil=True)
-def _reach(columns, i, left, forwards, splices):  # type: ignore[no-untyped-def]
+def _reach(columns: Columns, i: int, left: int, forwards: int, splices: bool) -> int:
     """The most right tokens that can be proposed at flat position i with so many forwards."""
     best = min(columns.run[i], PLAN_CAP, left)
     known = min(columns.neural[i], forwards, left) if forwards > 0 else 0
@@ -69,7 +72,19 @@ def _reach(columns, i, left, forwards, splices):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _plan(columns, at, left, rows, context, rate, neural_cap, splices, holds, cost, take):  # type: ignore[no-untyped-def]
+def _plan(
+    columns: Columns,
+    at: Longs,
+    left: Longs,
+    rows: int,
+    context: int,
+    rate: float,
+    neural_cap: int,
+    splices: bool,
+    holds: bool,
+    cost: Array,
+    take: Longs,
+) -> int:
     """Maximise emitted - rate * step_s over forwards and lengths; fills `take`, returns forwards.
 
     All proposed tokens are right, so with the number of forwards fixed only their total counts:
@@ -101,7 +116,7 @@ def _plan(columns, at, left, rows, context, rate, neural_cap, splices, holds, co
 
 
 @njit(cache=True, nogil=True)
-def _span(columns, i, left, kind, neural_cap):  # type: ignore[no-untyped-def]
+def _span(columns: Columns, i: int, left: int, kind: int, neural_cap: int) -> tuple[int, int]:
     """Length and forwards of the longer accepted span at flat position i; n-gram on ties."""
     ngram = min(columns.run[i], SPAN_CAP, left) if kind != NEURAL else 0
     neural = min(columns.neural[i], SPAN_CAP, neural_cap, left) if kind != NGRAM else 0
@@ -111,7 +126,17 @@ def _span(columns, i, left, kind, neural_cap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _loop(columns, order, concurrency, refills, kind, neural_cap, cost, sums, latency):  # type: ignore[no-untyped-def]
+def _loop(
+    columns: Columns,
+    order: NDArray[np.int32],
+    concurrency: int,
+    refills: bool,
+    kind: int,
+    neural_cap: int,
+    cost: Array,
+    sums: Array,
+    latency: Array,
+) -> None:
     """The closed loop under perfect foresight; without refills it ends with the last request."""
     state, time = enter(columns, order, concurrency)
     at = np.empty(concurrency, np.int64)
@@ -177,7 +202,17 @@ def _loop(columns, order, concurrency, refills, kind, neural_cap, cost, sums, la
 
 
 @njit(cache=True, nogil=True)
-def _cheapest(columns, r, copies, cap, neural_cap, splices, holds, cost, best):  # type: ignore[no-untyped-def]
+def _cheapest(
+    columns: Columns,
+    r: int,
+    copies: int,
+    cap: int,
+    neural_cap: int,
+    splices: bool,
+    holds: bool,
+    cost: Array,
+    best: Array,
+) -> None:
     """Fill best[p] = least seconds from position p to the end of request r, in lockstep."""
     base, end, prompt = columns.offset[r], columns.length[r], columns.prompt[r]
     best[end] = 0.0
@@ -211,9 +246,7 @@ def cheapest_s(
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if tape.neural_cap else (False,):
-        _cheapest(
-            columns, request, copies, cap, tape.neural_cap, splices, holds, row, best
-        )
+        _cheapest(columns, request, copies, cap, tape.neural_cap, splices, holds, row, best)
         seconds.append(float(best[1]))
     return copies * float(columns.entry_s[request]) + min(seconds)
 

@@ -17,6 +17,8 @@ from adaspec.policy.static import StaticRule
 from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
+Longs = NDArray[np.int64]
+Shorts = NDArray[np.int16]
 
 DRAFTED, FORWARDS, EMITTED, ACCEPTED = 0, 1, 2, 3
 """Columns of a step of a path."""
@@ -34,7 +36,7 @@ class Paths(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _walk(columns, rule, cap, start, steps):  # type: ignore[no-untyped-def]
+def _walk(columns: Columns, rule: Longs, cap: int, start: Longs, steps: Shorts) -> int:
     """Fill `start` and `steps` for every request."""
     min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
     offset, length, neural = columns.offset, columns.length, columns.neural
@@ -83,7 +85,17 @@ def _walk(columns, rule, cap, start, steps):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run_paths(columns, start, steps, order, concurrency, cost, holds, totals, latency):  # type: ignore[no-untyped-def]
+def run_paths(
+    columns: Columns,
+    start: Longs,
+    steps: Shorts,
+    order: NDArray[np.int32],
+    concurrency: int,
+    cost: Array,
+    holds: bool,
+    totals: Array,
+    latency: Array,
+) -> None:
     """Closed loop over paths: fills `totals`, and seconds per request of `order` into `latency`.
 
     `latency` may be empty; entries of requests that do not finish stay as they are.
@@ -149,7 +161,16 @@ def run_paths(columns, start, steps, order, concurrency, cost, holds, totals, la
 
 
 @njit(cache=True, nogil=True)
-def run_lockstep(columns, start, steps, request, copies, cost, holds, totals):  # type: ignore[no-untyped-def]
+def run_lockstep(
+    columns: Columns,
+    start: Longs,
+    steps: Shorts,
+    request: int,
+    copies: int,
+    cost: Array,
+    holds: bool,
+    totals: Array,
+) -> None:
     """`copies` of one request advance together: fills `totals`."""
     context = columns.prompt[request] + 1
     time = copies * columns.entry_s[request]
@@ -171,7 +192,9 @@ def run_lockstep(columns, start, steps, request, copies, cost, holds, totals):  
 
 
 @njit(cache=True, nogil=True)
-def _lockstep_grid(columns, rules, cap, copies, cost, speeds):  # type: ignore[no-untyped-def]
+def _lockstep_grid(
+    columns: Columns, rules: Longs, cap: int, copies: Longs, cost: Array, speeds: Array
+) -> None:
     """Tokens per second of every rule, request and number of copies."""
     n = columns.length.shape[0]
     start = np.empty(n + 1, np.int64)
@@ -181,14 +204,21 @@ def _lockstep_grid(columns, rules, cap, copies, cost, speeds):  # type: ignore[n
         _walk(columns, rules[s], cap, start, steps)
         for r in range(n):
             for c in range(copies.shape[0]):
-                run_lockstep(
-                    columns, start, steps, r, copies[c], cost, rules[s, 2] > 0, totals
-                )
+                run_lockstep(columns, start, steps, r, copies[c], cost, rules[s, 2] > 0, totals)
                 speeds[s, r, c] = totals[TOKENS] / totals[TIME]
 
 
 @njit(cache=True, nogil=True)
-def _grid(columns, rules, cap, orders, order_start, concurrency, cost, totals):  # type: ignore[no-untyped-def]
+def _grid(
+    columns: Columns,
+    rules: Longs,
+    cap: int,
+    orders: NDArray[np.int32],
+    order_start: Longs,
+    concurrency: Longs,
+    cost: Array,
+    totals: Array,
+) -> None:
     """Totals of every rule in every order: walks each rule once, then loops."""
     n = columns.length.shape[0]
     start = np.empty(n + 1, np.int64)

@@ -23,8 +23,8 @@ class Rows(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def enter(columns, order, concurrency):  # type: ignore[no-untyped-def]
-    """The first `concurrency` requests of the order at position 1, and the time they took to enter."""
+def enter(columns: Columns, order: NDArray[np.int32], concurrency: int) -> tuple[Rows, float]:
+    """The first `concurrency` requests of the order at position 1, and how long they took."""
     request = order[:concurrency].astype(np.int64)
     entered = np.cumsum(columns.entry_s[request])
     rows = Rows(request, np.arange(concurrency), np.ones(concurrency, np.int64), entered)
@@ -32,7 +32,17 @@ def enter(columns, order, concurrency):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def advance(columns, order, refills, state, rows, following, emitted, time, latency):  # type: ignore[no-untyped-def]
+def advance(
+    columns: Columns,
+    order: NDArray[np.int32],
+    refills: bool,
+    state: Rows,
+    rows: int,
+    following: int,
+    emitted: NDArray[np.int64],
+    time: float,
+    latency: NDArray[np.float64],
+) -> tuple[int, int, float, bool]:
     """Move every row on by what it emitted; finished ones leave, and others enter in their place.
 
     Returns the rows that run, the next entry of the order, the time, and whether a slot stayed

@@ -21,6 +21,9 @@ from adaspec.replay.contender import Contender
 from adaspec.replay.oracles import Oracle
 from adaspec.trace.schema import Request
 
+Array = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
 EAGLE, NGRAM, COMBINED = range(3)
 
 MATCH_PROBABILITY = {"sharegpt": 0.2, "cnn": 0.4, "gsm8k": 0.2, "instructcoder": 0.8}
@@ -68,9 +71,22 @@ def proposer_of(contender: Contender) -> Proposer:
 
 
 @njit(cache=True, nogil=True)
-def _simulate(emits, prompt, total, copies, weight, length, kind, probability, seed, constants):  # type: ignore[no-untyped-def]
-    """Mean latency over copies; `emits[i]` counts the bonus, each copy stands for `weight` others."""
-    fixed, per_token, per_kv, overhead, draft_fixed, draft_per_kv, draft_per_token, share = constants
+def _simulate(
+    emits: Longs,
+    prompt: int,
+    total: int,
+    copies: int,
+    weight: int,
+    length: int,
+    kind: int,
+    probability: float,
+    seed: int,
+    constants: Array,
+) -> float:
+    """Mean latency over copies, each standing for `weight` alike; `emits[i]` counts the bonus."""
+    fixed, per_token, per_kv, overhead, draft_fixed, draft_per_kv, draft_per_token, share = (
+        constants
+    )
     np.random.seed(seed)
     prefill = fixed + per_token * weight * copies * prompt + overhead
     current = np.ones(copies, np.int64)
@@ -109,7 +125,7 @@ def _simulate(emits, prompt, total, copies, weight, length, kind, probability, s
 
 
 @njit(cache=True, nogil=True)
-def _plain(prompt, total, copies, constants):  # type: ignore[no-untyped-def]
+def _plain(prompt: int, total: int, copies: int, constants: Array) -> float:
     """Latency of plain decoding."""
     fixed, per_token, per_kv, overhead = constants[0], constants[1], constants[2], constants[3]
     latency = fixed + per_token * copies * prompt + overhead

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
+Number = TypeVar("Number", bound=np.generic)
 
 
 class Lookup(NamedTuple):
@@ -37,7 +38,7 @@ class Lookup(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The arrays that compiled code reads. Row i of a request starting at `offset` is position i."""
+    """The arrays that compiled code reads; a request's position i is row `offset` + i."""
 
     offset: NDArray[np.int64]
     prompt: NDArray[np.int64]
@@ -58,6 +59,9 @@ class Columns(NamedTuple):
     """Seconds that everybody waits when the request enters: its prefill, 0 where not charged."""
 
 
+ANY_MATCH = np.iinfo(np.int16).max
+"""A match longer than any rule asks for."""
+
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
 
@@ -77,6 +81,8 @@ class Tape:
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
     shows_confidences: bool
+    stressed: bool = False
+    """Whether a splice behind a wrong draft is charged its full allowed length, hit or not."""
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -93,6 +99,24 @@ class Tape:
         constants = cost.constants()
         seconds = [verify_s(constants, int(prompt), 0) for prompt in self.columns.prompt]
         return replace(self, columns=self.columns._replace(entry_s=np.array(seconds)))
+
+    def with_stressed_splices(self) -> Tape:
+        """The same tape, a splice behind a wrong draft charged its full allowed length.
+
+        How much a look-up would copy behind wrong tokens is known only where the trace recorded
+        them; this is the most it could be.
+        """
+        if self.shows_tokens:
+            raise EvaluationError(
+                "the traces hold the drafted tokens: splices behind wrong drafts are looked up "
+                "exactly, and there is nothing to stress"
+            )
+        wide = (len(self.columns.neural), max(self.neural_cap, 1))
+        columns = self.columns._replace(
+            behind_match=np.full(wide, ANY_MATCH, np.int16),
+            behind_available=np.full(wide, LONGEST, np.int16),
+        )
+        return replace(self, columns=columns, stressed=True)
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
@@ -194,5 +218,5 @@ def _joined(parts: list[Lookup]) -> Lookup:
     return Lookup(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _stacked(parts: list[NDArray[np.generic]], dtype: type[np.generic]) -> NDArray[np.generic]:
+def _stacked(parts: Sequence[NDArray[Number]], dtype: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.empty((0, 0), dtype)

@@ -1,0 +1,256 @@
+"""`adaspec eval`: policies against every baseline and bound, over recorded acceptance."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adaspec.cli.output import ProgressBar, print_json, remarks, results
+from adaspec.cost.builtin import DEFAULT, PROTOCOL
+from adaspec.cost.load import load_cost
+from adaspec.errors import EvaluationError
+from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options
+from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted
+
+if TYPE_CHECKING:
+    from adaspec.trace.schema import Request
+
+LARGEST_CONCURRENCY = 4096
+
+
+class Concurrencies(click.ParamType[tuple[int, ...]]):
+    """Whole numbers separated by commas."""
+
+    name = "N,N,.."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Parse and check."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for word in str(value).split(","):
+            if not word.strip().isdecimal() or not 1 <= int(word) <= LARGEST_CONCURRENCY:
+                self.fail(
+                    f"'{word.strip()}' is not a whole number from 1 to {LARGEST_CONCURRENCY}",
+                    param,
+                    ctx,
+                )
+            found.append(int(word))
+        return tuple(sorted(set(found)))
+
+
+class OutputTokens(click.ParamType[int | None]):
+    """A whole number, or `none` for no limit."""
+
+    name = "N|none"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """Parse and check."""
+        if value is None or isinstance(value, int):
+            return value
+        if str(value) == "none":
+            return None
+        if not str(value).isdecimal() or int(str(value)) < 1:
+            self.fail(f"'{value}' is neither a whole number nor 'none'", param, ctx)
+        return int(str(value))
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--policy", "specs", metavar="DIR|SPEC", multiple=True, help="What to judge; may be repeated."
+)
+@click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
+@click.option("--concurrency", type=Concurrencies(), default=CONCURRENCY, show_default="1,8,32,128")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--batching",
+    type=click.Choice(["closed-loop", "lockstep"]),
+    default=None,
+    help="How requests run together.  [default: closed-loop]",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice([PROTOCOL]),
+    help="Reproduce the public simulator: its costs, lockstep, named policies only.",
+)
+@click.option("--workload", metavar="W", help="Evaluate this workload alone.")
+@click.option("--prefill", is_flag=True, help="Charge prefill as requests enter.")
+@click.option(
+    "--max-output-tokens",
+    type=OutputTokens(),
+    default=LONGEST_OUTPUT,
+    show_default=True,
+    help="Leave longer outputs out.",
+)
+@click.option(
+    "--exclude-request", "exclude", metavar="W/ID", multiple=True, help="Leave a request out."
+)
+@click.option(
+    "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
+)
+@click.option(
+    "--charge-decisions",
+    is_flag=True,
+    help="Add what deciding takes on this machine to every named policy's step.",
+)
+@click.option(
+    "--stress-splices",
+    is_flag=True,
+    help="Charge a splice behind a wrong draft its full length, hit or not.",
+)
+@click.option("--orders", type=click.IntRange(1, 1000), default=ORDERS, show_default=True)
+@click.option(
+    "--resamples",
+    type=click.IntRange(0, 10_000),
+    default=RESAMPLES,
+    show_default=True,
+    help="Bootstrap replicates per interval; 0: no intervals.",
+)
+@click.option(
+    "--cap",
+    type=click.IntRange(1, 1000),
+    default=CAP,
+    show_default=True,
+    help="Longest draft of anything evaluated.",
+)
+@click.option(
+    "--keep-alive",
+    type=click.IntRange(0, 100),
+    help="Forwards that a step pays for wherever a request holds the neural drafter.",
+)
+@click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@click.option(
+    "-o", "--out", metavar="REPORT_DIR", type=click.Path(path_type=Path), help="Write a report."
+)
+@click.option("--force", is_flag=True, help="Replace a report that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines.")
+def command(
+    traces: tuple[Path, ...],
+    specs: tuple[str, ...],
+    cost: str,
+    concurrency: tuple[int, ...],
+    seed: int,
+    batching: str | None,
+    protocol: str | None,
+    workload: str | None,
+    prefill: bool,
+    max_output_tokens: int | None,
+    exclude: tuple[str, ...],
+    include_training: bool,
+    charge_decisions: bool,
+    stress_splices: bool,
+    orders: int,
+    resamples: int,
+    cap: int,
+    keep_alive: int | None,
+    jobs: int,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Judge policies over the dense traces in the folders TRACES.
+
+    Every report holds no speculation, the best fixed, hybrid and static settings in hindsight, the
+    baselines that adapt, and the oracle bounds, at each concurrency.
+
+    \b
+    Example:
+      adaspec eval traces --policy hybrid-splice:4:20:2:2:5 -o report
+      adaspec eval traces --policy fixed:neural:3 --policy oracle:combine \\
+        --protocol specdecode-bench --concurrency 1,8 --json
+    """
+    # Imported here: numba and the replay take a second to load, --help should not.
+    from dataclasses import replace
+
+    from adaspec.evaluate.evaluation import CLOSED_LOOP, evaluate, evaluate_by_protocol
+    from adaspec.evaluate.render.write import check_destination
+    from adaspec.evaluate.selection import select
+    from adaspec.replay.contender import parse_contender
+
+    if out is not None:
+        check_destination(out, force)
+    options = Options(
+        concurrency=concurrency,
+        orders=orders,
+        resamples=resamples,
+        seed=seed,
+        cap=cap,
+        prefill=prefill,
+        charge_decisions=charge_decisions,
+        stress_splices=stress_splices,
+        jobs=jobs,
+    )
+    named = [parse_contender(spec) for spec in dict.fromkeys(specs)]
+    wanted = Wanted(workload, max_output_tokens, exclude, filtered=protocol is None)
+    with ProgressBar() as bar:
+        if protocol is not None:
+            _refuse_beside_protocol(protocol, cost, batching, options, keep_alive)
+            selection = select(traces, wanted)
+            report = evaluate_by_protocol(selection, named, protocol, options, bar)
+        else:
+            model = load_cost(cost)
+            if keep_alive is not None:
+                model = replace(model, keep_alive_forwards=keep_alive)
+            selection = select(traces, wanted)
+            report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
+        report["keep_alive_forwards"] = None if protocol else model.keep_alive_forwards
+        report["command"] = shlex.join(["adaspec", *sys.argv[1:]])
+        if out is not None:
+            _write(report, selection.requests, out, force, bar)
+    if as_json:
+        print_json(report)
+    else:
+        from adaspec.evaluate.render.table import print_report
+
+        print_report(report, results())
+    if out is not None:
+        remarks().print(f"report written to {out}", highlight=False)
+
+
+def _refuse_beside_protocol(
+    protocol: str,
+    cost: str,
+    batching: str | None,
+    options: Options,
+    keep_alive: int | None,
+) -> None:
+    """A protocol fixes its own costs and batching; a flag that it would ignore is an error."""
+    given = {
+        "--cost": cost not in (DEFAULT, protocol),
+        "--batching closed-loop": batching == "closed-loop",
+        "--prefill": options.prefill,
+        "--charge-decisions": options.charge_decisions,
+        "--stress-splices": options.stress_splices,
+        "--keep-alive": keep_alive is not None,
+    }
+    for flag, is_given in given.items():
+        if is_given:
+            raise EvaluationError(f"--protocol {protocol} brings its own: leave {flag} out")
+
+
+def _write(
+    report: dict[str, Any], requests: Sequence[Request], out: Path, force: bool, bar: ProgressBar
+) -> None:
+    """The report's folder, with the figures of the trace."""
+    from adaspec.evaluate.acceptance import ngram_accepted
+    from adaspec.evaluate.render.acceptance import acceptance
+    from adaspec.evaluate.render.write import write_report
+
+    ngram = {(r.workload, r.id): ngram_accepted(r) for r in requests}
+    write_report(
+        report,
+        acceptance(requests, ngram),
+        out,
+        force,
+        progress=lambda done, total: bar("plots", done, total),
+    )
