@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
-from adaspec.policy.protocol import Drafts
+from adaspec.policy.protocol import Behind, Drafts
 from adaspec.replay.tape import Columns, Tape
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+FACTS = 6
+"""Facts of a match, in the order of `Matches`: length, start, first, agree, seen, available."""
 
 
 class KnownText:
@@ -40,69 +48,68 @@ class KnownText:
 
 
 class Script:
-    """The tape as a drafter: what it says at any position, one forward at a time."""
+    """The tape as a drafter and a target: what they say at any position."""
 
     def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+        self.tape = tape
         texts = [np.append(r.prompt_tokens, r.output_tokens) for r in tape.requests]
         self.text = np.concatenate(texts).astype(np.int32)
         """Prompt and output of every request."""
         self.start = np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64)
         """Where each request's text starts."""
-
-    def step(self, request: NDArray[np.int64], position: Ints, holds: NDArray[np.bool_]) -> Step:
-        """The drafter at one engine step."""
-        return Step(self._tape, request, position, holds)
+        found = tape.matches
+        self.facts = np.stack(
+            [found.length, found.start, found.first, found.agree, found.seen, found.available]
+        )
+        """(FACTS, positions) the look-up at every position, as far as it is known there."""
 
 
 class Step:
-    """All that the drafter could say at one step; hands over only what has been drafted."""
+    """The drafter at one engine step; `drafts` hands over what it has said so far."""
 
     def __init__(
-        self, tape: Tape, request: NDArray[np.int64], position: Ints, holds: NDArray[np.bool_]
+        self,
+        script: Script,
+        request: Longs,
+        position: Ints,
+        holds: Bools,
+        index: NgramIndex,
+        indexed: Ints,
     ) -> None:
-        self._tape, self._request, self._position, self._holds = tape, request, position, holds
+        self._script, self._holds = script, holds
+        self._index, self._indexed = index, indexed.copy()
+        columns = script.tape.columns
+        self._at = columns.offset[request] + position
+        self._left = columns.length[request] - position
 
-    def revealed(self, count: int, index: NgramIndex, indexed: Ints) -> Drafts:
-        """The drafts after `count` forwards."""
-        rows = len(self._request)
-        tokens = np.full((rows, count), -1, np.int32)
-        confidences = np.full((rows, count, len(CONFIDENCES)), np.nan, np.float32)
-        if count and self._tape.shows_tokens:
-            for row in np.flatnonzero(self._holds):
-                request = self._tape.requests[self._request[row]]
-                at = self._position[row]
-                assert request.drafted_tokens is not None
-                tokens[row] = request.drafted_tokens[at, :count]
-                if request.confidences is not None:
-                    confidences[row] = request.confidences[at, :count]
-        if self._tape.shows_tokens:
-            return Drafts(count, tokens, confidences, _BehindDrafts(index, indexed.copy(), tokens))
-        behind = _BehindTruth(self._found_on_the_true_path(count))
-        return Drafts(count, tokens, confidences, behind)
+    @property
+    def accepted(self) -> NDArray[np.int16]:
+        """What the target would accept of each row's neural draft; never handed to a policy."""
+        return self._script.tape.columns.neural[self._at]
 
-    def _found_on_the_true_path(self, count: int) -> Matches:
-        """Look-ups behind the first 1..count tokens, where the recording lacks the drafted ones.
+    def drafts(self, count: int) -> Drafts:
+        """What is known after `count` forwards."""
+        tape = self._script.tape
+        if tape.shows_tokens:
+            tokens, confidences = _revealed(
+                tape.drafted, tape.confidences, self._at, self._holds, count
+            )
+        else:
+            tokens = np.full((len(self._at), count), -1, np.int32)
+            confidences = np.full((*tokens.shape, len(CONFIDENCES)), np.nan, np.float32)
+        return Drafts(count, tokens, confidences, self._behind(count))
 
-        The true text stands in for them: a splice behind a wrong draft is worth nothing either
-        way, and is charged what this look-up gives. At the output's end it gives nothing.
-        """
-        columns, flat = self._tape.columns, self._tape.matches
-        behind = self._position[:, None] + np.arange(1, count + 1)
-        inside = behind < columns.length[self._request][:, None]
-        at = np.where(inside, columns.offset[self._request][:, None] + behind, 0)
+    def behind(self, count: int, neural_len: Ints) -> Matches:
+        """The look-ups behind `neural_len` of `count` drafted tokens, looked up afresh."""
+        return self._behind(count)(neural_len)
 
-        def column(values: NDArray[np.int32], none: int) -> Ints:
-            return np.where(inside, values[at], none).astype(np.int32)
-
-        return Matches(
-            length=column(flat.length, 0),
-            start=column(flat.start, -1),
-            first=column(flat.first, -1),
-            agree=column(flat.agree, 0),
-            seen=column(flat.seen, 0),
-            available=column(flat.available, 0),
-        )
+    def _behind(self, count: int) -> Behind:
+        tape = self._script.tape
+        if tape.shows_tokens:
+            tokens, _ = _revealed(tape.drafted, tape.confidences, self._at, self._holds, count)
+            return _BehindDrafts(self._index, self._indexed, tokens)
+        facts = _on_the_true_path(self._script.facts, self._at, self._left, count)
+        return _BehindTruth(facts)
 
 
 class _BehindDrafts:
@@ -110,78 +117,127 @@ class _BehindDrafts:
 
     def __init__(self, index: NgramIndex, slots: Ints, tokens: Ints) -> None:
         self._index, self._slots, self._tokens = index, slots, tokens
-        self._last: tuple[bytes, Matches] | None = None
+        self._last: tuple[Ints, Matches] | None = None
 
     def __call__(self, neural_len: Ints) -> Matches:
-        lengths = _asked(neural_len, self._tokens.shape)
-        key = lengths.tobytes()
-        if self._last is None or self._last[0] != key:
-            found = self._index.lookup_behind(self._slots, self._tokens, lengths)
-            self._last = key, _blanked(found, lengths == 0)
-        return self._last[1]
+        lengths = np.ascontiguousarray(neural_len, dtype=np.int32)
+        if self._last is not None and np.array_equal(lengths, self._last[0]):
+            return self._last[1]
+        _check_asked(lengths, *self._tokens.shape)
+        found = self._index.lookup_behind(self._slots, self._tokens, lengths)
+        nothing = lengths == 0
+        for column in (found.length, found.agree, found.seen, found.available):
+            column[nothing] = 0
+        found.start[nothing] = found.first[nothing] = -1
+        self._last = lengths.copy(), found
+        return found
 
 
 class _BehindTruth:
-    """Look-ups behind tokens that the recording lacks."""
+    """Look-ups behind tokens that the recording lacks: the true text stands in for them.
 
-    def __init__(self, found: Matches) -> None:
-        self._found = found
+    A splice behind a wrong draft is worth nothing either way, and is charged what this look-up
+    gives; at the output's end it gives nothing.
+    """
+
+    def __init__(self, facts: Ints) -> None:
+        self._facts = facts
 
     def __call__(self, neural_len: Ints) -> Matches:
-        lengths = _asked(neural_len, self._found.length.shape)
-        rows, at = np.arange(len(lengths)), np.maximum(lengths - 1, 0)
-        if self._found.length.shape[1] == 0:
-            return _nothing(len(lengths))
-        columns = (
-            self._found.length,
-            self._found.start,
-            self._found.first,
-            self._found.agree,
-            self._found.seen,
-            self._found.available,
-        )
-        return _blanked(Matches(*(column[rows, at] for column in columns)), lengths == 0)
+        lengths = np.ascontiguousarray(neural_len, dtype=np.int32)
+        _check_asked(lengths, *self._facts.shape[1:])
+        return Matches(*_chosen(self._facts, lengths))
 
 
-def _asked(neural_len: Ints, shape: tuple[int, ...]) -> Ints:
-    lengths = np.ascontiguousarray(neural_len, dtype=np.int32)
-    if lengths.shape != shape[:1] or (lengths < 0).any() or (lengths > shape[1]).any():
+def _check_asked(lengths: Ints, rows: int, drafted: int) -> None:
+    if lengths.shape != (rows,) or not _within(lengths, drafted):
         raise PolicyFault(
-            f"a look-up behind {lengths.tolist()} neural tokens was asked, {shape[1]} are drafted"
+            f"a look-up behind {lengths.tolist()} neural tokens was asked; {drafted} are drafted "
+            f"for each of {rows} rows"
         )
-    return lengths
 
 
-def _nothing(rows: int) -> Matches:
-    zero, none = np.zeros(rows, np.int32), np.full(rows, -1, np.int32)
-    return Matches(zero, none, none.copy(), zero.copy(), zero.copy(), zero.copy())
+@njit(cache=True, nogil=True)
+def _within(lengths: Ints, most: int) -> bool:
+    for length in lengths:  # noqa: SIM110 - compiled
+        if length < 0 or length > most:
+            return False
+    return True
 
 
-def _blanked(found: Matches, where: NDArray[np.bool_]) -> Matches:
-    if where.any():
-        for column in (found.length, found.agree, found.seen, found.available):
-            column[where] = 0
-        found.start[where] = found.first[where] = -1
+@njit(cache=True, nogil=True)
+def _revealed(
+    drafted: Ints, confidences: Floats, at: Longs, holds: Bools, count: int
+) -> tuple[Ints, Floats]:
+    """Tokens and confidences of the first `count` drafted, of the rows that hold the drafter."""
+    rows = at.shape[0]
+    tokens = np.full((rows, count), -1, np.int32)
+    shown = np.full((rows, count, confidences.shape[2]), np.nan, np.float32)
+    for row in range(rows):
+        if holds[row]:
+            tokens[row] = drafted[at[row], :count]
+            if confidences.shape[0] > 0:
+                shown[row] = confidences[at[row], :count]
+    return tokens, shown
+
+
+@njit(cache=True, nogil=True)
+def _on_the_true_path(facts: Ints, at: Longs, left: Longs, count: int) -> Ints:
+    """(FACTS, rows, count) the look-ups behind 1..count true tokens; none at the output's end."""
+    rows = at.shape[0]
+    found = np.zeros((FACTS, rows, count), np.int32)
+    found[1:3] = -1
+    for row in range(rows):
+        for k in range(min(count, left[row] - 1)):
+            found[:, row, k] = facts[:, at[row] + k + 1]
     return found
+
+
+@njit(cache=True, nogil=True)
+def _chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+    """The facts behind `lengths` tokens per row."""
+    rows = lengths.shape[0]
+    out = np.zeros((FACTS, rows), np.int32)
+    out[1:3] = -1
+    for row in range(rows):
+        if lengths[row] > 0:
+            out[:, row] = facts[:, row, lengths[row] - 1]
+    return out[0], out[1], out[2], out[3], out[4], out[5]
+
+
+class Verdict(NamedTuple):
+    """What the target says of a step's drafts, and who has reached its end."""
+
+    accepted: Ints
+    counts: Ints
+    """Tokens emitted per row."""
+    emitted: Ints
+    """(rows, most emitted), padded with -1."""
+    left: Longs
+    """Tokens that were left to emit before the step."""
+    done: Bools
+    flat: Ints
+    """The emitted tokens of the rows that go on, one after another."""
 
 
 @njit(cache=True, nogil=True)
 def verify(
     text: Ints,
-    text_start: NDArray[np.int64],
+    text_start: Longs,
     columns: Columns,
-    request: NDArray[np.int64],
+    request: Longs,
     position: Ints,
     neural_len: Ints,
     ngram_len: Ints,
     start: Ints,
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """What the target says: accepted, emitted counts and tokens, and tokens left, per row."""
+) -> Verdict:
+    """What the target says of `neural_len` drafted, then `ngram_len` tokens copied from `start`."""
     rows = request.shape[0]
     accepted = np.zeros(rows, np.int32)
     counts = np.zeros(rows, np.int32)
-    left = np.zeros(rows, np.int32)
-    most = 0
+    left = np.zeros(rows, np.int64)
+    done = np.zeros(rows, np.bool_)
+    most = total = 0
     for row in range(rows):
         r, p = request[row], position[row]
         left[row] = columns.length[r] - p
@@ -198,10 +254,18 @@ def verify(
                 taken += 1
         accepted[row] = taken
         counts[row] = min(taken + 1, left[row])
+        done[row] = counts[row] == left[row]
         most = max(most, counts[row])
+        if not done[row]:
+            total += counts[row]
     emitted = np.full((rows, most), -1, np.int32)
+    flat = np.empty(total, np.int32)
+    at = 0
     for row in range(rows):
         truth = text_start[request[row]] + columns.prompt[request[row]] + position[row]
         for j in range(counts[row]):
             emitted[row, j] = text[truth + j]
-    return accepted, counts, emitted, left
+            if not done[row]:
+                flat[at] = text[truth + j]
+                at += 1
+    return Verdict(accepted, counts, emitted, left, done, flat)

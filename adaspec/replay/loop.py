@@ -9,10 +9,11 @@ from __future__ import annotations
 from time import perf_counter
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel
-from adaspec.draft import Matches, NgramIndex
+from adaspec.cost.model import CostModel, step_s
+from adaspec.draft import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.protocol import (
     Arrival,
@@ -23,7 +24,7 @@ from adaspec.policy.protocol import (
     Proposal,
     Setup,
 )
-from adaspec.replay.drafting import KnownText, Script, verify
+from adaspec.replay.drafting import KnownText, Script, Step, Verdict, verify
 from adaspec.replay.result import Result
 from adaspec.replay.rows import new_latency, seconds_per_token
 from adaspec.replay.tape import Tape
@@ -66,6 +67,7 @@ class _Run:
         self.tape, self.policy, self.order, self.cost = tape, policy, order, cost
         self.cap, self.refills, self.charged = cap, refills, charged
         self.script = Script(tape)
+        self.constants = cost.constants()
         self.index = NgramIndex()
         self.request = np.zeros(concurrency, np.int64)
         self.entry = np.zeros(concurrency, np.int64)
@@ -128,21 +130,24 @@ class _Run:
         rows = self.rows
         began = perf_counter()
         request, indexed = self.request[:rows], self.indexed[:rows]
+        position, holds = self.position[:rows], self.holds[:rows]
         matches = self.index.lookup(indexed)
         batch = Batch(
             slots=self.slots[:rows].copy(),
             prompt_tokens=self.prompt[:rows].copy(),
-            position=self.position[:rows].copy(),
-            holds_neural=self.holds[:rows].copy(),
+            position=position.copy(),
+            holds_neural=holds.copy(),
             matches=matches,
             context=KnownText(self.index, indexed.copy(), matches),
         )
-        drafts = self._draft(batch)
+        # A policy may write into what it is handed: what is verified rests on copies of our own.
+        start, available = matches.start.copy(), matches.available.copy()
+        step = Step(self.script, request, position, holds, self.index, indexed)
+        drafts, count = self._draft(batch, step)
         proposal = self.policy.settle(batch, drafts)
-        neural_len, ngram_len, start = self._checked(batch, drafts, proposal)
+        neural_len, ngram_len, start = self._cut(proposal, step, count, start, available)
         decision_s = perf_counter() - began
-        position = self.position[:rows].copy()
-        result = verify(
+        verdict = verify(
             self.script.text,
             self.script.start,
             self.tape.columns,
@@ -152,32 +157,32 @@ class _Run:
             ngram_len,
             start,
         )
-        accepted, counts, emitted, left = result
-        drafted = neural_len + ngram_len
-        context = int((self.prompt[:rows] + position).sum())
-        step_s = self.cost.step_s(
-            rows + int(drafted.sum()), context, drafts.count, bool(self.holds[:rows].any())
-        )
-        self.time += step_s
-        self.steps += 1
-        self.row_steps += rows
-        self.tokens += int(counts.sum())
-        self.drafted += int(drafted.sum())
-        self.accepted += int(np.minimum(accepted, left).sum())
-        self.neural_steps += drafts.count > 0
+        step_s = self._count(neural_len, ngram_len, count, verdict)
         began = perf_counter()
         self.policy.learn(
             batch,
             proposal,
-            Outcome(drafted, neural_len, accepted, emitted, counts, step_s),
+            Outcome(
+                drafted=neural_len + ngram_len,
+                neural_drafted=neural_len,
+                accepted=verdict.accepted,
+                emitted=verdict.emitted,
+                emitted_tokens=verdict.counts.copy(),
+                step_s=step_s,
+            ),
         )
+        going_on = ~verdict.done
+        if going_on.any():
+            self.index.extend(indexed[going_on], verdict.flat, verdict.counts[going_on])
         decision_s += perf_counter() - began
         self.decision_s += decision_s
         if self.charged:
             self.time += decision_s
-        return self._advance(emitted, counts)
+        position += verdict.counts
+        return self._refill(verdict.done) if verdict.done.any() else False
 
-    def _draft(self, batch: Batch) -> Drafts:
+    def _draft(self, batch: Batch, step: Step) -> tuple[Drafts, int]:
+        """Run the drafter as far as the policy wants it; what it said, and how many forwards."""
         most = int(self.policy.plan(batch))
         limit = min(self.tape.neural_cap, self.cap)
         if not 0 <= most <= limit:
@@ -185,68 +190,67 @@ class _Run:
                 f"policy '{self.policy.name}' plans {most} neural tokens; "
                 f"this trace and cap can replay 0..{limit}"
             )
-        if most > 0 and not batch.holds_neural.any():
+        if most > 0 and not self.holds[: self.rows].any():
             raise PolicyFault(
                 f"policy '{self.policy.name}' drafts where no request holds the neural drafter"
             )
-        rows = self.rows
-        step = self.script.step(self.request[:rows], self.position[:rows], self.holds[:rows])
-        drafts = step.revealed(0, self.index, self.indexed[:rows])
-        for count in range(1, most + 1):
-            if count > 1 and not self.policy.proceed(batch, drafts):
-                break
-            drafts = step.revealed(count, self.index, self.indexed[:rows])
-        return drafts
+        count = min(most, 1)
+        drafts = step.drafts(count)
+        while count < most and self.policy.proceed(batch, drafts):
+            count += 1
+            drafts = step.drafts(count)
+        return drafts, count
 
-    def _checked(self, batch: Batch, drafts: Drafts, proposal: Proposal) -> tuple[Ints, Ints, Ints]:
-        """Neural and copied lengths after cuts, and where copying starts."""
-        neural_len = np.asarray(proposal.neural_len, dtype=np.int32)
-        ngram_len = np.asarray(proposal.ngram_len, dtype=np.int32)
-        if neural_len.shape != (self.rows,) or ngram_len.shape != (self.rows,):
+    def _cut(
+        self, proposal: Proposal, step: Step, count: int, start: Ints, available: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Neural and copied lengths after cuts, and where copying starts; faults are refused."""
+        rows, name = self.rows, self.policy.name
+        neural_len = _whole(proposal.neural_len, rows, name, "neural_len")
+        ngram_len = _whole(proposal.ngram_len, rows, name, "ngram_len")
+        if not _drafted(neural_len, ngram_len, self.holds[:rows], count):
             raise PolicyFault(
-                f"policy '{self.policy.name}' proposes for {neural_len.shape} and "
-                f"{ngram_len.shape} rows, {self.rows} are running"
-            )
-        drafted = np.where(batch.holds_neural, drafts.count, 0)
-        if (neural_len < 0).any() or (neural_len > drafted).any() or (ngram_len < 0).any():
-            raise PolicyFault(
-                f"policy '{self.policy.name}' proposes more neural tokens than were drafted, "
+                f"policy '{name}' proposes more neural tokens than were drafted ({count}), "
                 "or a negative length"
             )
-        found: Matches = batch.matches
-        start, available = found.start, found.available
         if proposal.ngram_start is not None:
-            named = np.asarray(proposal.ngram_start, dtype=np.int32)
-            if (named >= batch.context_tokens).any():
-                raise PolicyFault(f"policy '{self.policy.name}' copies from beyond the known text")
-            start = named
-            available = np.where(named >= 0, batch.context_tokens - named, 0)
-        spliced = (neural_len > 0) & (ngram_len > 0)
-        if spliced.any():
-            behind = drafts.behind(neural_len)
-            start = np.where(neural_len > 0, behind.start, start)
-            available = np.where(neural_len > 0, behind.available, available)
+            context = self.prompt[:rows] + self.position[:rows]
+            named = _whole(proposal.ngram_start, rows, name, "ngram_start")
+            if (named >= context).any():
+                raise PolicyFault(f"policy '{name}' copies from beyond the known text")
+            start, available = named, np.where(named >= 0, context - named, 0).astype(np.int32)
+        if count and (neural_len.astype(np.bool_) & ngram_len.astype(np.bool_)).any():
+            behind = step.behind(count, neural_len)
+            drafted = neural_len > 0
+            start = np.where(drafted, behind.start, start)
+            available = np.where(drafted, behind.available, available)
             if self.tape.stressed:
-                at = self.tape.columns.offset[self.request[: self.rows]] + batch.position
-                wrong = spliced & (self.tape.columns.neural[at] < neural_len)
-                available = np.where(wrong, self.cap, available)
-        room = self.cap - neural_len
-        ngram_len = np.minimum(np.minimum(ngram_len, available), room).astype(np.int32)
-        return neural_len, ngram_len, start.astype(np.int32)
+                wrong = drafted & (step.accepted < neural_len)
+                available = np.where(wrong, self.cap, available).astype(np.int32)
+        _trim(ngram_len, neural_len, available, self.cap)
+        return neural_len, ngram_len, start
 
-    def _advance(self, emitted: Ints, counts: Ints) -> bool:
+    def _count(self, neural_len: Ints, ngram_len: Ints, count: int, verdict: Verdict) -> float:
+        """Add a step to the sums; its modelled seconds."""
         rows = self.rows
-        self.position[:rows] += counts
-        length = self.tape.columns.length[self.request[:rows]]
-        done = self.position[:rows] >= length
+        drafted = int(neural_len.sum() + ngram_len.sum())
+        context = int(self.prompt[:rows].sum() + self.position[:rows].sum())
+        seconds = step_s(
+            self.constants, rows + drafted, context, count, bool(self.holds[:rows].any())
+        )
+        self.time += seconds
+        self.steps += 1
+        self.row_steps += rows
+        self.tokens += int(verdict.counts.sum())
+        self.drafted += drafted
+        self.accepted += int(np.minimum(verdict.accepted, verdict.left).sum())
+        self.neural_steps += count > 0
+        return seconds
+
+    def _refill(self, done: NDArray[np.bool_]) -> bool:
+        """Let requests that are done go and others in; whether a slot stayed empty."""
+        rows = self.rows
         kept = np.flatnonzero(~done)
-        if len(kept):
-            flat = emitted[kept][emitted[kept] >= 0]
-            began = perf_counter()
-            self.index.extend(self.indexed[kept], flat, counts[kept])
-            self.decision_s += perf_counter() - began
-        if not done.any():
-            return False
         ended = False
         now = self.time
         for row in np.flatnonzero(done):
@@ -273,3 +277,31 @@ class _Run:
                 column[: len(kept)] = column[kept]
             self.rows = len(kept)
         return ended
+
+
+def _whole(values: object, rows: int, name: str, what: str) -> Ints:
+    """One whole number per row, as our own array."""
+    found = np.array(values)
+    if found.shape != (rows,) or found.dtype.kind not in "iu":
+        raise PolicyFault(
+            f"policy '{name}' proposes {what} of shape {found.shape} and type {found.dtype}: "
+            f"one whole number for each of {rows} running rows is needed"
+        )
+    return found.astype(np.int32)
+
+
+@njit(cache=True, nogil=True)
+def _drafted(neural_len: Ints, ngram_len: Ints, holds: NDArray[np.bool_], count: int) -> bool:
+    """Whether every row proposes no more than was drafted for it, and nothing negative."""
+    for row in range(neural_len.shape[0]):
+        if not 0 <= neural_len[row] <= (count if holds[row] else 0) or ngram_len[row] < 0:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _trim(ngram_len: Ints, neural_len: Ints, available: Ints, cap: int) -> None:
+    """Cut copied lengths to what there is to copy and to the cap."""
+    for row in range(ngram_len.shape[0]):
+        room = max(0, cap - neural_len[row])
+        ngram_len[row] = min(ngram_len[row], available[row], room)

@@ -19,7 +19,7 @@ from adaspec.draft import (
 )
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import ranking
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import CONFIDENCES, Request
 
 Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
@@ -77,6 +77,10 @@ class Tape:
     columns: Columns
     matches: Matches
     """The default look-up's full answers, flat over positions."""
+    drafted: Ints
+    """(positions, draft cap) the recorded drafts; empty where they are not recorded."""
+    confidences: NDArray[np.float32]
+    """(positions, draft cap, kinds) of `drafted`; empty likewise."""
     neural_cap: int
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
@@ -146,6 +150,8 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     offset = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
     found_all: list[Matches] = []
+    drafts: list[Ints] = []
+    shown: list[NDArray[np.float32]] = []
     lookups, agrees, behind_match, behind_available, confidence = [], [], [], [], []
     draft_cap = 0
     if shows_tokens:
@@ -160,10 +166,12 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         context = np.concatenate([request.prompt_tokens, request.output_tokens])
         candidate = np.where(found.length > 0, context[found.start], -2)
         agrees.append((candidate == drafted[:, 0]).astype(np.int8))
+        drafts.append(drafted)
         behind = matches_behind_drafts(request.prompt_tokens, request.output_tokens, drafted)
         behind_match.append(behind.length.astype(np.int16))
         behind_available.append(np.minimum(behind.available, LONGEST).astype(np.int16))
-        if request.confidences is not None:
+        if shows_confidences and request.confidences is not None:
+            shown.append(request.confidences[:, :draft_cap])
             confidence.append(ranking(request.confidences[:, :draft_cap]).astype(np.float32))
     lookup = _joined(lookups)
     neural = np.full(int(offset[-1]), -1, dtype=np.int16)
@@ -198,6 +206,10 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
                 np.concatenate([getattr(found, field.name) for found in found_all])
                 for field in fields(Matches)
             )
+        ),
+        drafted=_stacked(drafts, np.int32),
+        confidences=(
+            np.concatenate(shown) if shown else np.empty((0, 0, len(CONFIDENCES)), np.float32)
         ),
         neural_cap=cap,
         shows_tokens=shows_tokens,
