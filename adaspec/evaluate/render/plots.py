@@ -263,7 +263,8 @@ def _speedup_lines(
             color=each.colour,
             linestyle=each.dashes,
             linewidth=each.width,
-            marker=each.marker,
+            # A bound that holds at one load only has no line to be seen by.
+            marker=each.marker or ("D" if len(known) == 1 else ""),
             markersize=4.5 if name in results.policies else 3.5,
             zorder=each.order,
             gid=name,
@@ -326,13 +327,34 @@ def _label_lines(
 ) -> None:
     ends = []
     for name in shown:
-        value = _last(
-            1.0 if name == "none" else results.value(workload, c, name, "speedup")
+        points = [
+            (c, 1.0 if name == "none" else results.value(workload, c, name, "speedup"))
             for c in results.concurrencies
-        )
-        if value is not None:
+        ]
+        known = [(c, value) for c, value in points if value is not None]
+        if not known:
+            continue
+        at, value = known[-1]
+        if at == results.concurrencies[-1]:
             ends.append((value, look[name].label, look[name].ink))
+        else:
+            _label_point(axes, at, value, look[name])
     label_ends(axes, ends)
+
+
+def _label_point(axes: Axes, at: float, value: float, look: Look) -> None:
+    """Write a name beside the last point of a line that ends early."""
+    axes.annotate(
+        look.label,
+        xy=(at, value),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=look.ink,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+        parse_math=False,
+    )
 
 
 def _interval(axes: Axes, found: Interval | None, at: float, look: Look, upright: bool) -> None:
