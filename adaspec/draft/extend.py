@@ -38,16 +38,14 @@ from adaspec.draft.trie import (
 
 Longs = NDArray[np.int64]
 
-READY, CLOSED, TWICE, FULL = range(4)
+READY, MISCOUNTED, CLOSED, TWICE, FULL = range(5)
 LANES = 16
 LINE = 4 * LINE_WORDS
 
 
 @njit(cache=True, nogil=True)
-def check_rows(
-    bases: Longs, slots: Longs, counts: Longs
-) -> tuple[int, int]:
-    """Whether every row may be extended: READY, or what is wrong and the first row it is wrong at."""
+def check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
+    """Whether all rows may be extended: READY, or what is wrong and at which row first."""
     verdict, at = READY, -1
     for row in range(len(slots)):
         slot = slots[row]
@@ -63,6 +61,17 @@ def check_rows(
     for row in range(at if verdict in (CLOSED, TWICE) else len(slots)):
         store(bases[slots[row]], BUSY, 0)
     return verdict, at
+
+
+@njit(cache=True, nogil=True)
+def add_up(counts: Longs, rows: int, tokens: int) -> bool:
+    """Whether there is one count >= 0 per row and they add up to the tokens given."""
+    total = 0
+    for count in counts:
+        if count < 0:
+            return False
+        total += count
+    return len(counts) == rows and total == tokens
 
 
 @njit(cache=True, nogil=True)
@@ -136,6 +145,8 @@ def extend_rows(
     bases: Longs, slots: Longs, tokens: NDArray[np.int32], counts: Longs
 ) -> tuple[int, int]:
     """Append counts[i] tokens to slots[i], all of them or none; see `check_rows`."""
+    if not add_up(counts, len(slots), len(tokens)):
+        return MISCOUNTED, -1
     verdict, at = check_rows(bases, slots, counts)
     if verdict != READY:
         return verdict, at

@@ -8,6 +8,7 @@ from __future__ import annotations
 from numba import njit
 
 from adaspec.draft.layout import (
+    BUCKETS,
     FIRST,
     LAST,
     MAX_MATCH,
@@ -23,7 +24,6 @@ from adaspec.draft.layout import (
     TABLE_AT,
     TOKENS,
     TOKENS_AT,
-    BUCKETS,
     bucket_of,
     find,
     find_from,
