@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.layout import (
     BUCKET_WORDS,
+    BUCKETS,
     BUSY,
     LINE_WORDS,
     NODE_BITS,
@@ -22,10 +23,15 @@ from adaspec.draft.layout import (
     TABLE_AT,
     TOKENS,
     TOKENS_AT,
+    bucket_of,
+    key_of,
     short_of_room,
 )
 from adaspec.draft.memory import load, prefetch, store
 from adaspec.draft.trie import (
+    ALONE,
+    NOTHING,
+    attach,
     branch_of,
     compare_limit,
     deepest,
@@ -91,6 +97,21 @@ def fetch_branch(base: int, parent: int, keys: Longs, buckets: Longs, lane: int)
 
 
 @njit(cache=True, nogil=True)
+def fetch_leaves(base: int, below: int, other: int) -> None:
+    """Ask for the buckets that `attach` will write to."""
+    if below == NOTHING:
+        return
+    node = deepest(base)
+    buckets, table = load(base, BUCKETS), base + 4 * load(base, TABLE_AT)
+    tokens = load(base, TOKENS_AT) - 1 - (node >> NODE_BITS)
+    if below != ALONE:
+        key = key_of(node & NODE_MASK, load(base, tokens + other))
+        prefetch(table + 4 * BUCKET_WORDS * bucket_of(key, buckets))
+        key = key_of(node & NODE_MASK, load(base, tokens + load(base, TOKENS)))
+        prefetch(table + 4 * BUCKET_WORDS * bucket_of(key, buckets))
+
+
+@njit(cache=True, nogil=True)
 def fetch_tokens(base: int, end: int) -> None:
     """Ask for the tokens just before `end`."""
     prefetch(base + 4 * (load(base, TOKENS_AT) + end - 1))
@@ -137,7 +158,11 @@ def append_lanes(bases: Longs, tokens: Longs, lanes: int, work: NDArray[np.int64
         others[lane] = representative(bases[lane], reached[lane])
         fetch_tokens(bases[lane], others[lane])
     for lane in range(lanes):
-        settle(bases[lane], limits[lane], reached[lane], others[lane])
+        below = settle(bases[lane], limits[lane], reached[lane], others[lane])
+        reached[lane] = below
+        fetch_leaves(bases[lane], below, others[lane])
+    for lane in range(lanes):
+        attach(bases[lane], reached[lane], others[lane])
 
 
 @njit(cache=True, nogil=True)
