@@ -11,10 +11,10 @@ from adaspec.draft import extend, kernels
 from adaspec.draft.behind import lookup_behind_rows
 from adaspec.draft.buffer import RequestBuffer
 from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
+from adaspec.draft.slabs import Slabs
 from adaspec.errors import AdaspecError
 
 Ints = NDArray[np.int32]
-_LONG_RUN = 64
 
 
 class DraftError(AdaspecError):
@@ -61,11 +61,12 @@ class NgramIndex:
         self._requests: list[RequestBuffer | None] = []
         self._bases = np.zeros(0, np.int64)
         self._free: list[int] = []
+        self._slabs = Slabs()
 
     def open(self, tokens: ArrayLike) -> int:
         """Index a new request's prompt; returns its slot, which `close` gives free again."""
         prompt = _tokens(tokens)
-        request = RequestBuffer(len(prompt), self.max_match)
+        request = RequestBuffer(len(prompt), self.max_match, self._slabs)
         request.append(prompt)
         if self._free:
             slot = self._free.pop()
@@ -98,7 +99,7 @@ class NgramIndex:
 
     def close(self, slot: int) -> None:
         """Forget a request and free its memory."""
-        self._request(slot)
+        self._request(slot).free()
         self._requests[slot] = None
         self._bases[slot] = 0
         self._free.append(slot)
@@ -178,11 +179,10 @@ class NgramIndex:
         return counts
 
     def nbytes(self, slot: int | None = None) -> int:
-        """Bytes held for one request, or for all."""
+        """Bytes held for one request, or for all, with what closed ones left between them."""
         if slot is not None:
             return self._request(slot).nbytes
-        held = sum(request.nbytes for request in self._requests if request is not None)
-        return held + self._bases.nbytes
+        return self._slabs.nbytes + self._bases.nbytes
 
     def _request(self, slot: int) -> RequestBuffer:
         request = self._requests[slot] if 0 <= slot < len(self._requests) else None

@@ -32,7 +32,6 @@ from adaspec.draft.layout import (
 )
 from adaspec.draft.memory import load, store
 
-
 ALONE, NOTHING = 0, 1
 """Answers of `settle` that no leaf and no node has: leaves are negative, nodes have a depth."""
 
