@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft import kernels
 from adaspec.draft.layout import ENTRIES, NODES, TOKENS, Room, move, read_header
-from adaspec.draft.slabs import Block, PrivateMemory
+from adaspec.draft.slabs import Block, PrivateMemory, aligned_words
 
 # Recorded chats, articles and code edits: 0.35-0.5 nodes, 1.25-1.4 entries per token.
 NODES_PER_TOKEN = 0.48
@@ -38,7 +38,8 @@ class RequestBuffer:
         self._memory = memory or PrivateMemory()
         tokens = int(prompt_tokens * SLACK) + SPARE
         room = Room(tokens, int(tokens * NODES_PER_TOKEN), int(tokens * ENTRIES_PER_TOKEN))
-        self._block = self._take(room)
+        self._block = self._memory.take(room.words)
+        room.lay_out(self._block.words, max_match)
         self.base = self._block.base
 
     @property
@@ -90,15 +91,15 @@ class RequestBuffer:
         )
 
     def _move_to(self, room: Room) -> None:
-        block = self._take(room)
-        move(self.base, block.base)
+        # By way of scratch memory: the old block is given back first, so that a hole beside it
+        # and its own room can serve again, and growth leaves fewer holes between requests.
+        scratch = aligned_words(room.words)
+        room.lay_out(scratch, self._max_match)
+        move(self.base, scratch.ctypes.data)
         self._memory.give(self._block)
-        self._block, self.base = block, block.base
-
-    def _take(self, room: Room) -> Block:
-        block = self._memory.take(room.words)
-        room.lay_out(block.words, self._max_match)
-        return block
+        self._block = self._memory.take(room.words)
+        self._block.words[: len(scratch)] = scratch
+        self.base = self._block.base
 
     def _counts(self) -> tuple[int, int, int]:
         return (
