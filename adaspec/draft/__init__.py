@@ -1,6 +1,6 @@
 """Engine-free drafting: the incremental n-gram index and splicing."""
 
-from adaspec.draft.index import IndexFault, Matches, NgramIndex
+from adaspec.draft.index import DraftError, Matches, NgramIndex
 from adaspec.draft.positions import (
     accepted_runs,
     copied_run,
@@ -10,7 +10,7 @@ from adaspec.draft.positions import (
 )
 
 __all__ = [
-    "IndexFault",
+    "DraftError",
     "Matches",
     "NgramIndex",
     "accepted_runs",

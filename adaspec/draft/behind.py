@@ -29,20 +29,16 @@ from adaspec.draft.trie import record_of
 def token_behind(base: int, tail: NDArray[np.int32], length: int, back: int) -> int:
     """The `back`-th token from the end of context + tail[:length]; the sentinel at the start."""
     if back < length:
-        return np.int64(tail[length - 1 - back])
+        return int(tail[length - 1 - back])
     return load(base, load(base, TOKENS_AT) + load(base, TOKENS) - 1 - (back - length))
 
 
 @njit(cache=True, nogil=True)
-def match_within_tail(
-    base: int, tail: NDArray[np.int32], length: int, end: int, limit: int
-) -> int:
+def match_within_tail(base: int, tail: NDArray[np.int32], length: int, end: int, limit: int) -> int:
     """How long a suffix of context + tail[:length] ends at `end` tokens into the tail, too."""
     shift = length - end
     for back in range(limit):
-        if token_behind(base, tail, length, back) != token_behind(
-            base, tail, length, back + shift
-        ):
+        if token_behind(base, tail, length, back) != token_behind(base, tail, length, back + shift):
             return back
     return limit
 
@@ -110,10 +106,10 @@ def read_behind(
             continue
         earliest = known + end
         if start < 0:
-            start, follower = earliest, np.int64(tail[end])
+            start, follower = earliest, int(tail[end])
         if seen < RING:
             seen += 1
-            agree += np.int64(tail[end]) == follower
+            agree += int(tail[end]) == follower
     if in_index == longest:
         if holder < 0:
             earliest = ~holder

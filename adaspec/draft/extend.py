@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.layout import (
     BUCKET_WORDS,
+    BUCKETS,
     BUSY,
     LINE_WORDS,
     NODE_BITS,
@@ -22,10 +23,15 @@ from adaspec.draft.layout import (
     TABLE_AT,
     TOKENS,
     TOKENS_AT,
+    bucket_of,
+    key_of,
     short_of_room,
 )
 from adaspec.draft.memory import load, prefetch, store
 from adaspec.draft.trie import (
+    ALONE,
+    NOTHING,
+    attach,
     branch_of,
     compare_limit,
     deepest,
@@ -38,16 +44,14 @@ from adaspec.draft.trie import (
 
 Longs = NDArray[np.int64]
 
-READY, CLOSED, TWICE, FULL = range(4)
+READY, MISCOUNTED, CLOSED, TWICE, FULL = range(5)
 LANES = 16
 LINE = 4 * LINE_WORDS
 
 
 @njit(cache=True, nogil=True)
-def check_rows(
-    bases: Longs, slots: Longs, counts: Longs
-) -> tuple[int, int]:
-    """Whether every row may be extended: READY, or what is wrong and the first row it is wrong at."""
+def check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
+    """Whether all rows may be extended: READY, or what is wrong and at which row first."""
     verdict, at = READY, -1
     for row in range(len(slots)):
         slot = slots[row]
@@ -66,6 +70,17 @@ def check_rows(
 
 
 @njit(cache=True, nogil=True)
+def add_up(counts: Longs, rows: int, tokens: int) -> bool:
+    """Whether there is one count >= 0 per row and they add up to the tokens given."""
+    total = 0
+    for count in counts:
+        if count < 0:
+            return False
+        total += count
+    return len(counts) == rows and total == tokens
+
+
+@njit(cache=True, nogil=True)
 def fetch_record(base: int, node: int) -> None:
     """Ask for a node's record, which may lie across two lines."""
     record = record_of(base, node & NODE_MASK)
@@ -79,6 +94,21 @@ def fetch_branch(base: int, parent: int, keys: Longs, buckets: Longs, lane: int)
     key, bucket = branch_of(base, parent)
     keys[lane], buckets[lane] = key, bucket
     prefetch(base + 4 * (load(base, TABLE_AT) + bucket * BUCKET_WORDS))
+
+
+@njit(cache=True, nogil=True)
+def fetch_leaves(base: int, below: int, other: int) -> None:
+    """Ask for the buckets that `attach` will write to."""
+    if below == NOTHING:
+        return
+    node = deepest(base)
+    buckets, table = load(base, BUCKETS), base + 4 * load(base, TABLE_AT)
+    tokens = load(base, TOKENS_AT) - 1 - (node >> NODE_BITS)
+    if below != ALONE:
+        key = key_of(node & NODE_MASK, load(base, tokens + other))
+        prefetch(table + 4 * BUCKET_WORDS * bucket_of(key, buckets))
+        key = key_of(node & NODE_MASK, load(base, tokens + load(base, TOKENS)))
+        prefetch(table + 4 * BUCKET_WORDS * bucket_of(key, buckets))
 
 
 @njit(cache=True, nogil=True)
@@ -128,7 +158,11 @@ def append_lanes(bases: Longs, tokens: Longs, lanes: int, work: NDArray[np.int64
         others[lane] = representative(bases[lane], reached[lane])
         fetch_tokens(bases[lane], others[lane])
     for lane in range(lanes):
-        settle(bases[lane], limits[lane], reached[lane], others[lane])
+        below = settle(bases[lane], limits[lane], reached[lane], others[lane])
+        reached[lane] = below
+        fetch_leaves(bases[lane], below, others[lane])
+    for lane in range(lanes):
+        attach(bases[lane], reached[lane], others[lane])
 
 
 @njit(cache=True, nogil=True)
@@ -136,6 +170,8 @@ def extend_rows(
     bases: Longs, slots: Longs, tokens: NDArray[np.int32], counts: Longs
 ) -> tuple[int, int]:
     """Append counts[i] tokens to slots[i], all of them or none; see `check_rows`."""
+    if not add_up(counts, len(slots), len(tokens)):
+        return MISCOUNTED, -1
     verdict, at = check_rows(bases, slots, counts)
     if verdict != READY:
         return verdict, at

@@ -11,13 +11,13 @@ from adaspec.draft import extend, kernels
 from adaspec.draft.behind import lookup_behind_rows
 from adaspec.draft.buffer import RequestBuffer
 from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
+from adaspec.draft.slabs import Slabs
 from adaspec.errors import AdaspecError
 
 Ints = NDArray[np.int32]
-_LONG_RUN = 64
 
 
-class IndexFault(AdaspecError):
+class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
@@ -43,15 +43,8 @@ class Matches:
 
     @classmethod
     def of_facts(cls, facts: Ints) -> Matches:
-        """Views of the kernels' fact rows."""
-        return cls(
-            facts[kernels.LENGTH],
-            facts[kernels.START],
-            facts[kernels.EARLIEST],
-            facts[kernels.AGREE],
-            facts[kernels.SEEN],
-            facts[kernels.AVAILABLE],
-        )
+        """Views of the kernels' fact rows, which stand in the order of the fields."""
+        return cls(*facts)
 
 
 class NgramIndex:
@@ -63,16 +56,17 @@ class NgramIndex:
 
     def __init__(self, max_match: int = LONGEST_MATCH) -> None:
         if not 1 <= max_match <= LONGEST_MATCH:
-            raise IndexFault(f"max_match={max_match}: choose 1 to {LONGEST_MATCH}")
+            raise DraftError(f"max_match={max_match}: choose 1 to {LONGEST_MATCH}")
         self.max_match = max_match
         self._requests: list[RequestBuffer | None] = []
         self._bases = np.zeros(0, np.int64)
         self._free: list[int] = []
+        self._slabs = Slabs()
 
     def open(self, tokens: ArrayLike) -> int:
         """Index a new request's prompt; returns its slot, which `close` gives free again."""
         prompt = _tokens(tokens)
-        request = RequestBuffer(len(prompt), self.max_match)
+        request = RequestBuffer(len(prompt), self.max_match, self._slabs)
         request.append(prompt)
         if self._free:
             slot = self._free.pop()
@@ -88,24 +82,24 @@ class NgramIndex:
     def extend(self, slots: ArrayLike, tokens: ArrayLike, counts: ArrayLike) -> None:
         """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
         rows, run, lengths = _rows(slots), _tokens(tokens), _rows(counts)
-        if len(lengths) != len(rows) or lengths.sum() != len(run) or (lengths < 0).any():
-            raise IndexFault(
-                f"extend got {len(rows)} slots, {len(lengths)} counts that add up to"
-                f" {lengths.sum()} and {len(run)} tokens: give one count >= 0 per slot"
-            )
         while True:
             verdict, row = extend.extend_rows(self._bases, rows, run, lengths)
             if verdict == extend.READY:
                 return
+            if verdict == extend.MISCOUNTED:
+                raise DraftError(
+                    f"extend got {len(rows)} slots, {len(run)} tokens and {len(lengths)} counts"
+                    f" that add up to {lengths.sum()}: give one count >= 0 per slot"
+                )
             if verdict == extend.CLOSED:
                 raise self._closed(rows[row])
             if verdict == extend.TWICE:
-                raise IndexFault(f"slot {rows[row]} stands twice in one extend: merge its tokens")
+                raise DraftError(f"slot {rows[row]} stands twice in one extend: merge its tokens")
             self._grow(int(rows[row]), int(lengths[row]))
 
     def close(self, slot: int) -> None:
         """Forget a request and free its memory."""
-        self._request(slot)
+        self._request(slot).free()
         self._requests[slot] = None
         self._bases[slot] = 0
         self._free.append(slot)
@@ -119,9 +113,7 @@ class NgramIndex:
             raise self._closed(rows[closed])
         return Matches.of_facts(facts)
 
-    def lookup_behind(
-        self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
-    ) -> Matches:
+    def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
         """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
         rows = self._open_rows(slots)
         behind, lengths = _tails(tails, tail_lengths, len(rows))
@@ -141,7 +133,7 @@ class NgramIndex:
         rows = self._open_rows(slots)
         first, counts = _rows(starts), _rows(lengths)
         if len(first) != len(rows) or len(counts) != len(rows):
-            raise IndexFault(
+            raise DraftError(
                 f"propose got {len(rows)} slots, {len(first)} starts and {len(counts)} lengths:"
                 " give one of each per slot"
             )
@@ -152,9 +144,7 @@ class NgramIndex:
         kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
         return drafts
 
-    def propose_vllm(
-        self, slots: ArrayLike, min_n: int, max_n: int, k: int
-    ) -> tuple[Ints, Ints]:
+    def propose_vllm(self, slots: ArrayLike, min_n: int, max_n: int, k: int) -> tuple[Ints, Ints]:
         """What vLLM's NgramProposer drafts: (tokens padded with -1, how many) per slot.
 
         The longest match of min_n to max_n tokens, its earliest occurrence, at most k tokens.
@@ -162,7 +152,7 @@ class NgramIndex:
         rows = self._open_rows(slots)
         self._check_vllm(min_n, max_n)
         if k < 0:
-            raise IndexFault(f"propose_vllm got k={k}: k >= 0 is needed")
+            raise DraftError(f"propose_vllm got k={k}: k >= 0 is needed")
         drafts = np.full((len(rows), k), -1, np.int32)
         lengths = np.zeros(len(rows), np.int32)
         kernels.propose_vllm_rows(self._bases, rows, min_n, max_n, drafts, lengths)
@@ -196,15 +186,14 @@ class NgramIndex:
         return counts
 
     def nbytes(self, slot: int | None = None) -> int:
-        """Bytes held for one request, or for all."""
+        """Bytes held for one request, or for all, with what closed ones left between them."""
         if slot is not None:
             return self._request(slot).nbytes
-        held = sum(request.nbytes for request in self._requests if request is not None)
-        return held + self._bases.nbytes
+        return self._slabs.nbytes + self._bases.nbytes
 
     def _check_vllm(self, min_n: int, max_n: int) -> None:
         if not 1 <= min_n <= max_n <= self.max_match:
-            raise IndexFault(
+            raise DraftError(
                 f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
                 f" 1 <= min_n <= max_n <= {self.max_match} is needed"
             )
@@ -227,37 +216,35 @@ class NgramIndex:
             raise self._closed(rows[closed])
         return rows
 
-    def _closed(self, slot: int) -> IndexFault:
-        return IndexFault(f"slot {slot} holds no request: use a slot that `open` returned")
+    def _closed(self, slot: int) -> DraftError:
+        return DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
 
 
 def _rows(values: ArrayLike) -> NDArray[np.int64]:
     rows = np.ascontiguousarray(values, np.int64)
     if rows.ndim != 1:
-        raise IndexFault(f"got an array of shape {rows.shape} where one value per slot is needed")
+        raise DraftError(f"got an array of shape {rows.shape} where one value per slot is needed")
     return rows
 
 
 def _tokens(values: ArrayLike) -> Ints:
     tokens = np.ascontiguousarray(values, np.int32)
     if tokens.ndim != 1:
-        raise IndexFault(f"got tokens of shape {tokens.shape} where one row of them is needed")
+        raise DraftError(f"got tokens of shape {tokens.shape} where one row of them is needed")
     if len(tokens) > MOST_TOKENS:
-        raise IndexFault(f"got {len(tokens)} tokens: a context may have {MOST_TOKENS}")
+        raise DraftError(f"got {len(tokens)} tokens: a context may have {MOST_TOKENS}")
     return tokens
 
 
-def _tails(
-    tails: ArrayLike, tail_lengths: ArrayLike, count: int
-) -> tuple[Ints, NDArray[np.int64]]:
+def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints, NDArray[np.int64]]:
     behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths)
     if behind.ndim != 2 or len(behind) != count or len(lengths) != count:
-        raise IndexFault(
+        raise DraftError(
             f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
             " give one row and one length per slot"
         )
     if count and (lengths.min() < 0 or lengths.max() > behind.shape[1]):
-        raise IndexFault(
+        raise DraftError(
             f"got tail lengths from {lengths.min()} to {lengths.max()}"
             f" for tails of {behind.shape[1]} tokens"
         )

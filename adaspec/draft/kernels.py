@@ -11,12 +11,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft.layout import (
-    BUSY,
     FIRST,
     LAST,
     NODE_BITS,
     NODE_MASK,
-    PATH,
     PATH_AT,
     RING,
     SENTINEL,
@@ -24,7 +22,7 @@ from adaspec.draft.layout import (
     TOKENS_AT,
     short_of_room,
 )
-from adaspec.draft.memory import load, store
+from adaspec.draft.memory import load
 from adaspec.draft.trie import append, deepest, record_of
 
 LENGTH, START, EARLIEST, AGREE, SEEN, AVAILABLE, FACTS = range(7)
@@ -168,9 +166,7 @@ def propose_rows(
 
 
 @njit(cache=True, nogil=True)
-def tail_rows(
-    bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]
-) -> None:
+def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> None:
     """Write the last tokens of each row, flush right; what is left of them stays as it is."""
     width = tail.shape[1]
     for row in range(len(slots)):

@@ -17,6 +17,8 @@ An end joins its nodes' records only when its follower is known, one token later
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ TOKENS_AT, NODES_AT, TABLE_AT, MAX_MATCH, BUSY = range(8, 13)
 PATH_AT = 16
 LONGEST_MATCH = 32
 HEADER_WORDS = PATH_AT + LONGEST_MATCH
+TOKENS_START = HEADER_WORDS + 1
 
 RING = 8
 LAST, FIRST = RING, RING + 1
@@ -44,38 +47,49 @@ CHILDREN, USED = 10, 15
 SENTINEL = -(1 << 31)
 LINE_WORDS = 16
 
-# Measured over text and code: about 0.35 nodes and 1.35 table entries per token.
-NODES_PER_TOKEN = 0.4
-ENTRIES_PER_TOKEN = 1.4
-GROWTH = 1.25
-SPARE = 64
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many tokens, nodes and table entries a buffer has room for."""
 
-def allocate(
-    tokens: int, nodes: int, entries: int, max_match: int
-) -> tuple[NDArray[np.int32], int]:
-    """A buffer with room for so many tokens, nodes and table entries, and its base address."""
-    buckets = entries // BUCKET_LOAD + 2
-    tokens_at = HEADER_WORDS + 1
-    nodes_at = tokens_at + tokens
-    table_at = -(-(nodes_at + (nodes + 1) * NODE_WORDS) // LINE_WORDS) * LINE_WORDS
-    words = table_at + buckets * BUCKET_WORDS
-    buffer = np.empty(words + LINE_WORDS, np.int32)
-    skip = -(buffer.ctypes.data // 4) % LINE_WORDS
-    view = buffer[skip : skip + words]
-    view[:HEADER_WORDS] = 0
-    view[table_at:] = 0
-    view[tokens_at - 1] = SENTINEL
-    view[TOKEN_ROOM] = tokens
-    view[NODES] = 1  # node 0 is the root and has no record
-    view[NODE_ROOM] = nodes + 1
-    view[ENTRY_ROOM] = (buckets - 1) * BUCKET_LOAD
-    view[BUCKETS] = buckets
-    view[TOKENS_AT] = tokens_at
-    view[NODES_AT] = nodes_at
-    view[TABLE_AT] = table_at
-    view[MAX_MATCH] = max_match
-    return buffer, view.ctypes.data
+    tokens: int
+    nodes: int
+    entries: int
+
+    @property
+    def words(self) -> int:
+        """Words of such a buffer."""
+        return self.table_at + self.buckets * BUCKET_WORDS
+
+    @property
+    def buckets(self) -> int:
+        """Buckets of the table: the last few stay for unlucky ones to spill into."""
+        return self.entries // BUCKET_LOAD + 2
+
+    @property
+    def nodes_at(self) -> int:
+        """Where the nodes start."""
+        return TOKENS_START + self.tokens
+
+    @property
+    def table_at(self) -> int:
+        """Where the table starts, on a cache line."""
+        return -(-(self.nodes_at + (self.nodes + 1) * NODE_WORDS) // LINE_WORDS) * LINE_WORDS
+
+    def lay_out(self, words: NDArray[np.int32], max_match: int) -> None:
+        """Make `words` an empty request's buffer."""
+        words[:HEADER_WORDS] = 0
+        words[self.table_at :] = 0
+        words[TOKENS_START - 1] = SENTINEL
+        words[TOKEN_ROOM] = self.tokens
+        words[NODES] = 1  # node 0 is the root and has no record
+        words[NODE_ROOM] = self.nodes + 1
+        words[ENTRY_ROOM] = (self.buckets - 1) * BUCKET_LOAD
+        words[BUCKETS] = self.buckets
+        words[TOKENS_AT] = TOKENS_START
+        words[NODES_AT] = self.nodes_at
+        words[TABLE_AT] = self.table_at
+        words[MAX_MATCH] = max_match
 
 
 @njit(cache=True, nogil=True)
@@ -89,7 +103,7 @@ def bucket_of(key: int, buckets: int) -> int:
     """The bucket in which the search for `key` starts."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-    return np.int64(((mixed >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+    return int(np.int64(((mixed >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32)))
 
 
 @njit(cache=True, nogil=True)

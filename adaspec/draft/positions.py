@@ -40,9 +40,7 @@ def vllm_positions(
     known, coming = _tokens(prompt), _tokens(output)
     found = np.empty((2, len(coming)), np.int32)
     request = _indexed(known, len(coming), LONGEST_MATCH)
-    request.append(
-        coming, lambda base, run, at: _append_vllm(base, run, at, min_n, max_n, found)
-    )
+    request.append(coming, lambda base, run, at: _append_vllm(base, run, at, min_n, max_n, found))
     return found[0], found[1]
 
 
@@ -92,9 +90,7 @@ def _append_vllm(base: int, tokens: Ints, at: int, min_n: int, max_n: int, found
 
 
 @njit(cache=True, nogil=True)
-def _append_behind(
-    base: int, tokens: Ints, at: int, drafts: Ints, facts: NDArray[np.int32]
-) -> int:
+def _append_behind(base: int, tokens: Ints, at: int, drafts: Ints, facts: NDArray[np.int32]) -> int:
     while at < len(tokens) and not short_of_room(base, 1):
         for step in range(drafts.shape[1]):
             if drafts[at, step] < 0:

@@ -1,6 +1,6 @@
 """The trie's steps: append one token, read what is known about the newest end.
 
-`append` is `register`, `descend`, `settle`; a batch runs the same three side by side.
+`append` is `register`, `descend`, `settle`, `attach`; a batch runs these side by side.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from numba import njit
 
 from adaspec.draft.layout import (
+    BUCKETS,
     FIRST,
     LAST,
     MAX_MATCH,
@@ -23,7 +24,6 @@ from adaspec.draft.layout import (
     TABLE_AT,
     TOKENS,
     TOKENS_AT,
-    BUCKETS,
     bucket_of,
     find,
     find_from,
@@ -31,6 +31,9 @@ from adaspec.draft.layout import (
     key_of,
 )
 from adaspec.draft.memory import load, store
+
+ALONE, NOTHING = 0, 1
+"""Answers of `settle` that no leaf and no node has: leaves are negative, nodes have a depth."""
 
 
 @njit(cache=True, nogil=True)
@@ -96,20 +99,21 @@ def representative(base: int, reached: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def settle(base: int, limit: int, reached: int, other: int) -> None:
-    """Put the newest end where it belongs; its path then ends in the node of its longest match.
+def settle(base: int, limit: int, reached: int, other: int) -> int:
+    """Find where the newest end belongs; its path then ends in the node of its longest match.
 
     `reached` is the last answer of `descend`, `other` its representative; `limit` is how many
-    tokens may be compared.
+    tokens may be compared. Returns what `attach` is to hang below that node beside the new leaf,
+    ALONE or NOTHING.
     """
     end = load(base, TOKENS)
     tokens = base + 4 * load(base, TOKENS_AT)
     if other == 0:
-        insert(base, 0, load(tokens, end - 1), ~end)
-        return
+        return ALONE
     length = 0
     while length < limit and load(tokens, end - 1 - length) == load(tokens, other - 1 - length):
         length += 1
+    most = load(base, MAX_MATCH)
 
     below = reached if reached < 0 else 0
     steps = load(base, PATH)
@@ -117,34 +121,49 @@ def settle(base: int, limit: int, reached: int, other: int) -> None:
         steps -= 1
         below = load(base, PATH_AT + steps)
     store(base, PATH, steps)
-    parent = deepest(base)
     if below == 0:
-        if length < load(base, MAX_MATCH):
-            insert(base, parent & NODE_MASK, load(tokens, end - 1 - length), ~end)
-        return
+        return ALONE if length < most else NOTHING
 
-    node = load(base, NODES)
-    store(base, NODES, node + 1)
-    record = record_of(base, node)
-    if below < 0:
-        store(record, 0, load(tokens, ~below))
-        for slot in range(1, RING):
-            store(record, slot, SENTINEL)
-        store(record, LAST, ~below << 3)
-        store(record, FIRST, ~below)
-    else:
-        source = record_of(base, below & NODE_MASK)
-        for word in range(NODE_WORDS):
-            store(record, word, load(source, word))
-    child = length << NODE_BITS | node
+    parent = deepest(base)
+    child = length << NODE_BITS | split(base, below)
     store(base, PATH_AT + steps, child)
     store(base, PATH, steps + 1)
     table = base + 4 * load(base, TABLE_AT)
     branch = load(tokens, end - 1 - (parent >> NODE_BITS))
     store(find(table, load(base, BUCKETS), parent & NODE_MASK, branch), 0, child)
-    if length < load(base, MAX_MATCH):
-        insert(base, node, load(tokens, other - 1 - length), below)
-        insert(base, node, load(tokens, end - 1 - length), ~end)
+    return below if length < most else NOTHING
+
+
+@njit(cache=True, nogil=True)
+def split(base: int, below: int) -> int:
+    """A new node with the occurrences of `below`, a leaf or node as the table writes it."""
+    node = load(base, NODES)
+    store(base, NODES, node + 1)
+    record = record_of(base, node)
+    if below > 0:
+        source = record_of(base, below & NODE_MASK)
+        for word in range(NODE_WORDS):
+            store(record, word, load(source, word))
+        return node
+    store(record, 0, load(base, load(base, TOKENS_AT) + ~below))
+    for slot in range(1, RING):
+        store(record, slot, SENTINEL)
+    store(record, LAST, ~below << 3)
+    store(record, FIRST, ~below)
+    return node
+
+
+@njit(cache=True, nogil=True)
+def attach(base: int, below: int, other: int) -> None:
+    """Hang the newest end's leaf, and `below` beside it, under the node of its longest match."""
+    if below == NOTHING:
+        return
+    node = deepest(base)
+    end = load(base, TOKENS)
+    tokens = load(base, TOKENS_AT) - 1 - (node >> NODE_BITS)
+    if below != ALONE:
+        insert(base, node & NODE_MASK, load(base, tokens + other), below)
+    insert(base, node & NODE_MASK, load(base, tokens + end), ~end)
 
 
 @njit(cache=True, nogil=True)
@@ -164,4 +183,5 @@ def append(base: int, token: int) -> None:
         reached = descend(base, key, bucket)
         if reached <= 0 or reached >> NODE_BITS >= limit:
             break
-    settle(base, limit, reached, representative(base, reached))
+    other = representative(base, reached)
+    attach(base, settle(base, limit, reached, other), other)

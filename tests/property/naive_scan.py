@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 MAX_MATCH = 32
 
 
@@ -45,8 +43,3 @@ def vllm_draft(context: tuple[int, ...], min_n: int, max_n: int, k: int) -> tupl
 
 
 FACTS = ("length", "start", "first", "agree", "seen", "available")
-
-
-@functools.cache
-def fact_names() -> tuple[str, ...]:
-    return FACTS

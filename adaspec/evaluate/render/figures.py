@@ -63,8 +63,8 @@ def positions_figure(found: Sequence[Acceptance], per_workload: int = 2) -> Figu
     figure, top = canvas(
         height,
         "Tokens accepted at each position of single requests",
-        "Neural upwards, n-gram downwards, means at the right; requests spread by their n-gram mean. "
-        "An n-gram run counts down as the copied stretch is used up.",
+        "Neural upwards, n-gram downwards, means at the right; requests spread by their n-gram "
+        "mean. An n-gram run counts down as the copied stretch is used up.",
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
     for row, (workload, requests) in enumerate(picked.items()):

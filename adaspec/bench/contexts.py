@@ -1,0 +1,43 @@
+"""Made-up contexts that repeat as real ones do: frequent words, and spans copied from before."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+VOCABULARY = 32_000
+COPIES_PER_TOKEN = 0.03
+MEAN_COPY = 25.0
+DISTINCT = 8
+
+
+def make_contexts(count: int, tokens: int, seed: int) -> NDArray[np.int32]:
+    """`count` different contexts of so many tokens; the same seed gives the same contexts.
+
+    Words follow Zipf's law and every 30th or so starts a copy of 25 earlier tokens, which gives
+    about the matches, nodes and table entries per token of recorded chats and code edits. Beyond
+    the first few, a context is an earlier one in other words: it costs the same to index.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = [_draw(tokens, generator) for _ in range(min(count, DISTINCT))]
+    contexts = np.empty((count, tokens), np.int32)
+    for row in range(count):
+        words = drawn[row % DISTINCT]
+        if row >= DISTINCT:
+            words = generator.permutation(VOCABULARY).astype(np.int32)[words]
+        contexts[row] = words
+    return contexts
+
+
+def _draw(tokens: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    shares = 1.0 / np.arange(1, VOCABULARY + 1)
+    ladder = np.cumsum(shares) / shares.sum()
+    fresh = np.searchsorted(ladder, generator.random(tokens)).astype(np.int32)
+    context = np.minimum(fresh, VOCABULARY - 1)
+    at = int(generator.geometric(COPIES_PER_TOKEN))
+    while at < tokens:
+        span = min(int(generator.geometric(1 / MEAN_COPY)), at, tokens - at)
+        source = int(generator.integers(0, at - span + 1))
+        context[at : at + span] = context[source : source + span]
+        at += span + int(generator.geometric(COPIES_PER_TOKEN))
+    return context

@@ -1,0 +1,138 @@
+"""`adaspec bench`: how fast are we, side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
+from adaspec.errors import AdaspecError
+
+
+class WholeNumbers(click.ParamType[tuple[int, ...]]):
+    """Comma-separated whole numbers from 1 up; `k` stands for 1,024."""
+
+    name = "N,N,.."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, or a usage error that names the word that is none."""
+        if isinstance(value, tuple):
+            return value
+        numbers = []
+        for word in str(value).split(","):
+            digits = word.strip().lower()
+            factor = 1024 if digits.endswith("k") else 1
+            number = digits.removesuffix("k")
+            if not number.isdecimal() or int(number) < 1:
+                self.fail(f"'{word}' is not a whole number from 1 up, such as 4096 or 4k")
+            numbers.append(int(number) * factor)
+        return tuple(numbers)
+
+
+@click.group("bench")
+def command() -> None:
+    """How fast are we, side by side with others."""
+
+
+@command.command("lookup")
+@click.option(
+    "--contexts",
+    type=WholeNumbers(),
+    default=CONTEXTS,
+    show_default="1k,4k,8k,32k,128k",
+    help="Context lengths in tokens.",
+)
+@click.option(
+    "--batches",
+    type=WholeNumbers(),
+    default=BATCHES,
+    show_default="1,8,32,128",
+    help="How many requests one step serves.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=ROUNDS,
+    show_default=True,
+    help="Turns of ten steps.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
+def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_json: bool) -> None:
+    """Time the n-gram look-up: append one token to every request and look up what follows.
+
+    Ours beside vLLM's NgramProposer and arctic-inference's suffix cache where those are
+    installed, on the same made-up contexts, in one run with interleaved rounds.
+
+    \b
+    Example:
+      adaspec bench lookup --contexts 1k,32k --batches 1,128 --rounds 10
+    """
+    errors = Console(stderr=True)
+    try:
+        with Progress(console=errors, transient=True, disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task("starting", total=None)
+            rows = bench_lookup(
+                contexts,
+                batches,
+                rounds,
+                lambda what, done, total: progress.update(
+                    task, description=what, completed=done, total=total
+                ),
+            )
+    except AdaspecError as error:
+        click.echo(f"adaspec: {error}", err=True)
+        raise SystemExit(2) from error
+    if as_json:
+        click.echo(json.dumps({"rows": [row.to_json() for row in rows]}, indent=2))
+    else:
+        _print_rows(rows)
+
+
+def _print_rows(rows: Sequence[LookupRow]) -> None:
+    table = Table(title="n-gram look-up, one token appended per request and step")
+    for heading in ("context", "batch"):
+        table.add_column(heading, justify="right")
+    table.add_column("system")
+    for heading in ("median us", "p99 us", "cold us", "prompt ms", "bytes/token"):
+        table.add_column(heading, justify="right")
+    before = None
+    for row in rows:
+        if row.median_us is None:
+            continue
+        if before is not None and before != row.context_tokens:
+            table.add_section()
+        before = row.context_tokens
+        table.add_row(
+            f"{row.context_tokens:,}",
+            str(row.batch),
+            row.system,
+            f"{row.median_us:.2f}",
+            f"{row.p99_us:.2f}",
+            f"{row.cold_us:.2f}",
+            f"{row.index_prompt_ms:.2f}",
+            "-" if row.bytes_per_token is None else f"{row.bytes_per_token:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        "us per request and step; cold: the first step after the other systems ran;"
+        " prompt: taking in one prompt of the context's length"
+    )
+    references = [row.reference_us for row in rows if row.reference_us is not None]
+    if references:
+        console.print(
+            f"reference loop: {min(references):.1f} to {max(references):.1f} us"
+            " (a wider spread means a noisier machine)"
+        )
+    for system, reason in sorted(
+        {(row.system, row.skipped) for row in rows if row.skipped is not None}
+    ):
+        console.print(f"skipped {system}: {reason}", soft_wrap=True)

@@ -1,0 +1,200 @@
+"""The index against a scan of the whole context, over random and adversarial contexts."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_scan import FACTS, look_up, vllm_draft, vllm_match
+
+from adaspec.draft import (
+    Matches,
+    NgramIndex,
+    match_positions,
+    matches_behind_drafts,
+    vllm_positions,
+)
+
+MOST_TOKENS = 140
+
+
+def facts_of(matches: Matches, *at: int) -> tuple[int, ...]:
+    return tuple(int(getattr(matches, name)[at]) for name in FACTS)
+
+
+@st.composite
+def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> tuple[int, ...]:
+    """One token, two tokens, periodic with and without flaws, small alphabets, copied spans."""
+    length = draw(st.integers(0, most))
+    random = draw(st.randoms(use_true_random=False))
+    kind = draw(st.sampled_from(["one", "two", "periodic", "flawed", "small", "copied"]))
+    if kind == "one":
+        return (7,) * length
+    if kind == "two":
+        return tuple(random.randrange(2) for _ in range(length))
+    if kind in ("periodic", "flawed"):
+        period = [random.randrange(3) for _ in range(random.randrange(1, 50))]
+        tokens = (period * (length // len(period) + 1))[:length]
+        if kind == "flawed":
+            for at in random.sample(range(length), min(length, 3)):
+                tokens[at] = 5
+        return tuple(tokens)
+    if kind == "small":
+        return tuple(random.randrange(random.choice([3, 5, 20])) for _ in range(length))
+    words = [random.randrange(4) for _ in range(max(1, length // 3))]
+    tokens = []
+    while len(tokens) < length:
+        source = random.randrange(len(words))
+        tokens += words[source : source + random.randrange(1, 60)]
+    return tuple(tokens[:length])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int], int]:
+    """(contexts, how much of each is the prompt, the longest match looked for)."""
+    drawn = draw(st.lists(contexts(), min_size=1, max_size=5))
+    prompts = [draw(st.integers(0, len(context))) for context in drawn]
+    return drawn, prompts, draw(st.sampled_from([32, 32, 5, 2, 1]))
+
+
+def open_all(
+    drawn: list[tuple[int, ...]], prompts: list[int], max_match: int
+) -> tuple[NgramIndex, list[int]]:
+    index = NgramIndex(max_match)
+    return index, [index.open(context[:at]) for context, at in zip(drawn, prompts, strict=True)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.data())
+def test_every_fact_is_what_a_scan_finds(
+    batch: tuple[list[tuple[int, ...]], list[int], int], data: st.DataObject
+) -> None:
+    drawn, at, max_match = batch
+    index, slots = open_all(drawn, at, max_match)
+    while True:
+        matches = index.lookup(slots)
+        for row, context in enumerate(drawn):
+            assert facts_of(matches, row) == look_up(context[: at[row]], max_match)
+        counts = [
+            min(data.draw(st.sampled_from([0, 1, 1, 2, 5, 70])), len(context) - at[row])
+            for row, context in enumerate(drawn)
+        ]
+        if not sum(counts):
+            break
+        run = [drawn[row][at[row] : at[row] + count] for row, count in enumerate(counts)]
+        index.extend(slots, [token for part in run for token in part], counts)
+        at = [known + count for known, count in zip(at, counts, strict=True)]
+    for row, slot in enumerate(slots):
+        assert tuple(index.context(slot)) == drawn[row][: at[row]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches(), st.integers(0, 12), st.data())
+def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
+    batch: tuple[list[tuple[int, ...]], list[int], int], most: int, data: st.DataObject
+) -> None:
+    drawn, prompts, max_match = batch
+    index, slots = open_all(drawn, prompts, max_match)
+    random = data.draw(st.randoms(use_true_random=False))
+    tails = np.full((len(drawn), most), -1, np.int32)
+    lengths = [random.randrange(most + 1) for _ in drawn]
+    for row, context in enumerate(drawn):
+        for step in range(lengths[row]):
+            coming = context[prompts[row] + step : prompts[row] + step + 1]
+            tails[row, step] = random.choice((coming or context or (3,)) + (context or (3,))[-1:])
+    before = [facts_of(index.lookup(slots), row) for row in range(len(slots))]
+
+    behind = index.lookup_behind(slots, tails, lengths)
+    drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
+
+    assert [facts_of(index.lookup(slots), row) for row in range(len(slots))] == before
+    for row, length in enumerate(lengths):
+        extended = drawn[row][: prompts[row]] + tuple(tails[row, :length].tolist())
+        assert facts_of(behind, row) == look_up(extended, max_match)
+        start = int(behind.start[row])
+        copied = extended[start : start + 20] if start >= 0 else ()
+        assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
+    index.extend(slots, [t for row, n in enumerate(lengths) for t in tails[row, :n]], lengths)
+    after = index.lookup(slots)
+    for row in range(len(slots)):
+        assert facts_of(behind, row) == facts_of(after, row)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.integers(0, 9), st.data())
+def test_vllms_drafts_are_the_earliest_occurrence_of_the_longest_match(
+    batch: tuple[list[tuple[int, ...]], list[int], int], k: int, data: st.DataObject
+) -> None:
+    drawn, prompts, max_match = batch
+    index, slots = open_all(drawn, prompts, max_match)
+    min_n = data.draw(st.integers(1, max_match))
+    max_n = data.draw(st.integers(min_n, max_match))
+    drafts, lengths = index.propose_vllm(slots, min_n, max_n, k)
+    for row, context in enumerate(drawn):
+        expected = vllm_draft(context[: prompts[row]], min_n, max_n, k)
+        assert tuple(drafts[row, : lengths[row]]) == expected
+        assert (drafts[row, lengths[row] :] == -1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(contexts(), st.integers(1, 8), st.integers(0, 8), st.integers(1, 9))
+def test_vllms_own_function_gives_the_same_drafts(
+    context: tuple[int, ...], min_n: int, more: int, k: int
+) -> None:
+    try:
+        module = importlib.import_module("vllm.v1.spec_decode.ngram_proposer")
+    except Exception as error:  # a half-installed vLLM fails in many ways
+        pytest.skip(f"vLLM's NgramProposer cannot be imported: {error}")
+    theirs = module._find_longest_matched_ngram_and_propose_tokens(
+        np.array(context, np.int32), min_n, min_n + more, 10_000, k
+    )
+    index = NgramIndex()
+    drafts, lengths = index.propose_vllm([index.open(context)], min_n, min_n + more, k)
+    assert drafts[0, : lengths[0]].tolist() == theirs.tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(contexts(), st.data())
+def test_offline_rows_are_what_the_running_index_says(
+    context: tuple[int, ...], data: st.DataObject
+) -> None:
+    split = data.draw(st.integers(0, len(context)))
+    prompt, output = context[:split], context[split:]
+    min_n = data.draw(st.integers(1, 5))
+    max_n = data.draw(st.integers(min_n, 9))
+    drafted = np.full((len(output), 4), -1, np.int32)
+    for position in range(len(output)):
+        for step in range(data.draw(st.integers(0, 4))):
+            drafted[position, step] = data.draw(st.sampled_from(context))
+
+    rows = match_positions(prompt, output)
+    starts, lengths = vllm_positions(prompt, output, min_n, max_n)
+    behind = matches_behind_drafts(prompt, output, drafted)
+
+    for position in range(len(output)):
+        known = context[: split + position]
+        assert facts_of(rows, position) == look_up(known)
+        assert (starts[position], lengths[position]) == vllm_match(known, min_n, max_n)
+        for step in range(4):
+            tail = tuple(drafted[position, : step + 1].tolist())
+            expected = (0, -1, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)
+            assert facts_of(behind, position, step) == expected
+
+
+@pytest.mark.parametrize("kind", ["one", "two", "periodic", "zipf"])
+def test_long_contexts_agree_with_a_scan_here_and_there(kind: str) -> None:
+    random = np.random.default_rng(5)
+    length = 6000
+    context = {
+        "one": np.zeros(length, int),
+        "two": random.integers(0, 2, length),
+        "periodic": np.tile(random.integers(0, 3, 40), length // 40),
+        "zipf": np.minimum(random.zipf(1.3, length), 9000),
+    }[kind]
+    tokens = tuple(context.tolist())
+    rows = match_positions(tokens[:2000], tokens[2000:])
+    for position in range(0, 4000, 499):
+        assert facts_of(rows, position) == look_up(tokens[: 2000 + position])

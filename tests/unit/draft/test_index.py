@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adaspec.draft import DraftError, NgramIndex, accepted_runs, copied_run
+
+
+def test_a_look_up_names_the_longest_match_and_its_occurrences() -> None:
+    index = NgramIndex()
+    # "1 2 3" was followed by 4, 5 and 4 again; "9 1 2 3" never came before.
+    slot = index.open([1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3, 4, 9, 1, 2, 3])
+    matches = index.lookup([slot])
+    assert matches.length.tolist() == [3]
+    assert matches.start.tolist() == [11]
+    assert matches.first.tolist() == [3]
+    assert (matches.agree.tolist(), matches.seen.tolist()) == ([2], [3])
+    assert matches.available.tolist() == [5]
+
+
+def test_no_match_is_length_0_and_start_minus_1() -> None:
+    index = NgramIndex()
+    slots = [index.open([]), index.open([5]), index.open([5, 6])]
+    matches = index.lookup(slots)
+    assert matches.length.tolist() == [0, 0, 0]
+    assert matches.start.tolist() == matches.first.tolist() == [-1, -1, -1]
+    assert matches.available.tolist() == matches.seen.tolist() == [0, 0, 0]
+
+
+def test_a_match_longer_than_the_bound_counts_as_the_bound() -> None:
+    span = list(range(100, 150))
+    index = NgramIndex()
+    matches = index.lookup([index.open([*span, 1, *span])])
+    assert matches.length.tolist() == [32]
+    assert matches.start.tolist() == [50]
+
+
+def test_occurrences_beyond_the_latest_8_are_not_counted() -> None:
+    followers = [2] * 3 + [3, 4, 3] + [3] * 6
+    context = [token for at, follower in enumerate(followers) for token in (100 + at, 1, follower)]
+    index = NgramIndex()
+    matches = index.lookup([index.open([*context, 999, 1])])
+    assert (matches.length.tolist(), matches.seen.tolist()) == ([1], [8])
+    assert matches.agree.tolist() == [7]
+    assert matches.first.tolist() == [2]
+    assert matches.start.tolist() == [len(context) - 1]
+
+
+def test_a_draft_ends_where_the_known_context_ends() -> None:
+    index = NgramIndex()
+    slot = index.open([7, 8, 9, 7])
+    assert index.propose([slot], [1], [5]).tolist() == [[8, 9, 7, -1, -1]]
+    tailed = index.propose([slot], [1], [5], tails=[[4, -1]], tail_lengths=[1])
+    assert tailed.tolist() == [[8, 9, 7, 4, -1]]
+    assert index.propose([slot], [-1], [2]).tolist() == [[-1, -1]]
+
+
+def test_a_tail_is_flush_right_and_a_context_is_a_copy() -> None:
+    index = NgramIndex()
+    slots = [index.open([1, 2, 3]), index.open([4])]
+    assert index.tail(slots, 2).tolist() == [[2, 3], [-1, 4]]
+    index.context(slots[0])[:] = 0
+    assert index.context(slots[0]).tolist() == [1, 2, 3]
+    assert index.context_tokens(slots).tolist() == [3, 1]
+
+
+def test_a_closed_slot_is_refused_and_given_out_again() -> None:
+    index = NgramIndex()
+    first, second = index.open([1, 2, 1]), index.open([3, 3])
+    index.close(first)
+    for call in (
+        lambda: index.lookup([first]),
+        lambda: index.extend([first], [1], [1]),
+        lambda: index.tail([first], 1),
+        lambda: index.close(first),
+        lambda: index.context(first),
+        lambda: index.lookup([-1]),
+        lambda: index.lookup([99]),
+    ):
+        with pytest.raises(DraftError, match="holds no request"):
+            call()
+    assert index.open([4, 5, 6, 4]) == first
+    assert index.lookup([first, second]).length.tolist() == [1, 1]
+    assert index.context(first).tolist() == [4, 5, 6, 4]
+
+
+def test_closing_frees_a_requests_memory() -> None:
+    index = NgramIndex()
+    empty = index.nbytes()
+    slots = [index.open(np.arange(5000) % 700) for _ in range(10)]
+    held = index.nbytes()
+    assert held >= sum(index.nbytes(slot) for slot in slots) > 10 * 5000 * 8
+    for slot in slots:
+        index.close(slot)
+    assert index.nbytes() <= empty + 1024
+    for _ in range(3):
+        again = [index.open(np.arange(5000) % 700) for _ in range(10)]
+        assert sorted(again) == sorted(slots)
+        assert index.nbytes() == held
+        for slot in again:
+            index.close(slot)
+
+
+def test_text_like_contexts_take_at_most_64_bytes_a_token() -> None:
+    random = np.random.default_rng(3)
+    words = np.minimum(random.zipf(1.2, 20_000), 30_000).astype(np.int32)
+    index = NgramIndex()
+    slot = index.open(words[:12_000])
+    assert index.nbytes(slot) <= 64 * 12_000
+    for at in range(12_000, 20_000):
+        index.extend([slot], words[at : at + 1], [1])
+        assert index.nbytes(slot) <= 64 * (at + 1)
+
+
+def test_a_batch_extends_as_its_rows_would_one_by_one() -> None:
+    random = np.random.default_rng(11)
+    together, alone = NgramIndex(), NgramIndex()
+    prompts = [random.integers(0, 6, size) for size in random.integers(0, 90, 40)]
+    slots = [together.open(prompt) for prompt in prompts]
+    assert slots == [alone.open(prompt) for prompt in prompts]
+    for _ in range(60):
+        rows = random.permutation(slots)[: random.integers(1, 40)]
+        counts = random.integers(0, 4, len(rows))
+        tokens = random.integers(0, 6, counts.sum())
+        together.extend(rows, tokens, counts)
+        for row, part in zip(rows, np.split(tokens, np.cumsum(counts)[:-1]), strict=True):
+            for token in part:
+                alone.extend([row], [token], [1])
+    ours, theirs = together.lookup(slots), alone.lookup(slots)
+    for name in ("length", "start", "first", "agree", "seen", "available"):
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
+
+
+def test_a_wrong_extend_changes_nothing() -> None:
+    index = NgramIndex()
+    slots = [index.open([1, 2]), index.open([3])]
+    closed = index.open([1])
+    index.close(closed)
+    for rows, tokens, counts, complaint in (
+        (slots, [1, 2, 3], [1, 1], "add up to 2"),
+        (slots, [1, 2], [3, -1], "count >= 0"),
+        (slots, [1, 2], [2], "1 counts"),
+        ([slots[0], closed], [1, 2], [1, 1], f"slot {closed} holds no request"),
+        ([slots[0], slots[0]], [1, 2], [1, 1], "stands twice"),
+    ):
+        with pytest.raises(DraftError, match=complaint):
+            index.extend(rows, tokens, counts)
+        assert [index.context(slot).tolist() for slot in slots] == [[1, 2], [3]]
+    index.extend(slots, [9, 9], [1, 1])
+    assert [index.context(slot).tolist() for slot in slots] == [[1, 2, 9], [3, 9]]
+
+
+def test_out_of_range_questions_are_refused() -> None:
+    index = NgramIndex(8)
+    slot = index.open([1, 2])
+    with pytest.raises(DraftError, match="max_match=33"):
+        NgramIndex(33)
+    with pytest.raises(DraftError, match="max_n=9"):
+        index.propose_vllm([slot], 1, 9, 3)
+    with pytest.raises(DraftError, match="tail lengths from 3 to 3"):
+        index.lookup_behind([slot], [[1, 2]], [3])
+    with pytest.raises(DraftError, match="shape"):
+        index.lookup([[slot]])
+
+
+def test_a_copied_run_never_feeds_on_itself() -> None:
+    context = np.array([1, 2, 1, 2, 1, 2, 1, 9], np.int32)
+    assert copied_run(context, 0, 2) == 2
+    assert copied_run(context, 0, 4) == 3
+    assert copied_run(context, 1, 2) == 0
+    starts = np.array([-1, 0, 1, 2, -1], np.int32)
+    assert accepted_runs(context, starts, 3).tolist() == [0, 3, 2, 1, 0]
