@@ -6,11 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from adaspec.draft.extend import LANES, fetch_record, fetch_tokens
 from adaspec.draft.kernels import AGREE, AVAILABLE, EARLIEST, FACTS, LENGTH, SEEN, START, read_facts
 from adaspec.draft.layout import (
+    BUCKET_WORDS,
     BUCKETS,
     FIRST,
     LAST,
+    LONGEST_MATCH,
     MAX_MATCH,
     NODE_BITS,
     NODE_MASK,
@@ -19,14 +22,19 @@ from adaspec.draft.layout import (
     TABLE_AT,
     TOKENS,
     TOKENS_AT,
-    find,
+    bucket_of,
+    find_from,
+    key_of,
 )
-from adaspec.draft.memory import load
+from adaspec.draft.memory import load, prefetch
 from adaspec.draft.trie import record_of
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def token_behind(base: int, tail: NDArray[np.int32], length: int, back: int) -> int:
+def token_behind(base: int, tail: Ints, length: int, back: int) -> int:
     """The `back`-th token from the end of context + tail[:length]; the sentinel at the start."""
     if back < length:
         return int(tail[length - 1 - back])
@@ -34,7 +42,7 @@ def token_behind(base: int, tail: NDArray[np.int32], length: int, back: int) -> 
 
 
 @njit(cache=True, nogil=True)
-def match_within_tail(base: int, tail: NDArray[np.int32], length: int, end: int, limit: int) -> int:
+def match_within_tail(base: int, tail: Ints, length: int, end: int, limit: int) -> int:
     """How long a suffix of context + tail[:length] ends at `end` tokens into the tail, too."""
     shift = length - end
     for back in range(limit):
@@ -44,48 +52,47 @@ def match_within_tail(base: int, tail: NDArray[np.int32], length: int, end: int,
 
 
 @njit(cache=True, nogil=True)
-def find_behind(base: int, tail: NDArray[np.int32], length: int) -> tuple[int, int]:
-    """(length, child) of the longest match that ends within the context.
+def fetch_branch_behind(
+    base: int, tail: Ints, length: int, parent: int, keys: Longs, buckets: Longs, lane: int
+) -> None:
+    """Work out the branch of context + tail[:length] below `parent` and ask for its bucket."""
+    token = token_behind(base, tail, length, parent >> NODE_BITS)
+    keys[lane] = key_of(parent & NODE_MASK, token)
+    buckets[lane] = bucket_of(keys[lane], load(base, BUCKETS))
+    prefetch(base + 4 * (load(base, TABLE_AT) + buckets[lane] * BUCKET_WORDS))
 
-    `child` is the leaf or node, as the table writes it, that holds its occurrences; 0 if none.
+
+@njit(cache=True, nogil=True)
+def longest_behind(
+    base: int, tail: Ints, length: int, limit: int, other: int, path: Longs, steps: int, leaf: int
+) -> tuple[int, int]:
+    """(length, holder) of the longest match that ends within the context.
+
+    The descent took `steps` nodes, `path`, and ended in `leaf` or, where that is 0, in the last of
+    them; `other` is an end below. `holder` is the leaf or node that has the match's occurrences.
     """
-    known = load(base, TOKENS)
     tokens = base + 4 * load(base, TOKENS_AT)
-    table = base + 4 * load(base, TABLE_AT)
-    buckets = load(base, BUCKETS)
-    limit = min(load(base, MAX_MATCH), known + length)
-    matched = depth = holder = 0
-    while depth < limit:
-        at = find(table, buckets, holder & NODE_MASK, token_behind(base, tail, length, depth))
-        if at == 0:
-            return matched, holder
-        child = load(at, 0)
-        if child < 0:
-            other, branch = ~child, limit
-        else:
-            other = load(record_of(base, child & NODE_MASK), LAST) >> 3
-            branch = min(limit, child >> NODE_BITS)
-        matched += 1
-        while matched < branch and token_behind(base, tail, length, matched) == load(
+    matched = 0
+    if other:
+        while matched < limit and token_behind(base, tail, length, matched) == load(
             tokens, other - 1 - matched
         ):
             matched += 1
-        holder, depth = child, child >> NODE_BITS
-        if child < 0 or matched < depth:
-            return matched, holder
+    if matched == 0:
+        return 0, 0
+    holder = leaf if leaf != 0 else path[steps - 1]
+    while steps > 0 and path[steps - 1] >> NODE_BITS > matched:
+        steps -= 1
+        holder = path[steps]
     return matched, holder
 
 
 @njit(cache=True, nogil=True)
-def read_behind(
-    base: int, tail: NDArray[np.int32], length: int, facts: NDArray[np.int32], row: int
+def write_behind(
+    base: int, tail: Ints, length: int, longest: int, holder: int, facts: Ints, row: int
 ) -> None:
-    """What `read_facts` would write had tail[:length] been appended."""
-    if length == 0:
-        read_facts(base, facts, row)
-        return
+    """Join the match within the context with those that end in the tail, and write the facts."""
     known = load(base, TOKENS)
-    longest, holder = find_behind(base, tail, length)
     if holder == ~known:
         # The newest end itself: its follower is the tail's first token, so it is found below.
         longest = 0
@@ -138,13 +145,108 @@ def read_behind(
 
 
 @njit(cache=True, nogil=True)
+def read_behind(
+    bases: Longs, tails: Ints, tail_rows: Longs, lengths: Longs, facts: Ints, first: int, lanes: int
+) -> None:
+    """Write what `read_facts` would had lane i's tail been appended to column first + i of `facts`.
+
+    Lane i asks behind tails[tail_rows[i], :lengths[i]]; at most LANES of them, in step as in
+    `append_lanes`.
+    """
+    work = np.empty((8, LANES), np.int64)
+    keys, buckets, limits, live, steps, leaves, others, holders = (
+        work[0],
+        work[1],
+        work[2],
+        work[3],
+        work[4],
+        work[5],
+        work[6],
+        work[7],
+    )
+    path = np.empty((LANES, LONGEST_MATCH + 1), np.int64)
+    count = 0
+    for lane in range(lanes):
+        base, length = bases[lane], lengths[lane]
+        steps[lane] = leaves[lane] = 0
+        if length == 0:
+            read_facts(base, facts, first + lane)
+            continue
+        limits[lane] = min(load(base, MAX_MATCH), load(base, TOKENS) + length)
+        fetch_branch_behind(base, tails[tail_rows[lane]], length, 0, keys, buckets, lane)
+        live[count] = lane
+        count += 1
+    while count:
+        kept = 0
+        for place in range(count):
+            lane = live[place]
+            base = bases[lane]
+            table = base + 4 * load(base, TABLE_AT)
+            at = find_from(table, load(base, BUCKETS), buckets[lane], keys[lane])
+            child = load(at, 0) if at != 0 else 0
+            if child < 0:
+                leaves[lane] = child
+                fetch_tokens(base, ~child)
+                continue
+            if child > 0:
+                path[lane, steps[lane]] = child
+                steps[lane] += 1
+            if child > 0 and child >> NODE_BITS < limits[lane]:
+                tail = tails[tail_rows[lane]]
+                fetch_branch_behind(base, tail, lengths[lane], child, keys, buckets, lane)
+                live[kept] = lane
+                kept += 1
+            elif steps[lane] > 0:
+                fetch_record(base, path[lane, steps[lane] - 1])
+        count = kept
+    for lane in range(lanes):
+        others[lane] = ~leaves[lane] if leaves[lane] < 0 else 0
+        if others[lane] == 0 and steps[lane] > 0:
+            node = path[lane, steps[lane] - 1] & NODE_MASK
+            others[lane] = load(record_of(bases[lane], node), LAST) >> 3
+            fetch_tokens(bases[lane], others[lane])
+    longest = keys
+    for lane in range(lanes):
+        if lengths[lane] > 0:
+            longest[lane], holders[lane] = longest_behind(
+                bases[lane],
+                tails[tail_rows[lane]],
+                lengths[lane],
+                limits[lane],
+                others[lane],
+                path[lane],
+                steps[lane],
+                leaves[lane],
+            )
+            if holders[lane] > 0:
+                fetch_record(bases[lane], holders[lane])
+    for lane in range(lanes):
+        if lengths[lane] > 0:
+            write_behind(
+                bases[lane],
+                tails[tail_rows[lane]],
+                lengths[lane],
+                longest[lane],
+                holders[lane],
+                facts,
+                first + lane,
+            )
+
+
+@njit(cache=True, nogil=True)
 def lookup_behind_rows(
-    bases: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    tails: NDArray[np.int32],
-    tail_lengths: NDArray[np.int64],
-    facts: NDArray[np.int32],
+    bases: Longs, slots: Longs, tails: Ints, tail_lengths: Longs, facts: Ints
 ) -> None:
     """Fill `facts` as `lookup_rows` would after extending every row by its tail."""
-    for row in range(len(slots)):
-        read_behind(bases[slots[row]], tails[row], tail_lengths[row], facts, row)
+    rows = np.arange(len(slots))
+    for first in range(0, len(slots), LANES):
+        last = min(first + LANES, len(slots))
+        read_behind(
+            bases[slots[first:last]],
+            tails,
+            rows[first:last],
+            tail_lengths[first:last],
+            facts,
+            first,
+            last - first,
+        )

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from adaspec.draft import kernels
 from adaspec.draft.behind import read_behind
 from adaspec.draft.buffer import RequestBuffer
+from adaspec.draft.extend import LANES
 from adaspec.draft.index import Matches
 from adaspec.draft.layout import LONGEST_MATCH, short_of_room
 from adaspec.draft.trie import append
@@ -91,11 +92,17 @@ def _append_vllm(base: int, tokens: Ints, at: int, min_n: int, max_n: int, found
 
 @njit(cache=True, nogil=True)
 def _append_behind(base: int, tokens: Ints, at: int, drafts: Ints, facts: NDArray[np.int32]) -> int:
+    most = drafts.shape[1]
+    bases, rows = np.full(most, base), np.empty(most, np.int64)
+    lengths = np.arange(1, most + 1)
     while at < len(tokens) and not short_of_room(base, 1):
-        for step in range(drafts.shape[1]):
-            if drafts[at, step] < 0:
-                break
-            read_behind(base, drafts[at], step + 1, facts[:, at], step)
+        drafted = 0
+        while drafted < most and drafts[at, drafted] >= 0:
+            drafted += 1
+        rows[:] = at
+        for first in range(0, drafted, LANES):
+            lanes = min(LANES, drafted - first)
+            read_behind(bases, drafts, rows, lengths[first:], facts[:, at], first, lanes)
         append(base, tokens[at])
         at += 1
     return at
