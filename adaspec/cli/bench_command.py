@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
-from adaspec.errors import AdaspecError
+from adaspec.cli.group import NamingGroup
+from adaspec.cli.output import ProgressBar, print_json, results
 
 
 class WholeNumbers(click.ParamType[tuple[int, ...]]):
@@ -37,9 +34,14 @@ class WholeNumbers(click.ParamType[tuple[int, ...]]):
         return tuple(numbers)
 
 
-@click.group("bench")
+@click.group("bench", cls=NamingGroup)
 def command() -> None:
-    """How fast are we, side by side with others."""
+    """How fast are we, side by side with others.
+
+    \b
+    Example:
+      adaspec bench lookup --contexts 1k,32k --batches 1,128
+    """
 
 
 @command.command("lookup")
@@ -75,23 +77,10 @@ def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_
     Example:
       adaspec bench lookup --contexts 1k,32k --batches 1,128 --rounds 10
     """
-    errors = Console(stderr=True)
-    try:
-        with Progress(console=errors, transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("starting", total=None)
-            rows = bench_lookup(
-                contexts,
-                batches,
-                rounds,
-                lambda what, done, total: progress.update(
-                    task, description=what, completed=done, total=total
-                ),
-            )
-    except AdaspecError as error:
-        click.echo(f"adaspec: {error}", err=True)
-        raise SystemExit(2) from error
+    with ProgressBar() as bar:
+        rows = bench_lookup(contexts, batches, rounds, bar)
     if as_json:
-        click.echo(json.dumps({"rows": [row.to_json() for row in rows]}, indent=2))
+        print_json({"rows": [row.to_json() for row in rows]})
     else:
         _print_rows(rows)
 
@@ -120,7 +109,7 @@ def _print_rows(rows: Sequence[LookupRow]) -> None:
             f"{row.index_prompt_ms:.2f}",
             "-" if row.bytes_per_token is None else f"{row.bytes_per_token:.1f}",
         )
-    console = Console()
+    console = results()
     console.print(table)
     console.print(
         "us per request and step; cold: the first step after the other systems ran;"
