@@ -113,7 +113,7 @@ def _print_rows(rows: Sequence[LookupRow]) -> None:
     console.print(table)
     console.print(
         "us per request and step; cold: the first step after the other systems ran;"
-        " prompt: taking in one prompt of the context's length"
+        " prompt: processor time of taking in one prompt of the context's length"
     )
     references = [row.reference_us for row in rows if row.reference_us is not None]
     if references:

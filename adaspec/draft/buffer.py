@@ -16,8 +16,8 @@ from adaspec.draft.slabs import Block, PrivateMemory, aligned_words
 NODES_PER_TOKEN = 0.48
 ENTRIES_PER_TOKEN = 1.4
 SLACK = 1.1
-GROWTH = 1.25
-SPARE = 64
+GROWTH = 1.2
+SPARE = 32
 
 
 class Memory(Protocol):
