@@ -58,9 +58,11 @@ class StaticPolicy:
     def __init__(self, name: str, rule: StaticRule) -> None:
         self.name = name
         self.rule = rule
+        self._neural_len = rule.neural_len
 
     def start(self, setup: Setup) -> None:
-        """Nothing is remembered between steps."""
+        """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
+        self._neural_len = min(self.rule.neural_len, setup.cap)
 
     def admit(self, arrival: Arrival) -> bool:
         """A rule without neural tokens holds no drafter and pays no keep-alive."""
@@ -72,7 +74,7 @@ class StaticPolicy:
         if rule.neural_len == 0:
             return 0
         if np.any(~self._copies(batch)):
-            return rule.neural_len
+            return self._neural_len
         return 1 if rule.agree else 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
@@ -92,7 +94,7 @@ class StaticPolicy:
             copies = self._agreed(batch, drafts)
         else:
             copies = self._copies(batch)
-        neural_len = np.where(copies, 0, rule.neural_len).astype(np.int32)
+        neural_len = np.where(copies, 0, self._neural_len).astype(np.int32)
         ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
         if rule.neural_len > 0 and rule.splice_len > 0:
             behind = drafts.behind(neural_len)
