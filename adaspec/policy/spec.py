@@ -12,6 +12,7 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
 
 LONGEST_DRAFT = 1000
+_LONGEST_SPEC = 1000
 _NUMBER = "[0-9]{1,9}"
 """Python refuses to read numbers of thousands of digits, and nothing here needs so many."""
 
@@ -153,6 +154,7 @@ USAGES = {
 
 def parse_policy(text: str) -> Policy:
     """The policy that a spec names; its name is the spec as given."""
+    check_legible(text)
     words = text.strip().split(":")
     head = ":".join(words[:2]) if words[0] == "fixed" else words[0]
     rest = words[2:] if words[0] == "fixed" else words[1:]
@@ -165,7 +167,17 @@ def parse_policy(text: str) -> Policy:
         return _ema(text, rest)
     if head == "batch-table":
         return _table(text, rest)
-    raise SpecError(f"unknown policy spec '{text}'{nearest(head, USAGES)} {_known()}")
+    guess = nearest(":".join(words[:2]), USAGES) or nearest(head, USAGES) or "."
+    raise SpecError(f"unknown policy spec '{text}'{guess} {_known()}")
+
+
+def check_legible(text: str) -> None:
+    """Refuse what no error could quote in one line."""
+    if len(text) > _LONGEST_SPEC or not text.isprintable():
+        raise SpecError(
+            f"malformed policy spec {text[:40]!r}..: at most {_LONGEST_SPEC} printable characters "
+            "make a spec"
+        )
 
 
 def rule_spec(head: str, *values: int) -> str:

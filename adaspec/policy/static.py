@@ -69,13 +69,10 @@ class StaticPolicy:
         return self.rule.neural_len > 0
 
     def plan(self, batch: Batch) -> int:
-        """Forwards for the rows that draft; one suffices where only agreement is asked."""
-        rule = self.rule
-        if rule.neural_len == 0:
-            return 0
-        if np.any(~self._copies(batch)):
+        """Forwards for the rows that draft; agreement is asked of the first, in `proceed`."""
+        if self.rule.agree or np.any(~self._copies(batch)):
             return self._neural_len
-        return 1 if rule.agree else 0
+        return 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """All forwards are run, unless agreement has sent every row to its candidate."""

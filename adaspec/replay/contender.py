@@ -14,7 +14,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.protocol import Policy
-from adaspec.policy.spec import USAGES, parse_policy
+from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
@@ -32,11 +32,12 @@ ORACLES = (*LOOPS, "dp", "dp-splice")
 
 def parse_contender(text: str) -> Contender:
     """A policy spec, `oracle:KIND`, or `python:MODULE:NAME` for a policy class of one's own."""
+    check_legible(text)
     head, _, rest = text.partition(":")
     if head == "oracle":
         if rest not in ORACLES:
             raise SpecError(
-                f"unknown oracle '{text}'{nearest(rest, ORACLES)} "
+                f"unknown oracle '{text}'{nearest(rest, ORACLES) or '.'} "
                 f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
             )
         return Oracle(rest)

@@ -85,12 +85,18 @@ def common(draft: Sequence[int], truth: Sequence[int]) -> int:
 
 
 def splice_match(request: Request, position: int, neural: int) -> Match:
-    """The look-up behind `neural` drafted tokens."""
-    if position + neural >= len(request.output):
-        return NO_MATCH
+    """The look-up behind `neural` drafted tokens; at the output's end there is none to pay for.
+
+    Behind a wrong draft there is no end: the drafted text goes where the output never went.
+    """
+    ended = position + neural >= len(request.output)
     if request.drafted is None:
+        if ended:
+            return NO_MATCH
         return look_up(request.prompt + request.output[: position + neural])
     said = request.drafted[position][:neural]
+    if ended and said == request.output[position : position + neural]:
+        return NO_MATCH
     return look_up(request.prompt + request.output[:position] + said)
 
 
@@ -177,11 +183,25 @@ def play(
     cost: CostModel,
     decide: Decide,
     holds_neural: bool,
+    prefill: bool = False,
 ) -> Played:
-    """The closed loop: a new request enters as one ends, until a slot cannot be refilled."""
+    """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
+
+    With `prefill`, a request that enters costs a step of its own over its prompt, in which all
+    others wait.
+    """
     waiting = list(order)
-    slots = [Slot(waiting.pop(0), 1, 0.0) for _ in range(min(concurrency, len(waiting)))]
+    slots: list[Slot] = []
     played = Played()
+
+    def enter(at: int) -> None:
+        request = waiting.pop(0)
+        if prefill:
+            played.seconds += step_seconds(cost, len(requests[request].prompt), 0, 0, False)
+        slots[at : at + 1] = [Slot(request, 1, played.seconds)]
+
+    for at in range(concurrency):
+        enter(at)
     while True:
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
         seconds = step_seconds(
@@ -195,6 +215,7 @@ def play(
         played.steps += 1
         played.neural_steps += any(step.forwards > 0 for step in steps)
         unfilled = False
+        ended_at = played.seconds
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
@@ -205,9 +226,9 @@ def play(
             slot.position += emitted
             if emitted == left:
                 length = len(requests[slot.request].output)
-                played.finished.append((slot.request, played.seconds - slot.entered, length - 1))
+                played.finished.append((slot.request, ended_at - slot.entered, length - 1))
                 if waiting:
-                    slots[at] = Slot(waiting.pop(0), 1, played.seconds)
+                    enter(at)
                 else:
                     unfilled = True
         if unfilled:
@@ -221,6 +242,7 @@ def play_rule(
     cost: CostModel,
     rule: StaticRule,
     cap: int,
+    prefill: bool = False,
 ) -> Played:
     """The closed loop under a static rule."""
     return play(
@@ -230,6 +252,7 @@ def play_rule(
         cost,
         lambda request, position: static_step(request, position, rule, cap),
         holds_neural=rule.neural_len > 0,
+        prefill=prefill,
     )
 
 
