@@ -170,7 +170,9 @@ def ranking(confidences: NDArray[np.float32]) -> Array:
     logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
     margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
     p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
-    return np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+    ranked = np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+    # Rounded as the replay stores it, so that compiled and interpreted runs cannot part ways.
+    return ranked.astype(np.float32).astype(np.float64)
 
 
 # --- ema: one K for the batch, moved between tiers by the recent acceptance --------------------
