@@ -32,7 +32,7 @@ _EMA, _TIER, _WAITED = 0, 1, 2
 
 
 def budget_state() -> Array:
-    """Optimistic beliefs: two imaginary drafts that were accepted half the time, per depth."""
+    """Optimistic beliefs: two imaginary drafts per depth, accepted 0.7 of the time."""
     state = np.zeros((5, BUDGET_DEPTH))
     state[_TRIED], state[_HIT] = 2.0, 1.4
     state[_BIAS] = np.log(0.7 / 0.3)
@@ -108,22 +108,24 @@ class Budget:
     def __init__(self, name: str, depth: int) -> None:
         self.name = name
         self.depth = depth
+        self._depth = depth
         self._state = budget_state()
 
     def start(self, setup: Setup) -> None:
         """Forget all counts."""
+        self._depth = min(self.depth, setup.cap)
         self._state = budget_state()
         self._cost = setup.cost.constants()
         self._known = setup.shows_confidences
-        self._confidence = np.empty((0, self.depth))
+        self._confidence = np.empty((0, self._depth))
 
     def admit(self, arrival: Arrival) -> bool:
         """Every request holds the drafter."""
         return True
 
     def plan(self, batch: Batch) -> int:
-        """Always K."""
-        return self.depth
+        """Always K, or the cap."""
+        return self._depth
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Always to the end."""
@@ -138,7 +140,7 @@ class Budget:
         context = int(batch.context_tokens.sum())
         budget_lengths(
             self._state,
-            self.depth,
+            self._depth,
             self._confidence,
             self._known,
             rows,
@@ -168,7 +170,9 @@ def ranking(confidences: NDArray[np.float32]) -> Array:
     logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
     margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
     p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
-    return np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+    ranked = np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+    # Rounded as the replay stores it, so that compiled and interpreted runs cannot part ways.
+    return ranked.astype(np.float32).astype(np.float64)
 
 
 # --- ema: one K for the batch, moved between tiers by the recent acceptance --------------------
@@ -223,10 +227,12 @@ class Ema:
         self.name = name
         self.tiers = np.array(tiers, dtype=np.int64)
         self.alpha = alpha
+        self._tiers = self.tiers
         self._state = ema_state(len(tiers))
 
     def start(self, setup: Setup) -> None:
         """Forget all averages."""
+        self._tiers = np.minimum(self.tiers, setup.cap)
         self._state = ema_state(len(self.tiers))
 
     def admit(self, arrival: Arrival) -> bool:
@@ -235,7 +241,7 @@ class Ema:
 
     def plan(self, batch: Batch) -> int:
         """The K of the present tier."""
-        return int(ema_length(self._state, self.tiers, len(batch)))
+        return int(ema_length(self._state, self._tiers, len(batch)))
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Always to the end."""
@@ -248,7 +254,7 @@ class Ema:
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Move the average, and perhaps the tier."""
-        ema_learn(self._state, self.tiers, self.alpha, len(batch), outcome.accepted)
+        ema_learn(self._state, self._tiers, self.alpha, len(batch), outcome.accepted)
 
     def release(self, slots: NDArray[np.int32]) -> None:
         """Nothing is kept per request."""
@@ -272,6 +278,7 @@ class BatchTable:
     def __init__(self, name: str, ranges: tuple[BatchRange, ...]) -> None:
         self.name = name
         self.ranges = ranges
+        self._cap = max(span.length for span in ranges)
 
     def length(self, rows: int) -> int:
         """K for a batch of so many rows; 0 where no range holds it."""
@@ -281,15 +288,16 @@ class BatchTable:
         return 0
 
     def start(self, setup: Setup) -> None:
-        """Nothing is remembered between steps."""
+        """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
+        self._cap = setup.cap
 
     def admit(self, arrival: Arrival) -> bool:
         """A request that enters where the table says 0 goes without the drafter."""
         return self.length(arrival.running) > 0
 
     def plan(self, batch: Batch) -> int:
-        """The table's K."""
-        return self.length(len(batch)) if bool(batch.holds_neural.any()) else 0
+        """The table's K, or the cap."""
+        return min(self.length(len(batch)), self._cap) if bool(batch.holds_neural.any()) else 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Always to the end."""

@@ -94,7 +94,12 @@ class Behind(Protocol):
     """Look-ups behind drafted neural tokens."""
 
     def __call__(self, neural_len: Ints) -> Matches:
-        """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0."""
+        """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0.
+
+        Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
+        may then be asked about one length only, once drafting is over, and must verify just that
+        many neural tokens; `start` and `first` are -1. An executor refuses all else.
+        """
 
 
 @dataclass(slots=True)

@@ -12,6 +12,9 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
 
 LONGEST_DRAFT = 1000
+_LONGEST_SPEC = 1000
+_NUMBER = "[0-9]{1,9}"
+"""Python refuses to read numbers of thousands of digits, and nothing here needs so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ USAGES = {
 
 def parse_policy(text: str) -> Policy:
     """The policy that a spec names; its name is the spec as given."""
+    check_legible(text)
     words = text.strip().split(":")
     head = ":".join(words[:2]) if words[0] == "fixed" else words[0]
     rest = words[2:] if words[0] == "fixed" else words[1:]
@@ -163,7 +167,17 @@ def parse_policy(text: str) -> Policy:
         return _ema(text, rest)
     if head == "batch-table":
         return _table(text, rest)
-    raise SpecError(f"unknown policy spec '{text}'{nearest(head, USAGES)} {_known()}")
+    guess = nearest(":".join(words[:2]), USAGES) or nearest(head, USAGES) or "."
+    raise SpecError(f"unknown policy spec '{text}'{guess} {_known()}")
+
+
+def check_legible(text: str) -> None:
+    """Refuse what no error could quote in one line."""
+    if len(text) > _LONGEST_SPEC or not text.isprintable():
+        raise SpecError(
+            f"malformed policy spec {text[:40]!r}..: at most {_LONGEST_SPEC} printable characters "
+            "make a spec"
+        )
 
 
 def rule_spec(head: str, *values: int) -> str:
@@ -191,7 +205,7 @@ def _numbers(text: str, head: str, fields: tuple[Field, ...], rest: list[str]) -
         raise _malformed(text, head, f"{len(rest)} values, at most {len(fields)} are known")
     values = [field.default for field in fields]
     for i, (word, field) in enumerate(zip(rest, fields, strict=False)):
-        if not re.fullmatch(r"[0-9]+", word):
+        if not re.fullmatch(_NUMBER, word):
             raise _malformed(text, head, f"{field.name} is '{word}', not a whole number")
         values[i] = int(word)
         if not field.low <= values[i] <= field.high:
@@ -207,7 +221,7 @@ def _ema(text: str, rest: list[str]) -> Ema:
     tiers: tuple[int, ...] = EMA_TIERS
     alpha = EMA_ALPHA
     if rest:
-        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", rest[0]):
+        if not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", rest[0]):
             raise _malformed(text, "ema", f"the tiers are '{rest[0]}', not K1,K2,..")
         tiers = tuple(map(int, rest[0].split(",")))
         if list(tiers) != sorted(set(tiers)) or not 1 <= tiers[0] <= tiers[-1] <= LONGEST_DRAFT:
@@ -226,7 +240,7 @@ def _table(text: str, rest: list[str]) -> BatchTable:
     if len(rest) > 1:
         raise _malformed(text, "batch-table", "too many values")
     for word in rest[0].split(","):
-        found = re.fullmatch(r"([0-9]+)-([0-9]*)=([0-9]+)", word)
+        found = re.fullmatch(rf"({_NUMBER})-({_NUMBER})?=({_NUMBER})", word)
         if not found:
             raise _malformed(text, "batch-table", f"'{word}' is not LO-HI=K")
         low, length = int(found[1]), int(found[3])

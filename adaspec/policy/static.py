@@ -58,22 +58,21 @@ class StaticPolicy:
     def __init__(self, name: str, rule: StaticRule) -> None:
         self.name = name
         self.rule = rule
+        self._neural_len = rule.neural_len
 
     def start(self, setup: Setup) -> None:
-        """Nothing is remembered between steps."""
+        """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
+        self._neural_len = min(self.rule.neural_len, setup.cap)
 
     def admit(self, arrival: Arrival) -> bool:
         """A rule without neural tokens holds no drafter and pays no keep-alive."""
         return self.rule.neural_len > 0
 
     def plan(self, batch: Batch) -> int:
-        """Forwards for the rows that draft; one suffices where only agreement is asked."""
-        rule = self.rule
-        if rule.neural_len == 0:
-            return 0
-        if np.any(~self._copies(batch)):
-            return rule.neural_len
-        return 1 if rule.agree else 0
+        """Forwards for the rows that draft; agreement is asked of the first, in `proceed`."""
+        if self.rule.agree or np.any(~self._copies(batch)):
+            return self._neural_len
+        return 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """All forwards are run, unless agreement has sent every row to its candidate."""
@@ -92,7 +91,7 @@ class StaticPolicy:
             copies = self._agreed(batch, drafts)
         else:
             copies = self._copies(batch)
-        neural_len = np.where(copies, 0, rule.neural_len).astype(np.int32)
+        neural_len = np.where(copies, 0, self._neural_len).astype(np.int32)
         ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
         if rule.neural_len > 0 and rule.splice_len > 0:
             behind = drafts.behind(neural_len)

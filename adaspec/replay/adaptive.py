@@ -103,15 +103,16 @@ def run_adaptive(
     order: NDArray[np.int32],
     concurrency: int,
     cost: CostModel,
+    cap: int,
     refills: bool = True,
 ) -> Result:
     """What the generic loop would say of this policy, compiled."""
     if isinstance(policy, Budget):
         assert policy.depth <= BUDGET_DEPTH
         kind, state, alpha = _BUDGET, budget_state(), 0.0
-        tiers = np.array([policy.depth], dtype=np.int64)
+        tiers = np.array([min(policy.depth, cap)], dtype=np.int64)
     else:
-        kind, alpha, tiers = _EMA, policy.alpha, policy.tiers
+        kind, alpha, tiers = _EMA, policy.alpha, np.minimum(policy.tiers, cap)
         state = ema_state(len(tiers))
     sums = np.zeros(6)
     latency = new_latency(order)

@@ -14,7 +14,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.protocol import Policy
-from adaspec.policy.spec import USAGES, parse_policy
+from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
@@ -32,19 +32,27 @@ ORACLES = (*LOOPS, "dp", "dp-splice")
 
 def parse_contender(text: str) -> Contender:
     """A policy spec, `oracle:KIND`, or `python:MODULE:NAME` for a policy class of one's own."""
+    check_legible(text)
     head, _, rest = text.partition(":")
     if head == "oracle":
         if rest not in ORACLES:
             raise SpecError(
-                f"unknown oracle '{text}'{nearest(rest, ORACLES)} "
+                f"unknown oracle '{text}'{nearest(rest, ORACLES) or '.'} "
                 f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
             )
         return Oracle(rest)
     if head == "python":
         return _own_policy(text, rest)
-    if head not in {usage.partition(":")[0] for usage in USAGES.values()} and Path(text).exists():
+    if head not in {usage.partition(":")[0] for usage in USAGES.values()} and _exists(text):
         raise SpecError(f"'{text}' is a path, but not the folder of a trained policy")
     return parse_policy(text)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
 
 
 def _own_policy(text: str, target: str) -> Policy:
@@ -55,8 +63,10 @@ def _own_policy(text: str, target: str) -> Policy:
         sys.path.insert(0, "")
     try:
         policy = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise SpecError(f"policy '{text}' cannot be made: {error}") from error
+    except Exception as error:  # whatever somebody else's module raises as it is loaded
+        raise SpecError(
+            f"policy '{text}' cannot be made: {type(error).__name__}: {error}"
+        ) from error
     policy.name = text
     return policy
 
@@ -101,6 +111,10 @@ class Player:
         refills: bool = True,
     ) -> Result:
         """One run of the closed loop; without refills, `concurrency` copies of order[0]."""
+        if len(order) < concurrency:
+            raise EvaluationError(
+                f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
+            )
         if isinstance(contender, Oracle):
             return self._play_oracle(contender, order, concurrency, refills)
         if contender.name in self.charged:
@@ -109,14 +123,16 @@ class Player:
         if rule is not None:
             return self._play_rule(rule, order, concurrency, refills)
         if isinstance(contender, Budget | Ema):
-            return run_adaptive(self.tape, contender, order, concurrency, self.cost, refills)
+            return run_adaptive(
+                self.tape, contender, order, concurrency, self.cost, self.cap, refills
+            )
         return self._play_any(contender, order, concurrency, refills)
 
     def _play_oracle(
         self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         if oracle.kind in LOOPS:
-            return run_oracle(self.tape, oracle, order, concurrency, self.cost, refills)
+            return run_oracle(self.tape, oracle, order, concurrency, self.cost, self.cap, refills)
         if refills and concurrency > 1:
             raise EvaluationError(
                 f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
-from adaspec.policy.protocol import Behind, Drafts
-from adaspec.replay.tape import Columns, Tape
+from adaspec.policy.protocol import Drafts
+from adaspec.replay.tape import LONGEST, Columns, Tape
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
@@ -19,26 +20,29 @@ Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
-FACTS = 6
+START, FIRST, AVAILABLE, FACTS = 1, 2, 5, 6
 """Facts of a match, in the order of `Matches`: length, start, first, agree, seen, available."""
 
 
 class KnownText:
     """The `Context` of a batch: look-ups in the text as far as it has been emitted."""
 
-    def __init__(self, index: NgramIndex, slots: Ints, matches: Matches) -> None:
-        self._index, self._slots, self._matches = index, slots, matches
+    def __init__(self, index: NgramIndex, slots: Ints, start: Ints, available: Ints) -> None:
+        """`start` and `available` of the matches are arrays that no policy holds."""
+        self._index, self._slots = index, slots
+        self._start, self._available = start, available
 
     def tail(self, count: int) -> Ints:
         """The last known tokens per row."""
-        return self._index.tail(self._slots, count)
+        return self._index.tail(self._slots, _counted(count))
 
     def candidate(self, count: int) -> Ints:
         """What the most recent match would copy, padded with -1 to `count`."""
-        lengths = np.minimum(self._matches.available, count).astype(np.int32)
+        count = _counted(count)
+        lengths = np.minimum(self._available, count).astype(np.int32)
         out = np.full((len(self._slots), count), -1, np.int32)
         if lengths.any():
-            tokens = self._index.propose(self._slots, self._matches.start, lengths)
+            tokens = self._index.propose(self._slots, self._start, lengths)
             out[:, : tokens.shape[1]] = tokens
         return out
 
@@ -47,11 +51,21 @@ class KnownText:
         return self._index.match_vllm(self._slots, min_match, max_match)
 
 
+def _counted(count: int) -> int:
+    try:
+        asked = operator.index(count)
+    except TypeError:
+        asked = -1
+    if not 0 <= asked <= LONGEST:
+        raise PolicyFault(f"{count!r} tokens of the known text were asked: 0..{LONGEST} may be")
+    return asked
+
+
 class Script:
     """The tape as a drafter and a target: what they say at any position."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, cap: int) -> None:
+        self.tape, self.cap = tape, cap
         texts = [np.append(r.prompt_tokens, r.output_tokens) for r in tape.requests]
         self.text = np.concatenate(texts).astype(np.int32)
         """Prompt and output of every request."""
@@ -81,6 +95,8 @@ class Step:
         columns = script.tape.columns
         self._at = columns.offset[request] + position
         self._left = columns.length[request] - position
+        self.committed = np.zeros(len(self._at), np.int32)
+        """Neural tokens that a row must verify, for having looked behind them on the true path."""
 
     @property
     def accepted(self) -> NDArray[np.int16]:
@@ -97,35 +113,51 @@ class Step:
         else:
             tokens = np.full((len(self._at), count), -1, np.int32)
             confidences = np.full((*tokens.shape, len(CONFIDENCES)), np.nan, np.float32)
-        return Drafts(count, tokens, confidences, self._behind(count))
-
-    def behind(self, count: int, neural_len: Ints) -> Matches:
-        """The look-ups behind `neural_len` of `count` drafted tokens, looked up afresh."""
-        return self._behind(count)(neural_len)
-
-    def _behind(self, count: int) -> Behind:
-        tape = self._script.tape
         if tape.shows_tokens:
-            tokens, _ = _revealed(tape.drafted, tape.confidences, self._at, self._holds, count)
-            return _BehindDrafts(self._index, self._indexed, tokens)
-        facts = _on_the_true_path(self._script.facts, self._at, self._left, count)
-        return _BehindTruth(facts)
+            behind = self._behind_drafts(count)
+            return Drafts(count, tokens, confidences, behind)
+        truth = _BehindTruth(
+            self._behind_truth(count), self._holds.copy(), self.committed, self._script.cap
+        )
+        return Drafts(count, tokens, confidences, truth)
+
+    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
+        """Where copying behind `neural_len` of `count` drafted tokens starts, how much there is.
+
+        Nothing at the output's end: the sequence has ended, and a splice there costs nothing.
+        """
+        if self._script.tape.shows_tokens:
+            found = self._behind_drafts(count)(neural_len)
+            ended = (self.accepted >= neural_len) & (neural_len >= self._left)
+            return found.start, np.where(ended, 0, found.available).astype(np.int32)
+        facts = _chosen(self._behind_truth(count), neural_len)
+        return facts[START], facts[AVAILABLE]
+
+    def _behind_drafts(self, count: int) -> _BehindDrafts:
+        tape = self._script.tape
+        tokens, _ = _revealed(tape.drafted, tape.confidences, self._at, self._holds, count)
+        return _BehindDrafts(self._index, self._indexed, tokens, self._holds.copy())
+
+    def _behind_truth(self, count: int) -> Ints:
+        return _on_the_true_path(self._script.facts, self._at, self._left, count)
 
 
 class _BehindDrafts:
     """Look-ups behind drafted tokens, asked once per lengths."""
 
-    def __init__(self, index: NgramIndex, slots: Ints, tokens: Ints) -> None:
-        self._index, self._slots, self._tokens = index, slots, tokens
+    def __init__(self, index: NgramIndex, slots: Ints, tokens: Ints, holds: Bools) -> None:
+        self._index, self._slots, self._tokens, self._holds = index, slots, tokens, holds
         self._last: tuple[Ints, Matches] | None = None
 
     def __call__(self, neural_len: Ints) -> Matches:
-        lengths = np.ascontiguousarray(neural_len, dtype=np.int32)
+        lengths = _asked(neural_len, self._tokens.shape[1], self._holds)
         if self._last is not None and np.array_equal(lengths, self._last[0]):
             return self._last[1]
-        _check_asked(lengths, *self._tokens.shape)
         found = self._index.lookup_behind(self._slots, self._tokens, lengths)
-        nothing = lengths == 0
+        nothing = lengths <= 0
+        if len(lengths) and self._tokens.shape[1]:
+            last = self._tokens[np.arange(len(lengths)), np.maximum(lengths - 1, 0)]
+            nothing |= last < 0  # the recording drafted fewer tokens here
         for column in (found.length, found.agree, found.seen, found.available):
             column[nothing] = 0
         found.start[nothing] = found.first[nothing] = -1
@@ -137,30 +169,49 @@ class _BehindTruth:
     """Look-ups behind tokens that the recording lacks: the true text stands in for them.
 
     A splice behind a wrong draft is worth nothing either way, and is charged what this look-up
-    gives; at the output's end it gives nothing.
+    gives; at the output's end it gives nothing. What it gives depends on true tokens, so asking
+    commits: a match one longer than the context's own says that its copy is right. Where the match
+    lies would name the tokens, and is not told.
     """
 
-    def __init__(self, facts: Ints) -> None:
-        self._facts = facts
+    def __init__(self, facts: Ints, holds: Bools, committed: Ints, cap: int) -> None:
+        self._facts, self._holds, self._committed, self._cap = facts, holds, committed, cap
 
     def __call__(self, neural_len: Ints) -> Matches:
-        lengths = np.ascontiguousarray(neural_len, dtype=np.int32)
-        _check_asked(lengths, *self._facts.shape[1:])
-        return Matches(*_chosen(self._facts, lengths))
+        lengths = _asked(neural_len, self._facts.shape[2], self._holds)
+        earlier = self._committed
+        if ((lengths > 0) & (earlier > 0) & (lengths != earlier)).any():
+            raise PolicyFault(
+                "a second look behind another number of neural tokens was asked: this trace lacks "
+                "the drafted tokens, the true ones stand in for them, and so looking behind K of "
+                "a row commits it to verifying K"
+            )
+        np.maximum(earlier, lengths, out=earlier)
+        facts = _chosen(self._facts, lengths)
+        np.minimum(facts[AVAILABLE], self._cap, out=facts[AVAILABLE])
+        facts[START][:] = facts[FIRST][:] = -1
+        return Matches(*facts)
 
 
-def _check_asked(lengths: Ints, rows: int, drafted: int) -> None:
-    if lengths.shape != (rows,) or not _within(lengths, drafted):
+def _asked(neural_len: Ints, drafted: int, holds: Bools) -> Ints:
+    found = np.asarray(neural_len)
+    if found.shape != holds.shape or found.dtype.kind not in "iu":
         raise PolicyFault(
-            f"a look-up behind {lengths.tolist()} neural tokens was asked; {drafted} are drafted "
-            f"for each of {rows} rows"
+            f"a look-up behind lengths of shape {found.shape} and type {found.dtype} was asked: "
+            f"one whole number for each of {len(holds)} running rows is needed"
         )
+    if not _within(found, drafted, holds):
+        raise PolicyFault(
+            f"a look-up behind {found.tolist()} neural tokens was asked; {drafted} are drafted "
+            f"for each of {int(holds.sum())} rows that hold the drafter"
+        )
+    return found.astype(np.int32)
 
 
 @njit(cache=True, nogil=True)
-def _within(lengths: Ints, most: int) -> bool:
-    for length in lengths:  # noqa: SIM110 - compiled
-        if length < 0 or length > most:
+def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
+    for row in range(lengths.shape[0]):
+        if not 0 <= lengths[row] <= (drafted if holds[row] else 0):
             return False
     return True
 

@@ -6,6 +6,7 @@ the drafter has said in this step. The tape itself never leaves it.
 
 from __future__ import annotations
 
+import operator
 from time import perf_counter
 
 import numpy as np
@@ -66,7 +67,7 @@ class _Run:
     ) -> None:
         self.tape, self.policy, self.order, self.cost = tape, policy, order, cost
         self.cap, self.refills, self.charged = cap, refills, charged
-        self.script = Script(tape)
+        self.script = Script(tape, cap)
         self.constants = cost.constants()
         self.index = NgramIndex()
         self.request = np.zeros(concurrency, np.int64)
@@ -132,16 +133,16 @@ class _Run:
         request, indexed = self.request[:rows], self.indexed[:rows]
         position, holds = self.position[:rows], self.holds[:rows]
         matches = self.index.lookup(indexed)
+        # A policy may write into what it is handed: what is verified rests on copies of our own.
+        start, available = matches.start.copy(), matches.available.copy()
         batch = Batch(
             slots=self.slots[:rows].copy(),
             prompt_tokens=self.prompt[:rows].copy(),
             position=position.copy(),
             holds_neural=holds.copy(),
             matches=matches,
-            context=KnownText(self.index, indexed.copy(), matches),
+            context=KnownText(self.index, indexed.copy(), start, available),
         )
-        # A policy may write into what it is handed: what is verified rests on copies of our own.
-        start, available = matches.start.copy(), matches.available.copy()
         step = Step(self.script, request, position, holds, self.index, indexed)
         drafts, count = self._draft(batch, step)
         proposal = self.policy.settle(batch, drafts)
@@ -183,8 +184,14 @@ class _Run:
 
     def _draft(self, batch: Batch, step: Step) -> tuple[Drafts, int]:
         """Run the drafter as far as the policy wants it; what it said, and how many forwards."""
-        most = int(self.policy.plan(batch))
+        planned = self.policy.plan(batch)
         limit = min(self.tape.neural_cap, self.cap)
+        try:
+            most = operator.index(planned)
+        except TypeError:
+            raise PolicyFault(
+                f"policy '{self.policy.name}' plans {planned!r} neural tokens, not a whole number"
+            ) from None
         if not 0 <= most <= limit:
             raise PolicyFault(
                 f"policy '{self.policy.name}' plans {most} neural tokens; "
@@ -197,6 +204,11 @@ class _Run:
         count = min(most, 1)
         drafts = step.drafts(count)
         while count < most and self.policy.proceed(batch, drafts):
+            if step.committed.any():
+                raise PolicyFault(
+                    f"policy '{self.policy.name}' looks behind neural tokens and then drafts on: "
+                    "this trace lacks the drafted tokens, so the look has shown it the true ones"
+                )
             count += 1
             drafts = step.drafts(count)
         return drafts, count
@@ -206,6 +218,8 @@ class _Run:
     ) -> tuple[Ints, Ints, Ints]:
         """Neural and copied lengths after cuts, and where copying starts; faults are refused."""
         rows, name = self.rows, self.policy.name
+        if not isinstance(proposal, Proposal):
+            raise PolicyFault(f"policy '{name}' settles on {proposal!r}, not on a Proposal")
         neural_len = _whole(proposal.neural_len, rows, name, "neural_len")
         ngram_len = _whole(proposal.ngram_len, rows, name, "ngram_len")
         if not _drafted(neural_len, ngram_len, self.holds[:rows], count):
@@ -213,17 +227,30 @@ class _Run:
                 f"policy '{name}' proposes more neural tokens than were drafted ({count}), "
                 "or a negative length"
             )
+        if ((step.committed > 0) & (step.committed != neural_len)).any():
+            raise PolicyFault(
+                f"policy '{name}' looks behind {step.committed.tolist()} neural tokens and then "
+                f"verifies {neural_len.tolist()}: this trace lacks the drafted tokens, the true "
+                "ones stand in for them, and so looking behind K of a row commits it to verifying K"
+            )
         if proposal.ngram_start is not None:
             context = self.prompt[:rows] + self.position[:rows]
             named = _whole(proposal.ngram_start, rows, name, "ngram_start")
             if (named >= context).any():
                 raise PolicyFault(f"policy '{name}' copies from beyond the known text")
-            start, available = named, np.where(named >= 0, context - named, 0).astype(np.int32)
+            elsewhere = named >= 0
+            if (named < -1).any() or (elsewhere & (neural_len > 0)).any():
+                raise PolicyFault(
+                    f"policy '{name}' proposes ngram_start {named.tolist()}: -1 is the most recent "
+                    "match, and behind neural tokens no other can be named"
+                )
+            start = np.where(elsewhere, named, start)
+            available = np.where(elsewhere, context - named, available)
         if count and (neural_len.astype(np.bool_) & ngram_len.astype(np.bool_)).any():
-            behind = step.behind(count, neural_len)
+            behind, follows = step.copies(count, neural_len)
             drafted = neural_len > 0
-            start = np.where(drafted, behind.start, start)
-            available = np.where(drafted, behind.available, available)
+            start = np.where(drafted, behind, start)
+            available = np.where(drafted, follows, available)
             if self.tape.stressed:
                 wrong = drafted & (step.accepted < neural_len)
                 available = np.where(wrong, self.cap, available).astype(np.int32)
@@ -287,7 +314,7 @@ def _whole(values: object, rows: int, name: str, what: str) -> Ints:
             f"policy '{name}' proposes {what} of shape {found.shape} and type {found.dtype}: "
             f"one whole number for each of {rows} running rows is needed"
         )
-    return found.astype(np.int32)
+    return found.clip(-(1 << 30), 1 << 30).astype(np.int32)
 
 
 @njit(cache=True, nogil=True)

@@ -59,15 +59,17 @@ class Oracle:
 
 
 @njit(cache=True, nogil=True)
-def _reach(columns: Columns, i: int, left: int, forwards: int, splices: bool) -> int:
+def _reach(
+    columns: Columns, i: int, left: int, forwards: int, splices: bool, cap: int
+) -> int:
     """The most right tokens that can be proposed at flat position i with so many forwards."""
-    best = min(columns.run[i], PLAN_CAP, left)
+    best = min(columns.run[i], cap, left)
     known = min(columns.neural[i], forwards, left) if forwards > 0 else 0
-    best = max(best, min(known, PLAN_CAP))
+    best = max(best, min(known, cap))
     if splices:
         for k in range(1, known + 1):
             if k < left:
-                best = max(best, min(k + columns.run[i + k], PLAN_CAP, left))
+                best = max(best, min(k + columns.run[i + k], cap, left))
     return best
 
 
@@ -80,6 +82,7 @@ def _plan(
     context: int,
     rate: float,
     neural_cap: int,
+    cap: int,
     splices: bool,
     holds: bool,
     cost: Array,
@@ -91,10 +94,10 @@ def _plan(
     the best total is none, all, or one that just fills a captured batch size.
     """
     best_value, best_forwards, best_total = -np.inf, 0, 0
-    for forwards in range(min(PLAN_NEURAL, neural_cap) + 1):
+    for forwards in range(min(PLAN_NEURAL, neural_cap, cap) + 1):
         most = 0
         for row in range(rows):
-            most += _reach(columns, at[row], left[row], forwards, splices)
+            most += _reach(columns, at[row], left[row], forwards, splices, cap)
         drafting = paid_forwards(cost, forwards, holds) * forward_s(cost, context)
         for size in range(-2, captured_sizes(cost).shape[0]):
             if size == -2:
@@ -110,16 +113,19 @@ def _plan(
                 best_value, best_forwards, best_total = value, forwards, total
     remaining = best_total
     for row in range(rows):
-        take[row] = min(remaining, _reach(columns, at[row], left[row], best_forwards, splices))
+        reach = _reach(columns, at[row], left[row], best_forwards, splices, cap)
+        take[row] = min(remaining, reach)
         remaining -= take[row]
     return best_forwards
 
 
 @njit(cache=True, nogil=True)
-def _span(columns: Columns, i: int, left: int, kind: int, neural_cap: int) -> tuple[int, int]:
+def _span(
+    columns: Columns, i: int, left: int, kind: int, neural_cap: int, cap: int
+) -> tuple[int, int]:
     """Length and forwards of the longer accepted span at flat position i; n-gram on ties."""
-    ngram = min(columns.run[i], SPAN_CAP, left) if kind != NEURAL else 0
-    neural = min(columns.neural[i], SPAN_CAP, neural_cap, left) if kind != NGRAM else 0
+    ngram = min(columns.run[i], cap, left) if kind != NEURAL else 0
+    neural = min(columns.neural[i], cap, neural_cap, left) if kind != NGRAM else 0
     if neural > ngram:
         return neural, neural
     return ngram, 0
@@ -133,6 +139,7 @@ def _loop(
     refills: bool,
     kind: int,
     neural_cap: int,
+    cap: int,
     cost: Array,
     sums: Array,
     latency: Array,
@@ -169,6 +176,7 @@ def _loop(
                 context,
                 rate,
                 neural_cap,
+                cap,
                 kind == PLAN_SPLICE,
                 holds,
                 cost,
@@ -177,7 +185,7 @@ def _loop(
         else:
             forwards = 0
             for row in range(rows):
-                take[row], own = _span(columns, at[row], left[row], kind, neural_cap)
+                take[row], own = _span(columns, at[row], left[row], kind, neural_cap, cap)
                 forwards = max(forwards, own)
         total = 0
         for row in range(rows):
@@ -281,9 +289,11 @@ def run_oracle(
     order: NDArray[np.int32],
     concurrency: int,
     cost: CostModel,
+    cap: int,
     refills: bool = True,
 ) -> Result:
     """The closed loop (or, without refills, `order` in lockstep) under an oracle of `LOOPS`."""
+    kind = LOOPS[oracle.kind]
     sums = np.zeros(6)
     latency = new_latency(order)
     _loop(
@@ -291,8 +301,9 @@ def run_oracle(
         order,
         concurrency,
         refills,
-        LOOPS[oracle.kind],
+        kind,
         tape.neural_cap,
+        min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP),
         cost.constants(),
         sums,
         latency,

@@ -1,0 +1,191 @@
+"""The grammar of policy specs, and what is said of those outside it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaspec.errors import SpecError
+from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.spec import (
+    DEFAULTS,
+    FORMS,
+    TABLE,
+    USAGES,
+    ema_spec,
+    parse_policy,
+    rule_spec,
+    table_spec,
+)
+from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.contender import ORACLES, Oracle, parse_contender
+
+RULES = {
+    "none": StaticRule(),
+    "fixed:ngram:5": StaticRule(min_match=3, ngram_len=5),
+    "fixed:ngram:5:2": StaticRule(min_match=2, ngram_len=5),
+    "fixed:neural:4": StaticRule(neural_len=4),
+    "fixed:ngram-vllm:6": StaticRule(min_match=3, ngram_len=6, vllm_match=(3, 7)),
+    "fixed:ngram-vllm:6:2:4": StaticRule(min_match=2, ngram_len=6, vllm_match=(2, 4)),
+    "hybrid:5:12:0": StaticRule(min_match=5, ngram_len=12),
+    "hybrid:4:16:3": StaticRule(min_match=4, ngram_len=16, neural_len=3),
+    "hybrid-splice:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5),
+    "hybrid-agree:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5, agree=True),
+}
+
+MALFORMED = {
+    "none:1": "1 values, at most 0",
+    "fixed:neural:0": "K=0 is outside 1..",
+    "fixed:neural:1.5": "K is '1.5', not a whole number",
+    "fixed:neural:-1": "K is '-1', not a whole number",
+    "fixed:neural:": "K is '', not a whole number",
+    "fixed:neural:1001": "K=1001 is outside",
+    "fixed:neural:\u0663": "not a whole number",
+    "fixed:ngram:5:33": "MIN=33 is outside 1..32",
+    "fixed:ngram:5:0": "MIN=0 is outside",
+    "fixed:ngram-vllm:5:4:3": "MIN=4 exceeds MAX=3",
+    "hybrid:4:16:3:2": "4 values, at most 3",
+    "hybrid-splice:4:20:0": "KE=0 is outside",
+    "budget:9": "K=9 is outside 1..8",
+    "ema:3,1": "tiers must be positive and ascend",
+    "ema:0,1": "tiers must be positive and ascend",
+    "ema:1,x": "the tiers are '1,x'",
+    "ema:1,3:0": "ALPHA is '0'",
+    "ema:1,3:1.1": "ALPHA is '1.1'",
+    "ema:1,3:nan": "ALPHA is 'nan'",
+    "ema:1,3:0.5:1": "too many values",
+    "batch-table:1-8": "'1-8' is not LO-HI=K",
+    "batch-table:8-1=3": "ranges must ascend",
+    "batch-table:1-8=3,8-9=2": "ranges must ascend",
+    "batch-table:1-=3,9-9=2": "ranges must ascend",
+    "batch-table:0-8=3": "ranges must ascend",
+    "batch-table:1-8=1001": "K=1001 exceeds",
+    "fixed:neural:" + "9" * 5000: "printable characters",
+    "fixed:neural:3\n": "printable characters",
+}
+
+UNKNOWN = {
+    "hybird:4:16:3": "hybrid",
+    "fixed:neurl:3": "fixed:neural",
+    "fixd:neural:3": "fixed:neural",
+    "fixed:ngramvllm": "fixed:ngram-vllm",
+    "hybrid_splice": "hybrid-splice",
+    "batchtable:1-8=3": "batch-table",
+    "budgets:3": "budget",
+    "nune": "none",
+}
+
+
+@pytest.mark.parametrize("spec", RULES)
+def test_every_form_means_its_rule(spec: str) -> None:
+    policy = parse_policy(spec)
+    assert isinstance(policy, StaticPolicy)
+    assert (policy.name, policy.rule) == (spec, RULES[spec])
+
+
+@pytest.mark.parametrize("head", DEFAULTS)
+def test_a_bare_spec_means_its_default(head: str) -> None:
+    bare, full = parse_policy(head), parse_policy(DEFAULTS[head])
+    assert bare.name == head
+    assert type(bare) is type(full)
+    for key, value in vars(bare).items():
+        if key in ("rule", "ranges", "depth", "alpha"):
+            assert value == getattr(full, key)
+    assert set(DEFAULTS) == set(USAGES)
+
+
+def test_values_left_out_at_the_end_keep_their_defaults() -> None:
+    short, full = parse_policy("hybrid-splice:7"), parse_policy("hybrid-splice:7:20:2:2:5")
+    assert isinstance(short, StaticPolicy)
+    assert isinstance(full, StaticPolicy)
+    assert short.rule == full.rule
+
+
+@pytest.mark.parametrize("spec", MALFORMED)
+def test_a_malformed_spec_is_refused_in_one_line(spec: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(MALFORMED[spec])) as refusal:
+        parse_contender(spec)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("spec", UNKNOWN)
+def test_of_an_unknown_spec_the_nearest_known_one_is_named(spec: str) -> None:
+    with pytest.raises(SpecError, match=f"did you mean '{UNKNOWN[spec]}'"):
+        parse_contender(spec)
+
+
+def test_of_an_unknown_oracle_the_nearest_and_all_known_ones_are_named() -> None:
+    with pytest.raises(SpecError, match=r"did you mean 'plan-splice'.*oracle:dp-splice"):
+        parse_contender("oracle:plansplice")
+    for kind in ORACLES:
+        assert parse_contender(f"oracle:{kind}") == Oracle(kind)
+
+
+def test_policies_of_ones_own_that_cannot_be_made_are_refused() -> None:
+    for spec, said in {
+        "python:": "write python:MODULE:NAME",
+        "python:module": "write python:MODULE:NAME",
+        "python:no.such.module:Name": "cannot be made: ModuleNotFoundError",
+        "python:adaspec.errors:NoSuch": "cannot be made: AttributeError",
+        "python:adaspec.policy.static:StaticPolicy": "cannot be made: TypeError",
+        "python:..x:Y": "cannot be made",
+    }.items():
+        with pytest.raises(SpecError, match=said):
+            parse_contender(spec)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(sorted(FORMS)))
+def test_static_specs_survive_a_round_trip(data: st.DataObject, head: str) -> None:
+    values = [data.draw(st.integers(f.low, f.high)) for f in FORMS[head].fields]
+    if head == "fixed:ngram-vllm":
+        values[1:] = sorted(values[1:])
+    policy = parse_policy(rule_spec(head, *values))
+    assert isinstance(policy, StaticPolicy)
+    assert policy.rule == FORMS[head].build(*values)
+
+
+def test_adaptive_specs_survive_a_round_trip() -> None:
+    table = parse_policy(table_spec(TABLE))
+    assert isinstance(table, BatchTable)
+    assert table.ranges == TABLE
+    ema = parse_policy(ema_spec((1, 4, 7), 0.25))
+    assert isinstance(ema, Ema)
+    assert (ema.tiers.tolist(), ema.alpha) == ([1, 4, 7], 0.25)
+    budget = parse_policy("budget:7")
+    assert isinstance(budget, Budget)
+    assert budget.depth == 7
+
+
+def test_a_batch_table_drafts_nothing_for_sizes_that_it_leaves_out() -> None:
+    table = parse_policy("batch-table:2-4=5,8-=1")
+    assert isinstance(table, BatchTable)
+    assert [table.length(rows) for rows in (1, 2, 4, 5, 7, 8, 999)] == [0, 5, 5, 0, 0, 1, 1]
+
+
+SPEC_LIKE = st.lists(
+    st.one_of(
+        st.sampled_from(["fixed", "ngram", "neural", "hybrid", "hybrid-splice", "oracle", "ema"]),
+        st.sampled_from(["budget", "batch-table", "1-8=5", "9-=2", ",", "0.2", "dp", "none", ""]),
+        st.text("0123456789,-=.e\u0665\u00b2 ", max_size=8),
+        st.text(max_size=6),
+    ),
+    max_size=7,
+).map(":".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(), SPEC_LIKE))
+def test_whatever_is_written_is_a_spec_or_one_clear_refusal(text: str) -> None:
+    if text.startswith("python:"):
+        return  # would load whatever the text names
+    try:
+        contender = parse_contender(text)
+    except SpecError as refusal:
+        assert len(str(refusal).splitlines()) == 1
+    else:
+        assert contender.name == text

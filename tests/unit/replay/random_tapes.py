@@ -1,0 +1,130 @@
+"""Small random requests in which matches abound, as the replay and as the reference read them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from reference import Request
+
+from adaspec.cost.model import CostModel
+from adaspec.replay.tape import Tape, build_tape
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import Request as Recorded
+
+NEURAL_CAP = 5
+
+
+def random_request(
+    rng: np.random.Generator,
+    *,
+    tokens: bool,
+    neural_cap: int = NEURAL_CAP,
+    alphabet: int = 3,
+    output_tokens: tuple[int, int] = (2, 24),
+) -> Request:
+    """Any request; where drafted tokens are told, the accepted counts follow from them."""
+    prompt = rng.integers(0, alphabet, rng.integers(1, 12)).tolist()
+    output = rng.integers(0, alphabet, rng.integers(*output_tokens, endpoint=True)).tolist()
+    hit = rng.uniform(0.2, 1.0)
+    accepted, drafted = [0], [[-1] * neural_cap]
+    for position in range(1, len(output)):
+        right = 0
+        while right < min(neural_cap, len(output) - position) and rng.random() < hit:
+            right += 1
+        draft = output[position : position + right]
+        if right < neural_cap:
+            truth = output[position + right] if position + right < len(output) else -9
+            wrong = [token for token in range(alphabet + 1) if token != truth]
+            draft = [*draft, int(rng.choice(wrong))]
+        draft += rng.integers(0, alphabet, neural_cap - len(draft)).tolist()
+        accepted.append(right)
+        drafted.append(draft)
+    return Request(prompt, output, accepted, drafted if tokens else None)
+
+
+def recorded(
+    request: Request, name: str, workload: str = "w", rng: np.random.Generator | None = None
+) -> Recorded:
+    """The request as a trace holds it; with `rng` it has confidences as well."""
+    drafted = confidences = None
+    if request.drafted is not None:
+        drafted = np.array(request.drafted, np.int32)
+        if rng is not None:
+            shape = (*drafted.shape, len(CONFIDENCES))
+            confidences = (-rng.exponential(1.0, shape)).astype(np.float32)
+            confidences[0] = np.nan
+    counts = np.array(request.accepted, np.int16)
+    counts[0] = -1
+    return Recorded(
+        workload=workload,
+        id=name,
+        prompt_tokens=np.array(request.prompt, np.int32),
+        output_tokens=np.array(request.output, np.int32),
+        neural_accepted=counts,
+        drafted_tokens=drafted,
+        confidences=confidences,
+    )
+
+
+def random_requests(seed: int, count: int, *, tokens: bool, **kinds: object) -> list[Request]:
+    rng = np.random.default_rng(seed)
+    alphabet = int(rng.integers(1, 5))
+    return [
+        random_request(rng, tokens=tokens, **{"alphabet": alphabet, **kinds})  # type: ignore[arg-type]
+        for _ in range(count)
+    ]
+
+
+def tape_of(requests: list[Request], neural_cap: int = NEURAL_CAP, seed: int | None = None) -> Tape:
+    rng = None if seed is None else np.random.default_rng(seed)
+    return build_tape(
+        [recorded(request, str(at), rng=rng) for at, request in enumerate(requests)], neural_cap
+    )
+
+
+def random_cost(rng: np.random.Generator, keep_alive: int | None = None) -> CostModel:
+    """Step costs of every kind: steep or flat, with captured sizes or without."""
+    sizes = np.unique(rng.integers(1, 40, rng.integers(0, 5)))
+    return CostModel(
+        name="random",
+        fixed_s=float(rng.uniform(0.1, 5)),
+        per_token_s=float(rng.choice([0.01, 0.2, 1.0]) * rng.uniform(0.5, 1)),
+        per_kv_s=float(rng.uniform(0, 0.01)),
+        overhead_s=float(rng.uniform(0, 1)),
+        draft_fixed_s=float(rng.uniform(0, 1)),
+        draft_per_kv_s=float(rng.uniform(0, 0.01)),
+        keep_alive_forwards=int(rng.integers(0, 3)) if keep_alive is None else keep_alive,
+        captured_sizes=tuple(int(size) for size in sizes),
+    )
+
+
+def numbers(low: int, high: int) -> st.SearchStrategy[str]:
+    return st.integers(low, high).map(str)
+
+
+def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map(":".join)
+
+
+_NEURAL = numbers(1, NEURAL_CAP)
+_HYBRID = (numbers(1, 6), numbers(1, 9), _NEURAL, numbers(1, 5), numbers(1, 6))
+
+
+def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
+    """Every kind of static rule, and batch tables."""
+    kinds = [
+        st.just("none"),
+        joined(st.just("fixed:ngram"), numbers(1, 9), numbers(1, 4)),
+        st.tuples(numbers(1, 9), st.integers(1, 3), st.integers(0, 4)).map(
+            lambda k: f"fixed:ngram-vllm:{k[0]}:{k[1]}:{k[1] + k[2]}"
+        ),
+        joined(st.just("fixed:neural"), _NEURAL),
+        joined(st.just("hybrid"), numbers(1, 6), numbers(1, 9), numbers(0, NEURAL_CAP)),
+        joined(st.just("hybrid-splice"), *_HYBRID),
+        st.tuples(numbers(0, NEURAL_CAP), numbers(0, NEURAL_CAP)).map(
+            lambda k: f"batch-table:1-2={k[0]},3-={k[1]}"
+        ),
+    ]
+    if tokens:
+        kinds.append(joined(st.just("hybrid-agree"), *_HYBRID))
+    return st.one_of(kinds)

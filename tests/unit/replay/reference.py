@@ -1,0 +1,261 @@
+"""The replay, slow and obvious: what the design says, in plain Python.
+
+Written from the design's sections 3 to 7 before the replay was read, so that the two can disagree.
+Nothing here knows of paths, tapes or compiled code: every step scans the text again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from adaspec.cost.model import CostModel
+from adaspec.policy.static import StaticRule
+
+LONGEST_MATCH = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: `accepted[p]` neural tokens are right at position p, drafted `drafted[p]`."""
+
+    prompt: list[int]
+    output: list[int]
+    accepted: list[int]
+    drafted: list[list[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Match:
+    """A look-up's answer: `length` tokens matched, and `copy` is what followed them."""
+
+    length: int
+    copy: list[int]
+
+
+NO_MATCH = Match(0, [])
+
+
+def look_up(text: Sequence[int]) -> Match:
+    """The longest match of 1 to 32 tokens, its most recent occurrence, what follows it."""
+    known = list(text)
+    for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
+        tail = known[-length:]
+        for end in range(len(known) - 1, length - 1, -1):
+            if known[end - length : end] == tail:
+                return Match(length, known[end:])
+    return NO_MATCH
+
+
+def look_up_vllm(text: Sequence[int], low: int, high: int) -> Match:
+    """vLLM's own: longest match of `low` to `high` tokens, its earliest occurrence."""
+    known = list(text)
+    for length in range(min(high, len(known) - 1), low - 1, -1):
+        tail = known[-length:]
+        for end in range(length, len(known)):
+            if known[end - length : end] == tail:
+                return Match(length, known[end:])
+    return NO_MATCH
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one request verifies in one step and what comes of it."""
+
+    neural: int
+    ngram: int
+    accepted: int
+    forwards: int
+    """Neural forwards that this request asks for; the batch runs the most asked."""
+
+    @property
+    def draft(self) -> int:
+        return self.neural + self.ngram
+
+
+def common(draft: Sequence[int], truth: Sequence[int]) -> int:
+    """Leading tokens of the draft that are right."""
+    count = 0
+    for said, came in zip(draft, truth, strict=False):
+        if said != came:
+            break
+        count += 1
+    return count
+
+
+def splice_match(request: Request, position: int, neural: int) -> Match:
+    """The look-up behind `neural` drafted tokens; at the output's end there is none to pay for.
+
+    Behind a wrong draft there is no end: the drafted text goes where the output never went.
+    """
+    ended = position + neural >= len(request.output)
+    if request.drafted is None:
+        if ended:
+            return NO_MATCH
+        return look_up(request.prompt + request.output[: position + neural])
+    said = request.drafted[position][:neural]
+    if ended and said == request.output[position : position + neural]:
+        return NO_MATCH
+    return look_up(request.prompt + request.output[:position] + said)
+
+
+def verified(request: Request, position: int, neural: int, copied: Sequence[int]) -> int:
+    """Accepted tokens of `neural` drafted tokens and `copied` behind them."""
+    right = min(request.accepted[position], neural)
+    if right < neural:
+        return right
+    return neural + common(copied, request.output[position + neural :])
+
+
+def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> Step:
+    """One step of a static rule on one request."""
+    known = request.prompt + request.output[:position]
+    if rule.vllm_match is not None:
+        match = look_up_vllm(known, *rule.vllm_match)
+        copies = match.length > 0
+    else:
+        match = look_up(known)
+        copies = match.length >= rule.min_match
+    forwards = 0
+    if rule.agree and copies:
+        forwards = 1
+        assert request.drafted is not None
+        copies = match.copy[0] == request.drafted[position][0]
+    if copies:
+        copied = match.copy[: min(rule.ngram_len, cap)]
+        return Step(0, len(copied), verified(request, position, 0, copied), forwards)
+    neural = min(rule.neural_len, cap)
+    copied = []
+    if neural > 0 and rule.splice_len > 0:
+        behind = splice_match(request, position, neural)
+        if behind.length >= rule.splice_match:
+            copied = behind.copy[: min(rule.splice_len, cap - neural)]
+    return Step(neural, len(copied), verified(request, position, neural, copied), neural)
+
+
+def step_seconds(
+    cost: CostModel, tokens: int, context: int, forwards: int, holds_neural: bool
+) -> float:
+    """The cost formula of design section 6."""
+    fitting = [size for size in cost.captured_sizes if size >= tokens]
+    padded = min(fitting) if fitting else tokens
+    if holds_neural:
+        forwards = max(forwards, cost.keep_alive_forwards)
+    return (
+        cost.fixed_s
+        + cost.per_token_s * padded
+        + cost.per_kv_s * context
+        + cost.overhead_s
+        + forwards * (cost.draft_fixed_s + cost.draft_per_kv_s * context)
+    )
+
+
+@dataclass
+class Played:
+    """What a run of the loop comes to."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    accepted: int = 0
+    drafted: int = 0
+    row_steps: int = 0
+    steps: int = 0
+    neural_steps: int = 0
+    finished: list[tuple[int, float, int]] = field(default_factory=list)
+    """(request, seconds from entering to leaving, tokens emitted in the loop)."""
+
+
+@dataclass
+class Slot:
+    request: int
+    position: int
+    entered: float
+
+
+Decide = Callable[[Request, int], Step]
+
+
+def play(
+    requests: Sequence[Request],
+    order: Sequence[int],
+    concurrency: int,
+    cost: CostModel,
+    decide: Decide,
+    holds_neural: bool,
+    prefill: bool = False,
+) -> Played:
+    """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
+
+    With `prefill`, a request that enters costs a step of its own over its prompt, in which all
+    others wait.
+    """
+    waiting = list(order)
+    slots: list[Slot] = []
+    played = Played()
+
+    def enter(at: int) -> None:
+        request = waiting.pop(0)
+        if prefill:
+            played.seconds += step_seconds(cost, len(requests[request].prompt), 0, 0, False)
+        slots[at : at + 1] = [Slot(request, 1, played.seconds)]
+
+    for at in range(concurrency):
+        enter(at)
+    while True:
+        steps = [decide(requests[slot.request], slot.position) for slot in slots]
+        seconds = step_seconds(
+            cost,
+            sum(1 + step.draft for step in steps),
+            sum(len(requests[slot.request].prompt) + slot.position for slot in slots),
+            max(step.forwards for step in steps),
+            holds_neural,
+        )
+        played.seconds += seconds
+        played.steps += 1
+        played.neural_steps += any(step.forwards > 0 for step in steps)
+        unfilled = False
+        ended_at = played.seconds
+        for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
+            left = len(requests[slot.request].output) - slot.position
+            emitted = min(step.accepted + 1, left)
+            played.tokens += emitted
+            played.accepted += step.accepted
+            played.drafted += step.draft
+            played.row_steps += 1
+            slot.position += emitted
+            if emitted == left:
+                length = len(requests[slot.request].output)
+                played.finished.append((slot.request, ended_at - slot.entered, length - 1))
+                if waiting:
+                    enter(at)
+                else:
+                    unfilled = True
+        if unfilled:
+            return played
+
+
+def play_rule(
+    requests: Sequence[Request],
+    order: Sequence[int],
+    concurrency: int,
+    cost: CostModel,
+    rule: StaticRule,
+    cap: int,
+    prefill: bool = False,
+) -> Played:
+    """The closed loop under a static rule."""
+    return play(
+        requests,
+        order,
+        concurrency,
+        cost,
+        lambda request, position: static_step(request, position, rule, cap),
+        holds_neural=rule.neural_len > 0,
+        prefill=prefill,
+    )
+
+
+def close(a: float, b: float) -> bool:
+    """Equal but for the order of floating-point sums."""
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)

@@ -1,0 +1,121 @@
+"""Whatever a policy decides, every step it is told of is the one that the texts imply."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_tapes import random_cost, random_requests, tape_of
+from reference import Request, close, look_up, splice_match, step_seconds, verified
+from wild_policy import WildPolicy
+
+from adaspec.cost.model import CostModel
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal
+from adaspec.replay.loop import run_policy
+
+
+class Auditor(WildPolicy):
+    """Decides at random and checks each outcome against the requests, which it knows."""
+
+    def __init__(
+        self, seed: int, requests: list[Request], order: list[int], cost: CostModel, cap: int
+    ) -> None:
+        super().__init__(seed, elsewhere=True)
+        self.requests, self.cost, self.cap = requests, cost, cap
+        self.waiting = list(order)
+        self.running: dict[int, int] = {}
+        self.position: dict[int, int] = {}
+        self.holds: dict[int, bool] = {}
+        self.tokens = self.drafted = 0
+        self.seconds = 0.0
+
+    def admit(self, arrival: Arrival) -> bool:
+        slot = arrival.slot
+        self.running[slot], self.position[slot] = self.waiting.pop(0), 1
+        assert arrival.prompt_tokens == len(self.requests[self.running[slot]].prompt)
+        self.holds[slot] = super().admit(arrival)
+        return self.holds[slot]
+
+    def plan(self, batch: Batch) -> int:
+        for row, slot in enumerate(batch.slots.tolist()):
+            request, position = self.requests[self.running[slot]], self.position[slot]
+            known = request.prompt + request.output[:position]
+            found = look_up(known)
+            assert batch.position[row] == position
+            assert batch.context_tokens[row] == len(known)
+            assert batch.holds_neural[row] == self.holds[slot]
+            assert batch.matches.length[row] == found.length
+            assert batch.matches.available[row] == len(found.copy)
+            assert [t for t in batch.context.tail(100)[row].tolist() if t >= 0] == known
+            copied = [t for t in batch.context.candidate(6)[row].tolist() if t >= 0]
+            assert copied == found.copy[:6]
+        return super().plan(batch)
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        self.count = drafts.count
+        for row, slot in enumerate(batch.slots.tolist()):
+            said = self.requests[self.running[slot]].drafted
+            shown = drafts.tokens[row].tolist()
+            if said is None or not self.holds[slot]:
+                assert set(shown) <= {-1}
+            else:
+                assert shown == said[self.position[slot]][: drafts.count]
+        return super().settle(batch, drafts)
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        super().learn(batch, proposal, outcome)
+        assert proposal.ngram_start is not None
+        context = 0
+        for row, slot in enumerate(batch.slots.tolist()):
+            request, position = self.requests[self.running[slot]], self.position[slot]
+            known = request.prompt + request.output[:position]
+            neural, start = int(proposal.neural_len[row]), int(proposal.ngram_start[row])
+            if neural > 0:
+                copied = splice_match(request, position, neural).copy
+            elif start >= 0:
+                copied = known[start:]
+            else:
+                copied = look_up(known).copy
+            copied = copied[: min(int(proposal.ngram_len[row]), self.cap - neural)]
+            accepted = verified(request, position, neural, copied)
+            emitted = request.output[position : position + accepted + 1]
+            assert outcome.neural_drafted[row] == neural
+            assert outcome.drafted[row] == neural + len(copied)
+            assert outcome.accepted[row] == accepted
+            assert outcome.emitted_tokens[row] == len(emitted)
+            assert [t for t in outcome.emitted[row].tolist() if t >= 0] == emitted
+            context += len(known)
+            self.position[slot] += len(emitted)
+            self.tokens += len(emitted)
+        verified_tokens = len(batch) + int(outcome.drafted.sum())
+        holds = any(self.holds[slot] for slot in batch.slots.tolist())
+        seconds = step_seconds(self.cost, verified_tokens, context, self.count, holds)
+        assert close(outcome.step_s, seconds)
+        self.seconds += seconds
+        self.drafted += int(outcome.drafted.sum())
+
+    def release(self, slots: np.ndarray) -> None:
+        super().release(slots)
+        for slot in slots.tolist():
+            request = self.requests[self.running.pop(slot)]
+            assert self.position[slot] == len(request.output)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 4), st.integers(1, 8), st.booleans()
+)
+def test_every_step_of_a_wild_policy_is_the_one_that_the_texts_imply(
+    seed: int, tokens: bool, concurrency: int, cap: int, refills: bool
+) -> None:
+    requests = random_requests(seed, 6, tokens=tokens)
+    rng = np.random.default_rng([seed, 1])
+    cost = random_cost(rng)
+    order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
+    auditor = Auditor(seed, requests, order, cost, cap)
+    entries = np.array(order, np.int32)
+    run = run_policy(tape_of(requests), auditor, entries, concurrency, cost, cap, refills)
+    assert (run.tokens, run.drafted) == (auditor.tokens, auditor.drafted)
+    assert close(run.time_s, auditor.seconds)
+    assert run.accepted <= run.drafted
+    assert refills or not auditor.running

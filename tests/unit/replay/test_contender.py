@@ -1,0 +1,90 @@
+"""What a trace can replay, and how it says that it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_tapes import NEURAL_CAP, random_cost, random_requests, recorded, tape_of
+
+from adaspec.errors import EvaluationError
+from adaspec.replay.contender import Player, is_compiled, parse_contender
+from adaspec.replay.tape import Tape, build_tape
+
+COST = random_cost(np.random.default_rng(0))
+NEURAL_ORACLES = ("oracle:neural", "oracle:combine")
+OTHER_ORACLES = ("oracle:ngram", "oracle:plan", "oracle:plan-splice", "oracle:dp-splice")
+LONG = """
+    fixed:neural:5 fixed:ngram:9:1 hybrid-splice:30:9:3:1:9 hybrid-agree:1:9:4:1:9 budget:5 ema:3,5
+    batch-table:1-=5 oracle:neural oracle:ngram oracle:combine oracle:plan oracle:plan-splice
+"""
+
+
+def tape_without_neural() -> Tape:
+    requests = random_requests(0, 3, tokens=False)
+    bare = [
+        replace(recorded(request, str(at)), neural_accepted=None)
+        for at, request in enumerate(requests)
+    ]
+    return build_tape(bare, 0)
+
+
+@pytest.mark.parametrize(
+    "spec", ["fixed:neural:1", "hybrid", "budget:2", "ema", "batch-table", *NEURAL_ORACLES]
+)
+def test_drafting_with_a_drafter_that_never_ran_is_refused(spec: str) -> None:
+    player = Player(tape_without_neural(), COST, 48)
+    with pytest.raises(EvaluationError, match=f"'{spec}' drafts with a neural drafter"):
+        player.check(parse_contender(spec))
+
+
+@pytest.mark.parametrize("spec", ["none", "fixed:ngram:5", "hybrid:4:5:0", *OTHER_ORACLES])
+def test_what_needs_no_drafter_plays_without_one(spec: str) -> None:
+    player = Player(tape_without_neural(), COST, 48)
+    contender = parse_contender(spec)
+    player.check(contender)
+    assert player.play(contender, np.arange(3, dtype=np.int32), 1).tokens_per_s > 0
+
+
+@pytest.mark.parametrize(
+    "spec", ["fixed:neural:6", "hybrid:4:5:6", "budget:6", "ema:1,6", "batch-table:1-8=6,9-=1"]
+)
+def test_drafts_longer_than_what_was_recorded_are_refused(spec: str) -> None:
+    player = Player(tape_of(random_requests(0, 3, tokens=True)), COST, 48)
+    with pytest.raises(EvaluationError, match=f"drafts 6 neural tokens.* end at {NEURAL_CAP}"):
+        player.check(parse_contender(spec))
+
+
+def test_comparing_drafted_tokens_needs_drafted_tokens() -> None:
+    with_tokens, without = (
+        Player(tape_of(random_requests(0, 3, tokens=tokens)), COST, 48) for tokens in (True, False)
+    )
+    with_tokens.check(parse_contender("hybrid-agree"))
+    with pytest.raises(EvaluationError, match="compares drafted tokens, but the trace holds none"):
+        without.check(parse_contender("hybrid-agree"))
+    with pytest.raises(EvaluationError, match="there is nothing to stress"):
+        with_tokens.tape.with_stressed_splices()
+
+
+@pytest.mark.parametrize("kind", ["dp", "dp-splice"])
+def test_the_cheapest_path_has_no_meaning_in_a_closed_loop_of_many(kind: str) -> None:
+    player = Player(tape_of(random_requests(0, 4, tokens=False)), COST, 48)
+    oracle, order = parse_contender(f"oracle:{kind}"), np.arange(4, dtype=np.int32)
+    with pytest.raises(EvaluationError, match="closed loop at concurrency 2; see --batching"):
+        player.play(oracle, order, 2)
+    assert player.play(oracle, order, 1).tokens > 0
+
+
+def test_no_draft_is_longer_than_the_cap() -> None:
+    tape = tape_of(random_requests(3, 4, tokens=True, alphabet=1))
+    order = np.arange(4, dtype=np.int32)
+    for spec in LONG.split():
+        for refills in (True, False):
+            played = Player(tape, COST, 2).play(parse_contender(spec), order, 2, refills)
+            assert played.drafted <= 2 * played.row_steps
+            assert played.accepted <= played.drafted
+
+
+def test_only_policies_of_ones_own_are_called_at_every_step() -> None:
+    assert all(is_compiled(parse_contender(s)) for s in ("none", "ema", "budget", "oracle:dp"))

@@ -1,0 +1,233 @@
+"""Both ways to replay a policy, against the plain restatement of the design."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_tapes import (
+    NEURAL_CAP,
+    random_cost,
+    random_requests,
+    recorded,
+    static_specs,
+    tape_of,
+)
+from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
+
+from adaspec.draft import NgramIndex
+from adaspec.errors import EvaluationError
+from adaspec.policy.adaptive import BatchTable
+from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.loop import run_policy
+from adaspec.replay.result import Result
+from adaspec.replay.tape import Tape, build_tape
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def rule_of(spec: str, concurrency: int) -> StaticRule:
+    policy = parse_policy(spec)
+    if isinstance(policy, BatchTable):
+        return StaticRule(neural_len=policy.length(concurrency))
+    assert isinstance(policy, StaticPolicy)
+    return policy.rule
+
+
+def assert_same(result: Result, played: Played) -> None:
+    assert result.tokens == played.tokens
+    assert result.steps == played.steps
+    assert result.row_steps == played.row_steps
+    assert result.drafted == played.drafted
+    assert result.accepted == played.accepted
+    assert result.neural_steps == played.neural_steps
+    assert close(result.time_s, played.seconds), (result.time_s, played.seconds)
+    expected = sorted(seconds / tokens for _, seconds, tokens in played.finished)
+    np.testing.assert_allclose(np.sort(result.token_s), expected, rtol=1e-9)
+
+
+def assert_equal(a: Result, b: Result) -> None:
+    assert (a.tokens, a.steps, a.row_steps) == (b.tokens, b.steps, b.row_steps)
+    assert (a.drafted, a.accepted, a.neural_steps) == (b.drafted, b.accepted, b.neural_steps)
+    assert close(a.time_s, b.time_s), (a.time_s, b.time_s)
+    np.testing.assert_allclose(np.sort(a.token_s), np.sort(b.token_s), rtol=1e-9)
+
+
+def world(seed: int, *, tokens: bool) -> tuple[list[Request], Tape, np.random.Generator]:
+    requests = random_requests(seed, 6, tokens=tokens)
+    return requests, tape_of(requests), np.random.default_rng([seed, 1])
+
+
+def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) -> list[int]:
+    return rng.integers(0, requests, concurrency + rng.integers(0, 9)).tolist()
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+def test_both_loops_replay_every_static_rule_as_the_design_says(tokens: bool) -> None:
+    @settings(max_examples=120, deadline=None)
+    @given(SEEDS, static_specs(tokens=tokens), st.integers(1, 5), st.integers(1, 9), st.booleans())
+    def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
+        requests, tape, rng = world(seed, tokens=tokens)
+        cost, order = random_cost(rng), random_order(rng, concurrency)
+        rule = rule_of(spec, concurrency)
+        played = play_rule(requests, order, concurrency, cost, rule, cap, prefill)
+        if prefill:
+            tape = tape.with_prefill(cost)
+        entries = np.array(order, np.int32)
+        player = Player(tape, cost, cap)
+        contender = parse_contender(spec)
+        player.check(contender)
+        assert_same(player.play(contender, entries, concurrency), played)
+        generic = run_policy(tape, parse_policy(spec), entries, concurrency, cost, cap)
+        assert_same(generic, played)
+
+    check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    SEEDS,
+    st.one_of(
+        st.integers(1, NEURAL_CAP).map(lambda k: f"budget:{k}"),
+        st.sampled_from(["ema:1,3,5:0.2", "ema:2:0.5", "ema:1,2,4:1", "ema:1,5"]),
+    ),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.sampled_from(["none", "tokens", "confidences"]),
+    st.booleans(),
+)
+def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
+    seed: int, spec: str, concurrency: int, cap: int, shown: str, prefill: bool
+) -> None:
+    requests = random_requests(seed, 6, tokens=shown != "none", output_tokens=(10, 60))
+    tape = tape_of(requests, seed=seed if shown == "confidences" else None)
+    assert tape.shows_confidences == (shown == "confidences")
+    rng = np.random.default_rng([seed, 1])
+    cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
+    if prefill:
+        tape = tape.with_prefill(cost)
+    for refills in (True, False):
+        compiled = Player(tape, cost, cap).play(parse_contender(spec), order, concurrency, refills)
+        generic = run_policy(tape, parse_policy(spec), order, concurrency, cost, cap, refills)
+        assert_equal(compiled, generic)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, static_specs(tokens=True), st.integers(1, 4), st.integers(1, 9))
+def test_copies_in_lockstep_take_the_steps_of_one_request(
+    seed: int, spec: str, copies: int, cap: int
+) -> None:
+    requests, tape, rng = world(seed, tokens=True)
+    cost = random_cost(rng)
+    order = np.full(copies, rng.integers(0, len(requests)), np.int32)
+    rule = rule_of(spec, copies)
+    played = play_rule(requests, order.tolist(), copies, cost, rule, cap)
+    lockstep = Player(tape, cost, cap).play(parse_contender(spec), order, copies, refills=False)
+    generic = run_policy(tape, parse_policy(spec), order, copies, cost, cap, refills=False)
+    for result in (lockstep, generic):
+        assert (result.tokens, result.drafted) == (played.tokens, played.drafted)
+        assert (result.steps, result.accepted) == (played.steps, played.accepted)
+        assert close(result.time_s, played.seconds)
+        assert close(1 / result.token_s.mean(), 1 / (played.finished[0][1] / played.finished[0][2]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_the_tape_holds_what_a_naive_scan_finds(seed: int) -> None:
+    requests, tape, _ = world(seed, tokens=True)
+    vllm = tape.vllm_lookup(2, 4)
+    for r, request in enumerate(requests):
+        for position in range(1, len(request.output)):
+            at = int(tape.columns.offset[r]) + position
+            known = request.prompt + request.output[:position]
+            default, theirs = look_up(known), look_up_vllm(known, 2, 4)
+            for found, columns in ((default, tape.columns), (theirs, vllm)):
+                assert columns.match[at] == found.length
+                assert columns.available[at] == len(found.copy)
+                truth = request.output[position : position + len(found.copy)]
+                right = [a == b for a, b in zip(found.copy, truth, strict=False)] + [False]
+                assert columns.run[at] == right.index(False)
+            for neural in range(1, NEURAL_CAP + 1):
+                behind = splice_match(request, position, neural)
+                ended = position + neural >= len(request.output)
+                if not ended:
+                    assert tape.columns.behind_match[at, neural - 1] == behind.length
+                    assert tape.columns.behind_available[at, neural - 1] == len(behind.copy)
+
+
+def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() -> None:
+    request = Request(
+        prompt=[1, 2, 3, 9, 8, 7], output=[4, 1, 6, 6], accepted=[0, 0, 0, 0],
+        drafted=[[-1], [9], [9], [9]],
+    )
+    rule = StaticRule(neural_len=1, splice_match=1, splice_len=3)
+    cost = random_cost(np.random.default_rng(0), keep_alive=1)
+    with_tokens, without = tape_of([request], 1), tape_of([replace(request, drafted=None)], 1)
+    policy = StaticPolicy("own", rule)
+    order = np.zeros(1, np.int32)
+    assert Player(with_tokens, cost, 48).play(policy, order, 1).drafted == 3 * (1 + 3)
+    # The true tokens 1, 6, 6: behind the first '1', which the prompt holds, three tokens follow;
+    # behind '6' nothing; and at the output's end nothing is charged.
+    assert Player(without, cost, 48).play(policy, order, 1).drafted == (1 + 3) + 1 + 1
+
+
+def test_stressed_splices_charge_every_wrong_draft_its_full_length() -> None:
+    request = random_requests(3, 1, tokens=False)[0]
+    rule = StaticRule(neural_len=2, splice_match=4, splice_len=3)
+    drafted, position = 0, 1
+    while position < len(request.output):
+        right = min(request.accepted[position], 2)
+        copied = [0, 0, 0]
+        if right == 2:
+            found = splice_match(request, position, 2)
+            copied = found.copy[:3] if found.length >= 4 else []
+            right += common(copied, request.output[position + 2 :])
+        drafted += 2 + len(copied)
+        position += right + 1
+    tape = tape_of([request]).with_stressed_splices()
+    player = Player(tape, random_cost(np.random.default_rng(0)), 48)
+    assert player.play(StaticPolicy("own", rule), np.zeros(1, np.int32), 1).drafted == drafted
+
+
+def test_an_order_too_short_to_fill_the_batch_is_refused() -> None:
+    _, tape, rng = world(1, tokens=False)
+    player = Player(tape, random_cost(rng), 48)
+    with pytest.raises(EvaluationError, match="2 requests cannot fill a batch of 3"):
+        player.play(parse_contender("none"), np.arange(2, dtype=np.int32), 3)
+
+
+def test_positions_where_the_recording_drafted_less_show_no_look_behind() -> None:
+    request = Request([1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0], [[-1, -1], [-1, -1], [9, -1], [9, 9]])
+    tape = build_tape([recorded(request, "0")], 2)
+    assert tape.columns.behind_match[1].tolist() == [0, 0]
+    spec = "hybrid-splice:32:1:2:1:3"
+    cost, order = random_cost(np.random.default_rng(0)), np.zeros(1, np.int32)
+    compiled = Player(tape, cost, 48).play(parse_contender(spec), order, 1)
+    assert_equal(compiled, run_policy(tape, parse_policy(spec), order, 1, cost, 48))
+
+
+def test_requests_that_leave_free_their_place_in_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    closed: list[int] = []
+    open_one, close_one = NgramIndex.open, NgramIndex.close
+
+    def counted_open(self: NgramIndex, tokens: object) -> int:
+        opened.append(1)
+        return open_one(self, tokens)  # type: ignore[arg-type]
+
+    def counted_close(self: NgramIndex, slot: int) -> None:
+        closed.append(1)
+        close_one(self, slot)
+
+    monkeypatch.setattr(NgramIndex, "open", counted_open)
+    monkeypatch.setattr(NgramIndex, "close", counted_close)
+    _, tape, rng = world(1, tokens=True)
+    order = np.arange(6, dtype=np.int32)
+    run_policy(tape, parse_policy("none"), order, 2, random_cost(rng), 48)
+    assert len(opened) == 6
+    assert len(opened) - len(closed) <= 1

@@ -1,0 +1,257 @@
+"""Bounds and references that know the future, against exhaustive search and plain statements."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_tapes import NEURAL_CAP, random_cost, random_requests, static_specs, tape_of
+from reference import Request, Step, close, common, look_up, play, step_seconds
+from wild_policy import WildPolicy
+
+from adaspec.cost.model import CostModel
+from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.loop import run_policy
+from adaspec.replay.oracles import RATE_STEPS, Oracle, cheapest_s, run_oracle
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def copy_right(request: Request, position: int) -> int:
+    """How many n-gram tokens copied at this position are right."""
+    if position >= len(request.output):
+        return 0
+    copied = look_up(request.prompt + request.output[:position]).copy
+    return common(copied, request.output[position:])
+
+
+def right_drafts(
+    request: Request, position: int, cap: int, most_neural: int, splices: bool
+) -> set[tuple[int, int]]:
+    """Every (forwards, tokens) whose draft is all right and leaves room for the bonus token."""
+    left = len(request.output) - position - 1
+    found = {(0, n) for n in range(copy_right(request, position) + 1)}
+    for neural in range(1, min(request.accepted[position], most_neural) + 1):
+        found.add((neural, neural))
+        if splices:
+            for n in range(copy_right(request, position + neural) + 1):
+                found.add((neural, neural + n))
+    return {(forwards, tokens) for forwards, tokens in found if tokens <= min(left, cap)}
+
+
+def paths(request: Request, cap: int, holds: bool, splices: bool) -> Iterator[list[Step]]:
+    """Every way to decode the request without a wrong token."""
+    most = NEURAL_CAP if holds else 0
+
+    def walk(position: int) -> Iterator[list[Step]]:
+        if position >= len(request.output):
+            yield []
+            return
+        for forwards, tokens in right_drafts(request, position, cap, most, splices):
+            step = Step(forwards, tokens - forwards, tokens, forwards)
+            for rest in walk(position + tokens + 1):
+                yield [step, *rest]
+
+    yield from walk(1)
+
+
+def path_seconds(
+    request: Request, path: list[Step], copies: int, cost: CostModel, holds: bool
+) -> float:
+    seconds, position = 0.0, 1
+    for step in path:
+        context = copies * (len(request.prompt) + position)
+        tokens = copies * (1 + step.draft)
+        seconds += step_seconds(cost, tokens, context, step.forwards, holds)
+        position += step.accepted + 1
+    return seconds
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 3), st.integers(1, 6), st.booleans(), st.booleans())
+def test_the_cheapest_path_is_the_cheapest_of_all_paths(
+    seed: int, copies: int, cap: int, splices: bool, tokens: bool
+) -> None:
+    requests = random_requests(seed, 2, tokens=tokens, output_tokens=(2, 9))
+    cost = random_cost(np.random.default_rng(seed))
+    tape = tape_of(requests)
+    for r, request in enumerate(requests):
+        least = min(
+            path_seconds(request, path, copies, cost, holds)
+            for holds in (False, True)
+            for path in paths(request, cap, holds, splices)
+        )
+        assert close(cheapest_s(tape, r, copies, cost, cap, splices), least)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, static_specs(tokens=True), st.integers(1, 6), st.booleans(), st.booleans())
+def test_no_policy_beats_the_cheapest_path_of_one_request(
+    seed: int, spec: str, cap: int, tokens: bool, prefill: bool
+) -> None:
+    if spec.startswith("fixed:ngram-vllm") or (spec.startswith("hybrid-agree") and not tokens):
+        spec = "hybrid:2:5:2"  # the bound speaks of the default look-up, not of vLLM's
+    requests = random_requests(seed, 3, tokens=tokens)
+    cost = random_cost(np.random.default_rng(seed))
+    tape = tape_of(requests)
+    if prefill:
+        tape = tape.with_prefill(cost)
+    # Copies that part ways may fill a captured size better than any two alike: there it is a bound
+    # for what treats alike copies alike.
+    linear = replace(cost, captured_sizes=())
+    bound = parse_contender("oracle:dp-splice")
+    for r in range(len(requests)):
+        order = np.full(2, r, np.int32)
+        for copies, charged in ((1, cost), (2, linear)):
+            player = Player(tape, charged, cap)
+            best = player.play(bound, order, copies, refills=False).tokens_per_s * (1 + 1e-9)
+            for name in (spec, f"budget:{min(cap, 3)}", "ema:1,3,5:0.2", "oracle:plan-splice"):
+                named = parse_contender(name)
+                assert player.play(named, order, copies, refills=False).tokens_per_s <= best, name
+            for wild in range(2):
+                policy = WildPolicy(wild)
+                run = run_policy(tape, policy, order, copies, charged, cap, refills=False)
+                assert run.tokens_per_s <= best
+        player = Player(tape, cost, cap)
+        best = player.play(bound, order, 2, refills=False).tokens_per_s * (1 + 1e-9)
+        assert player.play(parse_contender(spec), order, 2, refills=False).tokens_per_s <= best
+
+
+def best_plan(
+    requests: list[Request],
+    rows: list[tuple[int, int]],
+    cap: int,
+    rate: float,
+    splices: bool,
+    cost: CostModel,
+) -> float:
+    """The greatest sum(emitted) - rate * step_s over every combination of the rows' drafts."""
+    context = sum(len(requests[r].prompt) + position for r, position in rows)
+    options = [right_drafts(requests[r], p, cap, 8, splices) for r, p in rows]
+    best = -np.inf
+    for drafts in itertools.product(*options):
+        forwards = max(own for own, _ in drafts)
+        total = len(rows) + sum(tokens for _, tokens in drafts)
+        best = max(best, total - rate * step_seconds(cost, total, context, forwards, True))
+    return best
+
+
+@settings(max_examples=50, deadline=None)
+@given(SEEDS, st.integers(1, 3), st.integers(1, 6), st.booleans())
+def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
+    seed: int, concurrency: int, cap: int, splices: bool
+) -> None:
+    requests = random_requests(seed, concurrency, tokens=False, output_tokens=(4, 9))
+    rng = np.random.default_rng(seed)
+    cost = random_cost(rng)
+    tape = tape_of(requests)
+    kind = "plan-splice" if splices else "plan"
+    order = np.arange(concurrency, dtype=np.int32)
+    rows = [(r, 1) for r in range(concurrency)]
+    context = sum(len(request.prompt) + 1 for request in requests)
+    rate = concurrency / step_seconds(cost, concurrency, context, 0, False)
+    best = best_plan(requests, rows, cap, rate, splices, cost)
+    steps = plan_steps(requests, concurrency, cap, cost, splices)
+    first = steps[0]
+    assert first[0] - rate * first[1] == pytest.approx(best, abs=1e-9)
+    played = run_oracle(tape, Oracle(kind), order, concurrency, cost, cap, refills=False)
+    assert played.tokens == sum(tokens for tokens, _ in steps)
+    assert close(played.time_s, sum(seconds for _, seconds in steps))
+
+
+def plan_steps(
+    requests: list[Request], concurrency: int, cap: int, cost: CostModel, splices: bool
+) -> list[tuple[int, float]]:
+    """(emitted, seconds) per step of the greedy planner, as the design words it, to the end.
+
+    Equally good plans are told apart as the oracle does: fewer forwards, then no draft before the
+    longest before those that fill a captured size; earlier rows first.
+    """
+    rows = [(r, 1) for r in range(concurrency)]
+    recent: deque[tuple[int, float]] = deque(maxlen=RATE_STEPS)
+    steps: list[tuple[int, float]] = []
+    while rows:
+        n = len(rows)
+        context = sum(len(requests[r].prompt) + p for r, p in rows)
+        if recent:
+            rate = sum(tokens for tokens, _ in recent) / sum(seconds for _, seconds in recent)
+        else:
+            rate = n / step_seconds(cost, n, context, 0, False)
+        best, choice = -np.inf, (0, 0, [0] * n)
+        for forwards in range(min(8, NEURAL_CAP, cap) + 1):
+            reach = [
+                max(t for f, t in right_drafts(requests[r], p, cap, 8, splices) if f <= forwards)
+                for r, p in rows
+            ]
+            totals = range(sum(reach) + 1)
+            preferred = [0, sum(reach), *(size - n for size in cost.captured_sizes)]
+            for total in sorted(
+                totals, key=lambda t: preferred.index(t) if t in preferred else len(preferred)
+            ):
+                seconds = step_seconds(cost, n + total, context, forwards, True)
+                value = n + total - rate * seconds
+                if value > best + 1e-12:
+                    best, choice = value, (forwards, total, reach)
+        forwards, total, reach = choice
+        seconds = step_seconds(cost, n + total, context, forwards, True)
+        recent.append((n + total, seconds))
+        steps.append((n + total, seconds))
+        following = []
+        for (r, position), most in zip(rows, reach, strict=True):
+            taken = min(total, most)
+            total -= taken
+            if position + taken + 1 < len(requests[r].output):
+                following.append((r, position + taken + 1))
+        rows = following
+    return steps
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.sampled_from(["ngram", "neural", "combine"]), st.integers(1, 4), st.integers(1, 9))
+def test_the_papers_oracles_propose_the_longer_accepted_span(
+    seed: int, kind: str, concurrency: int, cap: int
+) -> None:
+    requests = random_requests(seed, 6, tokens=False)
+    rng = np.random.default_rng([seed, 1])
+    cost = random_cost(rng)
+    order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
+
+    def decide(request: Request, position: int) -> Step:
+        left = len(request.output) - position - 1
+        ngram = min(copy_right(request, position), left, cap) if kind != "neural" else 0
+        neural = min(request.accepted[position], left, cap) if kind != "ngram" else 0
+        if neural > ngram:
+            return Step(neural, 0, neural, neural)
+        return Step(0, ngram, ngram, 0)
+
+    played = play(requests, order, concurrency, cost, decide, holds_neural=kind != "ngram")
+    player = Player(tape_of(requests), cost, cap)
+    result = player.play(Oracle(kind), np.array(order, np.int32), concurrency)
+    assert (result.tokens, result.steps) == (played.tokens, played.steps)
+    assert (result.drafted, result.neural_steps) == (played.drafted, played.neural_steps)
+    assert close(result.time_s, played.seconds)
+
+
+def test_the_papers_oracles_end_at_twenty_tokens() -> None:
+    request = Request([*range(1, 40)], [*range(1, 40)], [0] * 39)
+    player = Player(tape_of([request]), random_cost(np.random.default_rng(0)), 48)
+    result = player.play(Oracle("ngram"), np.zeros(1, np.int32), 1)
+    assert (result.steps, result.drafted) == (2, 20 + 16)
+
+
+def test_the_rate_that_plans_trade_against_is_of_the_last_steps_only() -> None:
+    requests = random_requests(5, 1, tokens=False, output_tokens=(450, 450), alphabet=4)
+    cost = random_cost(np.random.default_rng(2))
+    steps = plan_steps(requests, 1, 2, cost, True)
+    assert len(steps) > RATE_STEPS
+    played = run_oracle(
+        tape_of(requests), Oracle("plan-splice"), np.zeros(1, np.int32), 1, cost, 2, refills=False
+    )
+    assert played.steps == len(steps)
+    assert close(played.time_s, sum(seconds for _, seconds in steps))

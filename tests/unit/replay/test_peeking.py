@@ -1,0 +1,219 @@
+"""A policy that tries to peek gets nothing, and one that meddles changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from crooked import Honest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+from reference import Request, common
+from wild_policy import WildPolicy
+
+from adaspec.draft import Matches
+from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal
+from adaspec.replay.loop import run_policy
+
+COST = random_cost(np.random.default_rng(7), keep_alive=1)
+SECRET = 1000
+"""Output token p is SECRET + p in the tests that look for leaks: whoever sees it knows."""
+
+
+def reachable(thing: object, seen: dict[int, object], depth: int = 6) -> Iterator[np.ndarray]:
+    """Arrays that can be had from public attributes, views' bases included."""
+    if id(thing) in seen or depth == 0 or isinstance(thing, (str, bytes, type)) or thing is None:
+        return
+    seen[id(thing)] = thing
+    if isinstance(thing, np.ndarray):
+        yield thing
+        yield from reachable(thing.base, seen, depth - 1)
+        return
+    if isinstance(thing, (list, tuple)):
+        for part in thing:
+            yield from reachable(part, seen, depth - 1)
+        return
+    if type(thing).__module__.startswith("adaspec"):
+        for name in dir(thing):
+            if not name.startswith("_"):
+                yield from reachable(getattr(thing, name), seen, depth - 1)
+
+
+class Spy(Honest):
+    """Looks at all it can reach and asks for all it may, for tokens not yet emitted."""
+
+    asked = 0
+
+    def plan(self, batch: Batch) -> int:
+        assert len(batch) == 1
+        self.look(batch, batch)
+        return self.setup.neural_cap if batch.holds_neural.any() else 0
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        self.look(batch, batch, drafts)
+        return True
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        self.look(batch, batch, drafts)
+        context = batch.context
+        for count in (0, 1, 5, 500):
+            self.look(batch, context.tail(count), context.candidate(count))
+        for low in range(1, 4):
+            self.look(batch, *context.vllm_match(low, low + 3))
+        lengths = range(drafts.count + 1) if self.setup.shows_tokens else [drafts.count]
+        for length in lengths:
+            found = drafts.behind(np.array([length]))
+            self.look(batch, found, drafts.behind)
+            if not self.setup.shows_tokens:
+                assert found.start.tolist() == found.first.tolist() == [-1]
+        most = np.array([drafts.count])
+        return Proposal(most, np.array([self.setup.cap]))
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        known = int(batch.position[0] + outcome.emitted_tokens[0])
+        self.search(known, batch, proposal, outcome)
+
+    def look(self, batch: Batch, *things: object) -> None:
+        self.search(int(batch.position[0]), *things)
+
+    def search(self, known: int, *things: object) -> None:
+        for array in reachable(list(things), {}):
+            self.asked += 1
+            if array.dtype.kind in "iu" and array.size:
+                assert array.max() < SECRET + known
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+def test_no_array_within_reach_holds_a_token_not_yet_emitted(tokens: bool) -> None:
+    for seed in range(6):
+        length = 30
+        output = [SECRET + p for p in range(length)]
+        drafted = [[seed] * NEURAL_CAP for _ in range(length)] if tokens else None
+        request = Request([1, 2, 3, 1, 2], output, [0] * length, drafted)
+        spy = Spy()
+        run_policy(tape_of([request]), spy, np.zeros(1, np.int32), 1, COST, 9)
+        assert spy.asked > 100
+
+
+def scribble(*things: object) -> None:
+    for array in reachable(list(things), {}):
+        if array.flags.writeable and array.size:
+            array[...] = True if array.dtype.kind == "b" else 3
+
+
+class Vandal(Honest):
+    """Decides honestly on copies, then writes into everything that it was handed."""
+
+    def plan(self, batch: Batch) -> int:
+        facts = batch.matches
+        self.batch = replace(
+            batch,
+            slots=batch.slots.copy(),
+            prompt_tokens=batch.prompt_tokens.copy(),
+            position=batch.position.copy(),
+            holds_neural=batch.holds_neural.copy(),
+            matches=Matches(
+                *(getattr(facts, name).copy() for name in Matches.__slots__)  # type: ignore[attr-defined]
+            ),
+        )
+        planned = self.honest.plan(self.batch)
+        scribble(batch)
+        batch.matches.start[:] = batch.prompt_tokens + batch.position
+        batch.matches.available[:] = 99
+        return planned
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        more = self.honest.proceed(self.batch, self.copied(drafts))
+        self.spoil(batch, drafts)
+        return more
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        self.proposal = self.honest.settle(self.batch, self.copied(drafts))
+        proposal = replace(self.proposal)
+        self.spoil(batch, drafts)
+        if drafts.count and self.setup.shows_tokens:
+            behind = drafts.behind(self.proposal.neural_len)
+            scribble(behind)
+            behind.start[:] = batch.prompt_tokens + batch.position
+        drafts.count = 0
+        return proposal
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        self.honest.learn(self.batch, self.proposal, outcome)
+        scribble(batch, proposal, outcome)
+
+    def release(self, slots: np.ndarray) -> None:
+        self.honest.release(slots.copy())
+        scribble(slots)
+
+    def copied(self, drafts: Drafts) -> Drafts:
+        return replace(drafts, tokens=drafts.tokens.copy(), confidences=drafts.confidences.copy())
+
+    def spoil(self, batch: Batch, drafts: Drafts) -> None:
+        scribble(batch, drafts)
+        scribble(batch.context.tail(3), batch.context.candidate(3), *batch.context.vllm_match(1, 2))
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+@pytest.mark.parametrize(
+    "spec", ["hybrid-splice:2:4:2:1:3", "hybrid:1:5:3", "fixed:ngram-vllm:5:1:3", "budget:4"]
+)
+def test_a_policy_that_writes_into_what_it_is_handed_changes_nothing(
+    spec: str, tokens: bool
+) -> None:
+    for seed in range(8):
+        tape = tape_of(random_requests(seed, 6, tokens=tokens), seed=seed)
+        order = np.array([0, 1, 2, 3, 4, 5, 0, 1], np.int32)
+        honest = run_policy(tape, Honest(spec), order, 3, COST, 9)
+        vandal = run_policy(tape, Vandal(spec), order, 3, COST, 9)
+        assert replace(vandal, token_s=honest.token_s, decision_s=None) == replace(
+            honest, decision_s=None
+        )
+        np.testing.assert_array_equal(vandal.token_s, honest.token_s)
+
+
+class Blind(WildPolicy):
+    """Never splices on traces without tokens: how long a splice is there hangs on the true text."""
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        found = super().settle(batch, drafts)
+        if self._setup.shows_tokens:
+            return found
+        return replace(found, ngram_len=np.where(found.neural_len > 0, 0, found.ngram_len))
+
+    def _see_matches(self, drafts: Drafts, lengths: np.ndarray) -> None:
+        if self._setup.shows_tokens:
+            super()._see_matches(drafts, lengths)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_another_future_changes_no_decision_before_it(
+    seed: int, tokens: bool, elsewhere: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    first, other = random_requests(seed, 2, tokens=tokens, output_tokens=(12, 30))
+    now = int(rng.integers(1, 12))
+    future = rng.integers(0, 4, rng.integers(NEURAL_CAP, 20)).tolist()
+    output = first.output[:now] + future
+    long = (len(output), len(output))
+    fresh = random_requests(seed + 1, 1, tokens=tokens, output_tokens=long)[0]
+    accepted = first.accepted[: now + 1] + fresh.accepted[now + 1 :]
+    drafted = None
+    if first.drafted is not None and fresh.drafted is not None:
+        drafted = first.drafted[: now + 1] + fresh.drafted[now + 1 :]
+        accepted = [common(d, output[p:]) for p, d in enumerate(drafted)]
+    changed = Request(first.prompt, output, accepted, drafted)
+    logs = []
+    for request in (first, changed):
+        policy = Blind(seed, elsewhere=elsewhere)
+        order = np.array([0, 1, 1, 1], np.int32)
+        run_policy(tape_of([request, other]), policy, order, 2, COST, 9)
+        beyond = [at for at, (position, _) in enumerate(policy.decisions) if position > now]
+        logs.append(policy.decisions[: beyond[0] if beyond else None])
+    kept = min(map(len, logs))
+    assert kept > 0
+    assert logs[0][:kept] == logs[1][:kept]

@@ -1,0 +1,158 @@
+"""What the replay does not let a policy ask or propose, refused in one clear line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from crooked import Settling
+from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+
+from adaspec.errors import AdaspecError, PolicyFault
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Policy, Proposal
+from adaspec.policy.spec import parse_policy
+from adaspec.replay.loop import run_policy
+from adaspec.replay.result import Result
+
+COST = random_cost(np.random.default_rng(7), keep_alive=1)
+
+
+def drive(policy: Policy, *, tokens: bool = True) -> Result:
+    tape = tape_of(random_requests(1, 4, tokens=tokens, output_tokens=(6, 12)))
+    return run_policy(tape, policy, np.arange(4, dtype=np.int32), 2, COST, 9)
+
+
+def proposed(neural: object, ngram: object, start: object = None) -> Callable[..., Proposal]:
+    return lambda batch, drafts: Proposal(
+        np.array(neural),
+        np.array(ngram),
+        None if start is None else np.array(start),
+    )
+
+
+ILLEGAL = {
+    "more than drafted": (proposed([3, 0], [0, 0]), r"more neural tokens than were drafted \(2\)"),
+    "negative neural": (proposed([-1, 0], [0, 0]), "negative length"),
+    "negative ngram": (proposed([0, 0], [0, -1]), "negative length"),
+    "one row": (proposed([1], [0]), r"neural_len of shape \(1,\).* each of 2 running rows"),
+    "three rows of ngram": (proposed([1, 1], [0, 0, 0]), r"ngram_len of shape \(3,\)"),
+    "a matrix": (proposed([[1, 1]], [0, 0]), r"shape \(1, 2\)"),
+    "fractions": (proposed([0.5, 1.0], [0, 0]), "type float64"),
+    "NaN": (proposed([0, 0], [np.nan, 0]), "type float64"),
+    "words": (proposed(["a", "b"], [0, 0]), "one whole number"),
+    "booleans": (proposed([True, False], [0, 0]), "type bool"),
+    "beyond the text": (proposed([0, 0], [1, 1], [10**6, 0]), "beyond the known text"),
+    "just beyond the text": (
+        lambda b, d: Proposal(np.zeros(2, int), np.ones(2, int), b.context_tokens),
+        "beyond the known text",
+    ),
+    "before the text": (proposed([0, 0], [1, 1], [-2, 0]), "-1 is the most recent match"),
+    "another place to splice": (proposed([1, 0], [1, 1], [0, 0]), "no other can be named"),
+    "starts of one row": (proposed([0, 0], [1, 1], [0]), r"ngram_start of shape \(1,\)"),
+    "huge": (proposed([2**32 + 1, 0], [0, 0]), "more neural tokens than were drafted"),
+    "nothing": (lambda b, d: None, "settles on None, not on a Proposal"),
+    "a pair": (lambda b, d: ([1, 1], [0, 0]), "not on a Proposal"),
+}
+
+
+@pytest.mark.parametrize("case", ILLEGAL)
+def test_illegal_proposals_are_refused_in_one_line(case: str) -> None:
+    settle, said = ILLEGAL[case]
+    with pytest.raises(PolicyFault, match=said) as fault:
+        drive(Settling(settle))
+    assert "'crooked'" in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize("plan", [-1, NEURAL_CAP + 1, 1.5, np.nan, "2", None])
+def test_illegal_plans_are_refused_in_one_line(plan: object) -> None:
+    with pytest.raises(PolicyFault, match=r"'crooked' plans .* neural tokens"):
+        drive(Settling(proposed([0, 0], [0, 0]), plan))
+
+
+def test_drafting_where_nobody_holds_the_drafter_is_refused() -> None:
+    policy = Settling(proposed([0, 0], [0, 0]))
+    policy.honest = parse_policy("none")
+    with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
+        drive(policy)
+
+
+ASKED: dict[str, Callable[[Batch, Drafts], object]] = {
+    "tail of -1": lambda b, d: b.context.tail(-1),
+    "tail of a billion": lambda b, d: b.context.tail(10**9),
+    "tail of half": lambda b, d: b.context.tail(0.5),  # type: ignore[arg-type]
+    "candidate of -1": lambda b, d: b.context.candidate(-1),
+    "candidate of nothing": lambda b, d: b.context.candidate(None),  # type: ignore[arg-type]
+    "match of 0": lambda b, d: b.context.vllm_match(0, 3),
+    "match of 3 to 2": lambda b, d: b.context.vllm_match(3, 2),
+    "match of 99": lambda b, d: b.context.vllm_match(1, 99),
+    "behind 3 of 2": lambda b, d: d.behind(np.array([3, 0])),
+    "behind -1": lambda b, d: d.behind(np.array([-1, 0])),
+    "behind one row": lambda b, d: d.behind(np.array([1])),
+    "behind fractions": lambda b, d: d.behind(np.array([0.5, 1])),  # type: ignore[arg-type]
+    "behind NaN": lambda b, d: d.behind(np.array([np.nan, 1])),  # type: ignore[arg-type]
+    "behind a number": lambda b, d: d.behind(1),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+@pytest.mark.parametrize("case", ASKED)
+def test_illegal_questions_are_refused_in_one_line(case: str, tokens: bool) -> None:
+    with pytest.raises(AdaspecError) as fault:
+        drive(Settling(ASKED[case]), tokens=tokens)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_row_without_the_drafter_learns_nothing_from_the_others_drafts() -> None:
+    class One(Settling):
+        def admit(self, arrival: Arrival) -> bool:
+            return arrival.slot == 0
+
+    def ask(batch: Batch, drafts: Drafts) -> Proposal:
+        assert (drafts.tokens[1] == -1).all()
+        drafts.behind(np.array([0, 1]))
+        raise AssertionError("was answered")
+
+    for tokens in (False, True):
+        with pytest.raises(PolicyFault, match="rows that hold the drafter"):
+            drive(One(ask), tokens=tokens)
+
+
+def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None:
+    def look_then(neural: list[int]) -> Callable[..., Proposal]:
+        def settle(batch: Batch, drafts: Drafts) -> Proposal:
+            drafts.behind(np.array([2, 0]))
+            return Proposal(np.array(neural), np.array([3, 3]))
+
+        return settle
+
+    def look_twice(batch: Batch, drafts: Drafts) -> Proposal:
+        drafts.behind(np.array([1, 0]))
+        drafts.behind(np.array([2, 0]))
+        return Proposal(np.array([2, 0]), np.array([3, 3]))
+
+    for policy in (Settling(look_then([0, 1])), Settling(look_then([1, 0])), Settling(look_twice)):
+        drive(policy, tokens=True)
+        with pytest.raises(PolicyFault, match="commits it to verifying K"):
+            drive(policy, tokens=False)
+    drive(Settling(look_then([2, 1])), tokens=False)
+
+    class LooksWhileDrafting(Settling):
+        def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+            drafts.behind(np.array([1, 1]))
+            return True
+
+    with pytest.raises(PolicyFault, match="looks behind neural tokens and then drafts on"):
+        drive(LooksWhileDrafting(proposed([2, 2], [0, 0])), tokens=False)
+
+
+def test_naming_no_place_to_copy_from_means_the_most_recent_match() -> None:
+    plain = drive(Settling(proposed([0, 0], [4, 4])))
+    named = drive(Settling(proposed([0, 0], [4, 4], [-1, -1])))
+    assert (plain.drafted, plain.accepted, plain.time_s) == (
+        named.drafted,
+        named.accepted,
+        named.time_s,
+    )
+    assert plain.accepted > 0

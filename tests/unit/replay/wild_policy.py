@@ -1,0 +1,97 @@
+"""A policy that mixes sources, splices and stops at random, within the rules of the replay."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+
+Ints = NDArray[np.int32]
+
+
+class WildPolicy:
+    """Every choice is drawn from a hash of the seed and of all that the policy has been shown.
+
+    So two runs decide alike exactly as long as they are shown the same; `decisions` keeps what was
+    decided, by how many tokens were known.
+    """
+
+    def __init__(self, seed: int, *, elsewhere: bool = False) -> None:
+        self.name = "wild"
+        self._seed, self._elsewhere = seed, elsewhere
+        self.start_state()
+
+    def start_state(self) -> None:
+        self._hash = hashlib.blake2b(str(self._seed).encode())
+        self.decisions: list[tuple[int, object]] = []
+
+    def start(self, setup: Setup) -> None:
+        self.start_state()
+        self._setup = setup
+        self._see(setup.cap, setup.neural_cap, setup.slots)
+
+    def admit(self, arrival: Arrival) -> bool:
+        self._see(arrival.slot, arrival.prompt_tokens, arrival.running)
+        return bool(self._rng().random() < 0.8)
+
+    def plan(self, batch: Batch) -> int:
+        self._see_batch(batch)
+        most = self._setup.neural_cap if batch.holds_neural.any() else 0
+        plan = int(self._rng().integers(0, most + 1))
+        self.decisions.append((int(batch.position[0]), plan))
+        return plan
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        self._see(drafts.count, drafts.tokens, drafts.confidences)
+        if self._setup.shows_tokens:
+            lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
+            self._see_matches(drafts, lengths)
+        more = bool(self._rng().random() < 0.7)
+        self.decisions.append((int(batch.position[0]), more))
+        return more
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        rng = self._rng()
+        self._see(drafts.count, drafts.tokens, drafts.confidences)
+        rows, cap = len(batch), self._setup.cap
+        most = np.where(batch.holds_neural, drafts.count, 0)
+        neural = np.minimum(rng.integers(0, drafts.count + 1, rows), most).astype(np.int32)
+        self._see_matches(drafts, neural)
+        ngram = self._rng().integers(0, cap + 2, rows).astype(np.int32)
+        ngram[self._rng().random(rows) < 0.2] = 0
+        start = None
+        if self._elsewhere:
+            named = self._rng().integers(-1, batch.context_tokens)
+            start = np.where(neural > 0, -1, named).astype(np.int32)
+        self.decisions.append((int(batch.position[0]), (neural.tolist(), ngram.tolist())))
+        return Proposal(neural, ngram, start)
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        self._see(outcome.drafted, outcome.accepted, outcome.emitted, outcome.emitted_tokens)
+        self._see(outcome.step_s)
+
+    def release(self, slots: Ints) -> None:
+        self._see(slots)
+
+    def _see_batch(self, batch: Batch) -> None:
+        found = batch.matches
+        self._see(batch.slots, batch.prompt_tokens, batch.position, batch.holds_neural)
+        self._see(found.length, found.start, found.first, found.agree, found.seen, found.available)
+        self._see(batch.context.tail(200), batch.context.candidate(9))
+        self._see(*batch.context.vllm_match(1, 3))
+
+    def _see_matches(self, drafts: Drafts, lengths: Ints) -> None:
+        found = drafts.behind(lengths)
+        self._see(found.length, found.start, found.first, found.agree, found.seen, found.available)
+
+    def _see(self, *shown: object) -> None:
+        for value in shown:
+            said = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+            self._hash.update(said)
+
+    def _rng(self) -> np.random.Generator:
+        self._hash.update(b"draw")
+        return np.random.default_rng(int.from_bytes(self._hash.digest()[:8], "little"))
