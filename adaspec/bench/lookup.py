@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.bench.contexts import make_contexts
 from adaspec.bench.lookup_systems import LookupSystem, installed_systems
 from adaspec.errors import AdaspecError
+from adaspec.jit import compiled
 
 CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32, 128)
@@ -200,7 +200,7 @@ def _row_of(lane: _Lane, tokens: int, reference_s: float) -> LookupRow:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _reference_loop(turns: int) -> int:
     mixed = 1
     for _ in range(turns * 100):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from adaspec.jit import inlined
 
 Array = NDArray[np.float64]
 
@@ -59,13 +60,13 @@ class CostModel:
         return float(step_s(self.constants(), tokens, context_tokens, forwards, holds_neural))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def captured_sizes(cost: Array) -> Array:
     """The captured batch sizes in tokens, ascending; empty where cost is linear."""
     return cost[_SIZES:]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def padded(cost: Array, tokens: int) -> float:
     """`tokens`, or the smallest captured size that holds them."""
     for at in range(_SIZES, cost.shape[0]):
@@ -74,7 +75,7 @@ def padded(cost: Array, tokens: int) -> float:
     return float(tokens)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def verify_s(cost: Array, tokens: int, context_tokens: int) -> float:
     """Seconds of a step without its drafting."""
     return (
@@ -85,13 +86,13 @@ def verify_s(cost: Array, tokens: int, context_tokens: int) -> float:
     )
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def forward_s(cost: Array, context_tokens: int) -> float:
     """Seconds of one forward of the neural drafter over the running rows."""
     return cost[_DRAFT_FIXED] + cost[_DRAFT_PER_KV] * context_tokens
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def paid_forwards(cost: Array, forwards: int, holds_neural: bool) -> int:
     """Forwards a step pays for: the keep-alive counts where any request holds the drafter."""
     if holds_neural:
@@ -99,7 +100,7 @@ def paid_forwards(cost: Array, forwards: int, holds_neural: bool) -> int:
     return forwards
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def step_s(
     cost: Array, tokens: int, context_tokens: int, forwards: int, holds_neural: bool
 ) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft.extend import LANES, fetch_record, fetch_tokens
@@ -28,12 +27,13 @@ from adaspec.draft.layout import (
 )
 from adaspec.draft.memory import load, prefetch
 from adaspec.draft.trie import record_of
+from adaspec.jit import compiled
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def token_behind(base: int, tail: Ints, length: int, back: int) -> int:
     """The `back`-th token from the end of context + tail[:length]; the sentinel at the start."""
     if back < length:
@@ -41,7 +41,7 @@ def token_behind(base: int, tail: Ints, length: int, back: int) -> int:
     return load(base, load(base, TOKENS_AT) + load(base, TOKENS) - 1 - (back - length))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def match_within_tail(base: int, tail: Ints, length: int, end: int, limit: int) -> int:
     """How long a suffix of context + tail[:length] ends at `end` tokens into the tail, too."""
     shift = length - end
@@ -51,7 +51,7 @@ def match_within_tail(base: int, tail: Ints, length: int, end: int, limit: int) 
     return limit
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_branch_behind(
     base: int, tail: Ints, length: int, parent: int, keys: Longs, buckets: Longs, lane: int
 ) -> None:
@@ -62,7 +62,7 @@ def fetch_branch_behind(
     prefetch(base + 4 * (load(base, TABLE_AT) + buckets[lane] * BUCKET_WORDS))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def longest_behind(
     base: int, tail: Ints, length: int, limit: int, other: int, path: Longs, steps: int, leaf: int
 ) -> tuple[int, int]:
@@ -87,7 +87,7 @@ def longest_behind(
     return matched, holder
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def write_behind(
     base: int, tail: Ints, length: int, longest: int, holder: int, facts: Ints, row: int
 ) -> None:
@@ -144,7 +144,7 @@ def write_behind(
     facts[AVAILABLE, row] = known + length - start
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_behind(
     bases: Longs, tails: Ints, tail_rows: Longs, lengths: Longs, facts: Ints, first: int, lanes: int
 ) -> None:
@@ -233,7 +233,7 @@ def read_behind(
             )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def lookup_behind_rows(
     bases: Longs, slots: Longs, tails: Ints, tail_lengths: Longs, facts: Ints
 ) -> None:

@@ -8,7 +8,6 @@ address is asked for one stage before it is needed.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft.layout import (
@@ -41,6 +40,7 @@ from adaspec.draft.trie import (
     representative,
     settle,
 )
+from adaspec.jit import compiled
 
 Longs = NDArray[np.int64]
 
@@ -49,7 +49,7 @@ LANES = 16
 LINE = 4 * LINE_WORDS
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
     """Whether all rows may be extended: READY, or what is wrong and at which row first."""
     verdict, at = READY, -1
@@ -69,7 +69,7 @@ def check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
     return verdict, at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_up(counts: Longs, rows: int, tokens: int) -> bool:
     """Whether there is one count >= 0 per row and they add up to the tokens given."""
     total = 0
@@ -80,7 +80,7 @@ def add_up(counts: Longs, rows: int, tokens: int) -> bool:
     return len(counts) == rows and total == tokens
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_record(base: int, node: int) -> None:
     """Ask for a node's record, which may lie across two lines."""
     record = record_of(base, node & NODE_MASK)
@@ -88,7 +88,7 @@ def fetch_record(base: int, node: int) -> None:
     prefetch(record + 36)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_branch(base: int, parent: int, keys: Longs, buckets: Longs, lane: int) -> None:
     """Work out the newest end's branch below `parent` and ask for its bucket."""
     key, bucket = branch_of(base, parent)
@@ -96,7 +96,7 @@ def fetch_branch(base: int, parent: int, keys: Longs, buckets: Longs, lane: int)
     prefetch(base + 4 * (load(base, TABLE_AT) + bucket * BUCKET_WORDS))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_leaves(base: int, below: int, other: int) -> None:
     """Ask for the buckets that `attach` will write to."""
     if below == NOTHING:
@@ -111,13 +111,13 @@ def fetch_leaves(base: int, below: int, other: int) -> None:
         prefetch(table + 4 * BUCKET_WORDS * bucket_of(key, buckets))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_tokens(base: int, end: int) -> None:
     """Ask for the tokens just before `end`."""
     prefetch(base + 4 * (load(base, TOKENS_AT) + end - 1))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fetch_request(base: int) -> None:
     """Ask for all that `register` writes, and for the newest tokens."""
     for step in range(load(base, PATH)):
@@ -126,7 +126,7 @@ def fetch_request(base: int) -> None:
     fetch_tokens(base, load(base, TOKENS) - LINE_WORDS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append_lanes(bases: Longs, tokens: Longs, lanes: int, work: NDArray[np.int64]) -> None:
     """Append tokens[i] to the request at bases[i] for each of the first `lanes`."""
     keys, buckets, reached, limits, live = work[0], work[1], work[2], work[3], work[4]
@@ -165,7 +165,7 @@ def append_lanes(bases: Longs, tokens: Longs, lanes: int, work: NDArray[np.int64
         attach(bases[lane], reached[lane], others[lane])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def extend_rows(
     bases: Longs, slots: Longs, tokens: NDArray[np.int32], counts: Longs
 ) -> tuple[int, int]:

@@ -7,7 +7,6 @@ Facts are rows of an int32 array, in the order of LENGTH .. AVAILABLE.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft.layout import (
@@ -24,11 +23,12 @@ from adaspec.draft.layout import (
 )
 from adaspec.draft.memory import load
 from adaspec.draft.trie import append, deepest, record_of
+from adaspec.jit import compiled
 
 LENGTH, START, EARLIEST, AGREE, SEEN, AVAILABLE, FACTS = range(7)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_facts(base: int, facts: NDArray[np.int32], row: int) -> None:
     """Write what is known about the newest end to column `row` of `facts`."""
     node = deepest(base)
@@ -53,7 +53,7 @@ def read_facts(base: int, facts: NDArray[np.int32], row: int) -> None:
     facts[AVAILABLE, row] = load(base, TOKENS) - (last >> 3)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append_run(base: int, tokens: NDArray[np.int32], at: int) -> int:
     """Append tokens[at:] to one request until its room runs out; returns where it stopped."""
     while at < len(tokens) and not short_of_room(base, 1):
@@ -62,7 +62,7 @@ def append_run(base: int, tokens: NDArray[np.int32], at: int) -> int:
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append_positions(
     base: int, tokens: NDArray[np.int32], at: int, facts: NDArray[np.int32]
 ) -> int:
@@ -74,7 +74,7 @@ def append_positions(
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def first_closed(bases: NDArray[np.int64], slots: NDArray[np.int64]) -> int:
     """The first row whose slot is not open, or -1."""
     for row in range(len(slots)):
@@ -84,7 +84,7 @@ def first_closed(bases: NDArray[np.int64], slots: NDArray[np.int64]) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def lookup_rows(
     bases: NDArray[np.int64], slots: NDArray[np.int64], facts: NDArray[np.int32]
 ) -> int:
@@ -96,7 +96,7 @@ def lookup_rows(
     return closed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def earliest_at_most(base: int, min_n: int, max_n: int) -> tuple[int, int]:
     """(earliest start, length) of the longest match of min_n to max_n tokens; (-1, 0) if none."""
     length = min(deepest(base) >> NODE_BITS, max_n)
@@ -108,7 +108,7 @@ def earliest_at_most(base: int, min_n: int, max_n: int) -> tuple[int, int]:
     return load(record_of(base, load(base, PATH_AT + step) & NODE_MASK), FIRST), length
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def propose_vllm_rows(
     bases: NDArray[np.int64],
     slots: NDArray[np.int64],
@@ -129,7 +129,7 @@ def propose_vllm_rows(
             lengths[row] = count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def match_vllm_rows(
     bases: NDArray[np.int64],
     slots: NDArray[np.int64],
@@ -143,7 +143,7 @@ def match_vllm_rows(
         starts[row], lengths[row] = earliest_at_most(bases[slots[row]], min_n, max_n)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def propose_rows(
     bases: NDArray[np.int64],
     slots: NDArray[np.int64],
@@ -165,7 +165,7 @@ def propose_rows(
             drafts[row, step] = load(base, tokens_at + at) if at < known else tails[row, at - known]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> None:
     """Write the last tokens of each row, flush right; what is left of them stays as it is."""
     width = tail.shape[1]
@@ -176,7 +176,7 @@ def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[
             tail[row, width - back] = load(base, end - back)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_rows(
     bases: NDArray[np.int64], slots: NDArray[np.int64], counts: NDArray[np.int32]
 ) -> None:
@@ -185,7 +185,7 @@ def count_rows(
         counts[row] = load(bases[slots[row]], TOKENS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copy_context(base: int, context: NDArray[np.int32]) -> None:
     """Copy the first len(context) tokens of a request."""
     at = load(base, TOKENS_AT)

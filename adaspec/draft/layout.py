@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft.memory import load, load_long, store, store_long
+from adaspec.jit import compiled
 
 TOKENS, TOKEN_ROOM, NODES, NODE_ROOM, ENTRIES, ENTRY_ROOM, BUCKETS, PATH = range(8)
 TOKENS_AT, NODES_AT, TABLE_AT, MAX_MATCH, BUSY = range(8, 13)
@@ -92,13 +92,13 @@ class Room:
         words[MAX_MATCH] = max_match
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def key_of(node: int, token: int) -> int:
     """The table's key of (node, token); never 0, which is what an unused key holds."""
     return ((node + 1) << 32) | (token & 0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bucket_of(key: int, buckets: int) -> int:
     """The bucket in which the search for `key` starts."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -106,7 +106,7 @@ def bucket_of(key: int, buckets: int) -> int:
     return int(np.int64(((mixed >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find_from(table: int, buckets: int, bucket: int, key: int) -> int:
     """The address of the child under `key`, searched for from `bucket` on, or 0."""
     while True:
@@ -121,14 +121,14 @@ def find_from(table: int, buckets: int, bucket: int, key: int) -> int:
         bucket = bucket + 1 if bucket + 1 < buckets else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find(table: int, buckets: int, node: int, token: int) -> int:
     """The address of the child of `node` along `token`, or 0."""
     key = key_of(node, token)
     return find_from(table, buckets, bucket_of(key, buckets), key)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def insert(base: int, node: int, token: int, child: int) -> None:
     """Add the child of `node` along `token`, which must not be there yet."""
     table = base + 4 * load(base, TABLE_AT)
@@ -147,7 +147,7 @@ def insert(base: int, node: int, token: int, child: int) -> None:
         bucket = bucket + 1 if bucket + 1 < buckets else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def short_of_room(base: int, tokens: int) -> bool:
     """Whether appending so many tokens might need more room than the buffer has."""
     return (
@@ -157,7 +157,7 @@ def short_of_room(base: int, tokens: int) -> bool:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def move(old: int, new: int) -> None:
     """Copy the request at base `old` into the larger, empty buffer at base `new`."""
     store(new, PATH, load(old, PATH))
@@ -179,7 +179,7 @@ def move(old: int, new: int) -> None:
         line += 4 * BUCKET_WORDS
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_header(base: int, word: int) -> int:
     """One word of the header."""
     return load(base, word)

@@ -6,7 +6,6 @@ The kernels are the index's own, so offline and serving figures cannot differ.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft import kernels
@@ -16,6 +15,7 @@ from adaspec.draft.extend import LANES
 from adaspec.draft.index import Matches
 from adaspec.draft.layout import LONGEST_MATCH, short_of_room
 from adaspec.draft.trie import append
+from adaspec.jit import compiled
 
 Ints = NDArray[np.int32]
 
@@ -61,7 +61,7 @@ def matches_behind_drafts(
     return Matches.of_facts(facts)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copied_run(context: Ints, start: int, at: int) -> int:
     """How many tokens from `at` on equal those from `start` on, of the at - start known there."""
     length = 0
@@ -71,7 +71,7 @@ def copied_run(context: Ints, start: int, at: int) -> int:
     return length
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
     """`copied_run` at each position p, from starts[p] (0 where that is -1) at prompt_tokens + p."""
     runs = np.zeros(len(starts), np.int32)
@@ -81,7 +81,7 @@ def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
     return runs
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _append_vllm(base: int, tokens: Ints, at: int, min_n: int, max_n: int, found: Ints) -> int:
     while at < len(tokens) and not short_of_room(base, 1):
         found[0, at], found[1, at] = kernels.earliest_at_most(base, min_n, max_n)
@@ -90,7 +90,7 @@ def _append_vllm(base: int, tokens: Ints, at: int, min_n: int, max_n: int, found
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _append_behind(base: int, tokens: Ints, at: int, drafts: Ints, facts: NDArray[np.int32]) -> int:
     most = drafts.shape[1]
     bases, rows = np.full(most, base), np.empty(most, np.int64)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from adaspec.draft.layout import (
     BUCKETS,
     FIRST,
@@ -31,18 +29,19 @@ from adaspec.draft.layout import (
     key_of,
 )
 from adaspec.draft.memory import load, store
+from adaspec.jit import compiled
 
 ALONE, NOTHING = 0, 1
 """Answers of `settle` that no leaf and no node has: leaves are negative, nodes have a depth."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def record_of(base: int, node: int) -> int:
     """The address of a node's record."""
     return base + 4 * (load(base, NODES_AT) + node * NODE_WORDS)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def register(base: int, token: int) -> None:
     """Append `token`, and add the end it follows to the record of every node on the path."""
     end = load(base, TOKENS)
@@ -56,7 +55,7 @@ def register(base: int, token: int) -> None:
     store(base, PATH, 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def branch_of(base: int, parent: int) -> tuple[int, int]:
     """(key, bucket) of the newest end's branch below `parent`, given as the table writes it."""
     newest = load(base, TOKENS_AT) + load(base, TOKENS) - 1
@@ -64,7 +63,7 @@ def branch_of(base: int, parent: int) -> tuple[int, int]:
     return key, bucket_of(key, load(base, BUCKETS))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def descend(base: int, key: int, bucket: int) -> int:
     """Follow the branch that `branch_of` gave: the child, or 0 if there is none.
 
@@ -82,14 +81,14 @@ def descend(base: int, key: int, bucket: int) -> int:
     return child
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def deepest(base: int) -> int:
     """The last node on the path, as the table writes it; 0, the root, if there is none."""
     step = load(base, PATH)
     return load(base, PATH_AT + step - 1) if step > 0 else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def representative(base: int, reached: int) -> int:
     """An end below the place where the descent ended, given its last answer; 0 at the root."""
     if reached < 0:
@@ -98,7 +97,7 @@ def representative(base: int, reached: int) -> int:
     return load(record_of(base, last & NODE_MASK), LAST) >> 3 if last > 0 else 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def settle(base: int, limit: int, reached: int, other: int) -> int:
     """Find where the newest end belongs; its path then ends in the node of its longest match.
 
@@ -134,7 +133,7 @@ def settle(base: int, limit: int, reached: int, other: int) -> int:
     return below if length < most else NOTHING
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def split(base: int, below: int) -> int:
     """A new node with the occurrences of `below`, a leaf or node as the table writes it."""
     node = load(base, NODES)
@@ -153,7 +152,7 @@ def split(base: int, below: int) -> int:
     return node
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def attach(base: int, below: int, other: int) -> None:
     """Hang the newest end's leaf, and `below` beside it, under the node of its longest match."""
     if below == NOTHING:
@@ -166,13 +165,13 @@ def attach(base: int, below: int, other: int) -> None:
     insert(base, node & NODE_MASK, load(base, tokens + end), ~end)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def compare_limit(base: int) -> int:
     """How many tokens of the newest end's string may be compared, the sentinel included."""
     return min(load(base, MAX_MATCH), load(base, TOKENS) + 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append(base: int, token: int) -> None:
     """Append one token to a request that has room for it."""
     register(base, token)

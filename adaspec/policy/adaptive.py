@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.model import step_s
+from adaspec.jit import compiled
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.trace.schema import CONFIDENCES
 
@@ -39,7 +39,7 @@ def budget_state() -> Array:
     return state
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def budget_lengths(
     state: Array,
     depth: int,
@@ -78,7 +78,7 @@ def budget_lengths(
         lengths[ranked[n] // depth] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def budget_learn(
     state: Array, confidence: Array, known: bool, rows: int, lengths: Ints, accepted: Ints
 ) -> None:
@@ -186,13 +186,13 @@ def ema_state(tiers: int) -> Array:
     return state
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def ema_length(state: Array, tiers: NDArray[np.int64], rows: int) -> int:
     """The K of the tier in which batches of about this size stand."""
     return tiers[int(state[_TIER, int(np.log2(rows))])]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def ema_learn(
     state: Array, tiers: NDArray[np.int64], alpha: float, rows: int, accepted: Ints
 ) -> None:

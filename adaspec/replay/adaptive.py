@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_s
+from adaspec.jit import compiled
 from adaspec.policy.adaptive import (
     BUDGET_DEPTH,
     Budget,
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _BUDGET, _EMA = 0, 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _loop(
     columns: Columns,
     order: NDArray[np.int32],

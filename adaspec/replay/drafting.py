@@ -6,11 +6,11 @@ import operator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
+from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
 from adaspec.replay.tape import LONGEST, Columns, Tape
 from adaspec.trace.schema import CONFIDENCES
@@ -208,7 +208,7 @@ def _asked(neural_len: Ints, drafted: int, holds: Bools) -> Ints:
     return found.astype(np.int32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
     for row in range(lengths.shape[0]):
         if not 0 <= lengths[row] <= (drafted if holds[row] else 0):
@@ -216,7 +216,7 @@ def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _revealed(
     drafted: Ints, confidences: Floats, at: Longs, holds: Bools, count: int
 ) -> tuple[Ints, Floats]:
@@ -232,7 +232,7 @@ def _revealed(
     return tokens, shown
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _on_the_true_path(facts: Ints, at: Longs, left: Longs, count: int) -> Ints:
     """(FACTS, rows, count) the look-ups behind 1..count true tokens; none at the output's end."""
     rows = at.shape[0]
@@ -244,7 +244,7 @@ def _on_the_true_path(facts: Ints, at: Longs, left: Longs, count: int) -> Ints:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
     """The facts behind `lengths` tokens per row."""
     rows = lengths.shape[0]
@@ -271,7 +271,7 @@ class Verdict(NamedTuple):
     """The emitted tokens of the rows that go on, one after another."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def verify(
     text: Ints,
     text_start: Longs,

@@ -10,12 +10,12 @@ import operator
 from time import perf_counter
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_s
 from adaspec.draft import NgramIndex
 from adaspec.errors import PolicyFault
+from adaspec.jit import compiled
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
@@ -317,7 +317,7 @@ def _whole(values: object, rows: int, name: str, what: str) -> Ints:
     return found.clip(-(1 << 30), 1 << 30).astype(np.int32)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _drafted(neural_len: Ints, ngram_len: Ints, holds: NDArray[np.bool_], count: int) -> bool:
     """Whether every row proposes no more than was drafted for it, and nothing negative."""
     for row in range(neural_len.shape[0]):
@@ -326,7 +326,7 @@ def _drafted(neural_len: Ints, ngram_len: Ints, holds: NDArray[np.bool_], count:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _trim(ngram_len: Ints, neural_len: Ints, available: Ints, cap: int) -> None:
     """Cut copied lengths to what there is to copy and to the cap."""
     for row in range(ngram_len.shape[0]):

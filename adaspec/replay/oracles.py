@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.model import (
@@ -19,6 +18,7 @@ from adaspec.cost.model import (
     step_s,
     verify_s,
 )
+from adaspec.jit import compiled
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
 from adaspec.replay.tape import Columns, Tape
@@ -58,10 +58,8 @@ class Oracle:
         return self.kind in ("neural", "combine")
 
 
-@njit(cache=True, nogil=True)
-def _reach(
-    columns: Columns, i: int, left: int, forwards: int, splices: bool, cap: int
-) -> int:
+@compiled
+def _reach(columns: Columns, i: int, left: int, forwards: int, splices: bool, cap: int) -> int:
     """The most right tokens that can be proposed at flat position i with so many forwards."""
     best = min(columns.run[i], cap, left)
     known = min(columns.neural[i], forwards, left) if forwards > 0 else 0
@@ -73,7 +71,7 @@ def _reach(
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _plan(
     columns: Columns,
     at: Longs,
@@ -119,7 +117,7 @@ def _plan(
     return best_forwards
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _span(
     columns: Columns, i: int, left: int, kind: int, neural_cap: int, cap: int
 ) -> tuple[int, int]:
@@ -131,7 +129,7 @@ def _span(
     return ngram, 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _loop(
     columns: Columns,
     order: NDArray[np.int32],
@@ -209,7 +207,7 @@ def _loop(
     sums[4], sums[5] = drafted, neural_steps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cheapest(
     columns: Columns,
     r: int,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.model import step_s
+from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
 from adaspec.replay.tape import Columns, Tape
 
@@ -35,7 +35,7 @@ class Paths(NamedTuple):
     steps: NDArray[np.int16]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _walk(columns: Columns, rule: Longs, cap: int, start: Longs, steps: Shorts) -> int:
     """Fill `start` and `steps` for every request."""
     min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
@@ -84,7 +84,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, start: Longs, steps: Shorts) 
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run_paths(
     columns: Columns,
     start: Longs,
@@ -160,7 +160,7 @@ def run_paths(
     totals[NEURAL_STEPS] = neural_steps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run_lockstep(
     columns: Columns,
     start: Longs,
@@ -191,7 +191,7 @@ def run_lockstep(
     totals[NEURAL_STEPS] = neural_steps
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _lockstep_grid(
     columns: Columns, rules: Longs, cap: int, copies: Longs, cost: Array, speeds: Array
 ) -> None:
@@ -208,7 +208,7 @@ def _lockstep_grid(
                 speeds[s, r, c] = totals[TOKENS] / totals[TIME]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _grid(
     columns: Columns,
     rules: Longs,

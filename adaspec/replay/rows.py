@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from adaspec.jit import compiled
 from adaspec.replay.tape import Columns
 
 
@@ -22,7 +22,7 @@ class Rows(NamedTuple):
     """Time at which the request entered."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def enter(columns: Columns, order: NDArray[np.int32], concurrency: int) -> tuple[Rows, float]:
     """The first `concurrency` requests of the order at position 1, and how long they took."""
     request = order[:concurrency].astype(np.int64)
@@ -31,7 +31,7 @@ def enter(columns: Columns, order: NDArray[np.int32], concurrency: int) -> tuple
     return rows, entered[-1]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def advance(
     columns: Columns,
     order: NDArray[np.int32],

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from adaspec.cost.builtin import SIMULATOR, SimulatorConstants
 from adaspec.errors import EvaluationError
+from adaspec.jit import compiled
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import Contender
 from adaspec.replay.oracles import Oracle
@@ -70,7 +70,7 @@ def proposer_of(contender: Contender) -> Proposer:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _simulate(
     emits: Longs,
     prompt: int,
@@ -124,7 +124,7 @@ def _simulate(
     return latency.mean()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _plain(prompt: int, total: int, copies: int, constants: Array) -> float:
     """Latency of plain decoding."""
     fixed, per_token, per_kv, overhead = constants[0], constants[1], constants[2], constants[3]
