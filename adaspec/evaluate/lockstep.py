@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from adaspec.evaluate.closed_loop import CellResult, contenders_of, report_parts
 from adaspec.evaluate.hindsight import Speeds, grid_of, static_winners
+from adaspec.evaluate.intervals import bootstrap_ratio
 from adaspec.evaluate.measures import Measure, measure
 from adaspec.evaluate.options import Cell, Options, Progress, cells
 from adaspec.replay.contender import Contender, Player
@@ -59,6 +60,8 @@ def evaluate_lockstep(
             per_request = np.array([_throughput(run) for run in chosen])
             found.measures[name] = _measured(chosen, per_request, tape.workload[members])
             found.replicates[name] = _replicates(per_request, tape.workload[members], options)
+        _, sizes = np.unique(tape.workload[members], return_counts=True)
+        found.variance_ratio = max(bootstrap_ratio(int(size)) for size in sizes)
         results[cell] = found
     progress("policies and bounds", len(wanted), len(wanted))
     return report_parts(results, named, tape.workloads) | {"settings": len(grid)}
