@@ -140,9 +140,13 @@ def _add_replicates(
 ) -> None:
     if options.resamples < 2:
         return
+
+    def key(contender: Contender) -> tuple[str, bool]:
+        return contender.name, player.charges(contender)
+
     # One run per distinct spec and cell: a named policy may also be a winner, or win twice.
     distinct = {
-        cell: {contender.name: contender for contender in result.contenders.values()}
+        cell: {key(contender): contender for contender in result.contenders.values()}
         for cell, result in results.items()
     }
     replicates = replicate_speeds(
@@ -151,9 +155,9 @@ def _add_replicates(
     for cell, result in results.items():
         sizes = [len(pool) for pool in pools_of(player.tape, cell[0])]
         result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
-        column = {spec: at for at, spec in enumerate(distinct[cell])}
+        column = {each: at for at, each in enumerate(distinct[cell])}
         result.replicates = {
-            name: replicates[cell][:, column[contender.name]]
+            name: replicates[cell][:, column[key(contender)]]
             for name, contender in result.contenders.items()
         }
 

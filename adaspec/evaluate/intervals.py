@@ -40,7 +40,11 @@ def replicate_speeds(
     progress: Progress,
 ) -> dict[Cell, Speeds]:
     """Tokens per second (replicate, contender) per cell."""
-    compiled = all(is_compiled(c) for several in contenders.values() for c in several)
+    compiled = all(
+        is_compiled(each) and not player.charges(each)
+        for several in contenders.values()
+        for each in several
+    )
     count = options.resamples
     progress("intervals", 0, count)
     if options.workers == 1:

@@ -46,13 +46,13 @@ def evaluate_lockstep(
     )
     winners = static_winners(grid, speeds, wanted)
     results: dict[Cell, CellResult] = {}
-    runs: dict[tuple[str, int], list[Result]] = {}
+    runs: dict[tuple[str, bool, int], list[Result]] = {}
     for done, cell in enumerate(wanted):
         progress("policies and bounds", done, len(wanted))
         found = CellResult(winners[cell], contenders_of(player, named, winners[cell], cell, True))
         members = tape.members(cell[0])
         for name, contender in found.contenders.items():
-            key = (contender.name, cell[1])
+            key = (contender.name, player.charges(contender), cell[1])
             if key not in runs:
                 # The mix comes first: it holds every request that a workload's own cell needs.
                 runs[key] = _play_all(player, contender, cell[1])
@@ -85,10 +85,14 @@ def _grid(player: Player, options: Options, progress: Progress) -> Speeds:
         )
 
     found = []
-    with ThreadPoolExecutor(options.workers) as pool:
+    pool = ThreadPoolExecutor(options.workers)
+    try:
         for part in pool.map(walk, parts):
             found.append(part)
             progress("static grids", len(found), len(parts))
+    finally:
+        # Otherwise whoever interrupts waits for the whole grid.
+        pool.shutdown(cancel_futures=True)
     return np.concatenate(found)
 
 

@@ -74,7 +74,7 @@ def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(
     population, truth, size
 ):
     """160 requests enter an order: each of 80 twice, and 160 of 400."""
-    covered = {name: 0 for name in RATIOS}
+    covered = dict.fromkeys(RATIOS, 0)
     for repetition in range(REPETITIONS):
         rng = np.random.default_rng([7, repetition])
         chosen = rng.choice(POPULATION, size, replace=False)
