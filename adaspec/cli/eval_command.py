@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from adaspec.cli.output import ProgressBar, print_json, remarks, results
+from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
 from adaspec.errors import EvaluationError
@@ -229,7 +229,7 @@ def command(
 
         print_report(report, results())
     if out is not None:
-        remarks().print(f"report written to {out}", highlight=False)
+        click.echo(f"report written to {out}", err=True)
 
 
 def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> None:

@@ -25,19 +25,16 @@ def own_policy(text: str) -> Policy:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise SpecError(
-            f"policy '{text}' cannot be imported ({_said(error)}): MODULE must be importable, "
-            "or lie in the folder you are in"
+            f"policy '{text}' cannot be made: {_said(error)} (MODULE must import without error; "
+            "the folder you are in is searched first)"
         ) from error
-    if not hasattr(module, name):
-        raise SpecError(
-            f"policy '{text}': module '{module_name}' has no '{name}'{nearest(name, dir(module))}"
-        )
     try:
         policy = getattr(module, name)()
     except Exception as error:
+        guess = "" if hasattr(module, name) else nearest(name, dir(module))
         raise SpecError(
-            f"policy '{text}' cannot be made by calling {name}() ({_said(error)}): "
-            "NAME must be a class, or a function, that takes no arguments"
+            f"policy '{text}' cannot be made: {_said(error)}{guess} (NAME must be a class, or a "
+            "function, that takes no arguments)"
         ) from error
     lacks = [stage for stage in STAGES if not callable(getattr(policy, stage, None))]
     if lacks:

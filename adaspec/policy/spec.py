@@ -163,7 +163,7 @@ def parse_policy(text: str) -> Policy:
         return _ema(text, rest)
     if head == "batch-table":
         return _table(text, rest)
-    raise SpecError(f"unknown policy spec '{text}'{nearest(head, USAGES)} ({_known()})")
+    raise SpecError(f"unknown policy spec '{text}'{nearest(head, USAGES)} {_known()}")
 
 
 def rule_spec(head: str, *values: int) -> str:
@@ -172,7 +172,7 @@ def rule_spec(head: str, *values: int) -> str:
 
 
 def _known() -> str:
-    return "known: " + ", ".join(USAGES.values())
+    return "Known: " + ", ".join(USAGES.values())
 
 
 def _malformed(text: str, head: str, why: str) -> SpecError:

@@ -35,9 +35,9 @@ def parse_contender(text: str) -> Contender:
     head, _, rest = text.partition(":")
     if head == "oracle":
         if rest not in ORACLES:
-            known = [f"oracle:{kind}" for kind in ORACLES]
             raise SpecError(
-                f"unknown oracle '{text}'{nearest(text, known)} (known: {', '.join(known)})"
+                f"unknown oracle '{text}'{nearest(rest, ORACLES)} "
+                f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
             )
         return Oracle(rest)
     if head == "python":
@@ -51,7 +51,11 @@ def _refuse_path(text: str) -> None:
     advice = "give the folder that 'adaspec train' wrote, or a policy spec"
     if not text.strip():
         raise SpecError(f"the policy spec is empty: {advice}")
-    if Path(text).exists():
+    try:
+        exists = Path(text).exists()
+    except (OSError, ValueError):  # no name that a file could have
+        exists = False
+    if exists:
         raise SpecError(f"'{text}' is not the folder of a trained policy: {advice}")
     if "/" in text:
         raise SpecError(f"'{text}': there is no such folder: {advice}")
