@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from adaspec.cli.output import ProgressBar, print_json, remarks, results
+from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
 from adaspec.errors import EvaluationError
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
     from adaspec.trace.schema import Request
 
 LARGEST_CONCURRENCY = 4096
+
+_NOT_BESIDE_PROTOCOL = {
+    "cost",
+    "batching",
+    "prefill",
+    "max_output_tokens",
+    "charge_decisions",
+    "stress_splices",
+    "orders",
+    "resamples",
+    "cap",
+    "keep_alive",
+}
 
 
 class Concurrencies(click.ParamType[tuple[int, ...]]):
@@ -38,7 +52,8 @@ class Concurrencies(click.ParamType[tuple[int, ...]]):
         for word in str(value).split(","):
             if not word.strip().isdecimal() or not 1 <= int(word) <= LARGEST_CONCURRENCY:
                 self.fail(
-                    f"'{word.strip()}' is not a whole number from 1 to {LARGEST_CONCURRENCY}",
+                    f"'{word.strip()}' in '{value}' is not a whole number from 1 to "
+                    f"{LARGEST_CONCURRENCY}; write for instance 1,8,32",
                     param,
                     ctx,
                 )
@@ -60,7 +75,7 @@ class OutputTokens(click.ParamType[int | None]):
         if str(value) == "none":
             return None
         if not str(value).isdecimal() or int(str(value)) < 1:
-            self.fail(f"'{value}' is neither a whole number nor 'none'", param, ctx)
+            self.fail(f"'{value}' is neither a whole number from 1 on nor 'none'", param, ctx)
         return int(str(value))
 
 
@@ -194,7 +209,7 @@ def command(
     wanted = Wanted(workload, max_output_tokens, exclude, filtered=protocol is None)
     with ProgressBar() as bar:
         if protocol is not None:
-            _refuse_beside_protocol(protocol, cost, batching, options, keep_alive)
+            _refuse_beside_protocol(protocol, cost, batching)
             selection = select(traces, wanted)
             report = evaluate_by_protocol(selection, named, protocol, options, bar)
         else:
@@ -214,28 +229,23 @@ def command(
 
         print_report(report, results())
     if out is not None:
-        remarks().print(f"report written to {out}", highlight=False)
+        click.echo(f"report written to {out}", err=True)
 
 
-def _refuse_beside_protocol(
-    protocol: str,
-    cost: str,
-    batching: str | None,
-    options: Options,
-    keep_alive: int | None,
-) -> None:
-    """A protocol fixes its own costs and batching; a flag that it would ignore is an error."""
-    given = {
-        "--cost": cost not in (DEFAULT, protocol),
-        "--batching closed-loop": batching == "closed-loop",
-        "--prefill": options.prefill,
-        "--charge-decisions": options.charge_decisions,
-        "--stress-splices": options.stress_splices,
-        "--keep-alive": keep_alive is not None,
-    }
-    for flag, is_given in given.items():
-        if is_given:
-            raise EvaluationError(f"--protocol {protocol} brings its own: leave {flag} out")
+def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> None:
+    """A protocol fixes costs, batching and requests; a flag that it would ignore is an error."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name not in _NOT_BESIDE_PROTOCOL:
+            continue
+        given = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        agrees = (option.name, cost) == ("cost", protocol) or (
+            (option.name, batching) == ("batching", "lockstep")
+        )
+        if given and not agrees:
+            raise EvaluationError(
+                f"--protocol {protocol} fixes what {option.opts[0]} would: leave one of the two out"
+            )
 
 
 def _write(

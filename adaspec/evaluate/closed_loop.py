@@ -17,13 +17,13 @@ from adaspec.evaluate.hindsight import (
     grid_speeds,
     static_winners,
 )
-from adaspec.evaluate.intervals import Interval, Speeds, interval, replicate_speeds
+from adaspec.evaluate.intervals import Interval, Speeds, interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.measures import Measure, measure
 from adaspec.evaluate.options import Cell, Options, Progress, cells
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import LOOPS, Oracle
-from adaspec.replay.orders import draw_orders
+from adaspec.replay.orders import draw_orders, pools_of
 
 ALL = "all"
 NONE = "none"
@@ -38,6 +38,8 @@ class CellResult:
     contenders: dict[str, Contender]
     measures: dict[str, Measure] = field(default_factory=dict)
     replicates: dict[str, Speeds] = field(default_factory=dict)
+    variance_ratio: float = 1.0
+    """The variance of what is measured over that of its replicates."""
 
     def speed(self, name: str) -> float | None:
         """Tokens per second of a row, None where it was not run."""
@@ -53,7 +55,8 @@ class CellResult:
         point = self.ratio(name, other)
         if point is None or name not in self.replicates or other not in self.replicates:
             return None
-        return interval(point, self.replicates[name] / self.replicates[other])
+        ratios = self.replicates[name] / self.replicates[other]
+        return interval(point, ratios, self.variance_ratio)
 
 
 def evaluate_closed_loop(
@@ -137,18 +140,24 @@ def _add_replicates(
 ) -> None:
     if options.resamples < 2:
         return
+
+    def key(contender: Contender) -> tuple[str, bool]:
+        return contender.name, player.charges(contender)
+
     # One run per distinct spec and cell: a named policy may also be a winner, or win twice.
     distinct = {
-        cell: {contender.name: contender for contender in result.contenders.values()}
+        cell: {key(contender): contender for contender in result.contenders.values()}
         for cell, result in results.items()
     }
     replicates = replicate_speeds(
         player, {cell: list(by.values()) for cell, by in distinct.items()}, options, progress
     )
     for cell, result in results.items():
-        column = {spec: at for at, spec in enumerate(distinct[cell])}
+        sizes = [len(pool) for pool in pools_of(player.tape, cell[0])]
+        result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
+        column = {each: at for at, each in enumerate(distinct[cell])}
         result.replicates = {
-            name: replicates[cell][:, column[contender.name]]
+            name: replicates[cell][:, column[key(contender)]]
             for name, contender in result.contenders.items()
         }
 

@@ -39,10 +39,17 @@ def evaluate(
     if options.stress_splices:
         tape = tape.with_stressed_splices()
     progress("looking up", 1, 1)
-    charged = [c.name for c in named if not isinstance(c, Oracle)]
-    player = Player(tape, cost, options.cap, frozenset(charged if options.charge_decisions else ()))
+    charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
+    player = Player(tape, cost, options.cap, charged)
     found = BATCHINGS[batching](player, named, options, progress)
-    return _document(selection, named, options, cost.name, batching, None) | found
+    document = _document(selection, named, options, cost.name, batching, None)
+    document["notes"] += [
+        f"workload '{workload}' has one request, which says nothing of others: no intervals there "
+        "nor for the mix"
+        for workload, count in selection.counts.items()
+        if count == 1
+    ]
+    return document | found
 
 
 def evaluate_by_protocol(

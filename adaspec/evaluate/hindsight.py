@@ -65,11 +65,15 @@ def grid_speeds(
 
     done = 0
     progress("static grids", 0, len(grid))
-    with ThreadPoolExecutor(options.workers) as pool:
+    pool = ThreadPoolExecutor(options.workers)
+    try:
         walks = [pool.submit(walk, start) for start in range(0, len(grid), _CHUNK)]
         for finished in as_completed(walks):
             done += finished.result()
             progress("static grids", done, len(grid))
+    finally:
+        # Otherwise whoever interrupts waits for the whole grid.
+        pool.shutdown(cancel_futures=True)
     sizes = [len(drawn) for drawn in orders.values()]
     ends = np.cumsum(sizes)
     return np.stack(

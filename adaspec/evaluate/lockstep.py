@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from adaspec.evaluate.closed_loop import CellResult, contenders_of, report_parts
 from adaspec.evaluate.hindsight import Speeds, grid_of, static_winners
+from adaspec.evaluate.intervals import bootstrap_ratio
 from adaspec.evaluate.measures import Measure, measure
 from adaspec.evaluate.options import Cell, Options, Progress, cells
 from adaspec.replay.contender import Contender, Player
@@ -45,13 +46,13 @@ def evaluate_lockstep(
     )
     winners = static_winners(grid, speeds, wanted)
     results: dict[Cell, CellResult] = {}
-    runs: dict[tuple[str, int], list[Result]] = {}
+    runs: dict[tuple[str, bool, int], list[Result]] = {}
     for done, cell in enumerate(wanted):
         progress("policies and bounds", done, len(wanted))
         found = CellResult(winners[cell], contenders_of(player, named, winners[cell], cell, True))
         members = tape.members(cell[0])
         for name, contender in found.contenders.items():
-            key = (contender.name, cell[1])
+            key = (contender.name, player.charges(contender), cell[1])
             if key not in runs:
                 # The mix comes first: it holds every request that a workload's own cell needs.
                 runs[key] = _play_all(player, contender, cell[1])
@@ -59,6 +60,8 @@ def evaluate_lockstep(
             per_request = np.array([_throughput(run) for run in chosen])
             found.measures[name] = _measured(chosen, per_request, tape.workload[members])
             found.replicates[name] = _replicates(per_request, tape.workload[members], options)
+        _, sizes = np.unique(tape.workload[members], return_counts=True)
+        found.variance_ratio = max(bootstrap_ratio(int(size)) for size in sizes)
         results[cell] = found
     progress("policies and bounds", len(wanted), len(wanted))
     return report_parts(results, named, tape.workloads) | {"settings": len(grid)}
@@ -82,10 +85,14 @@ def _grid(player: Player, options: Options, progress: Progress) -> Speeds:
         )
 
     found = []
-    with ThreadPoolExecutor(options.workers) as pool:
+    pool = ThreadPoolExecutor(options.workers)
+    try:
         for part in pool.map(walk, parts):
             found.append(part)
             progress("static grids", len(found), len(parts))
+    finally:
+        # Otherwise whoever interrupts waits for the whole grid.
+        pool.shutdown(cancel_futures=True)
     return np.concatenate(found)
 
 

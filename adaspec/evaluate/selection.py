@@ -90,7 +90,8 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         total: Counter[str] = sum(left_out.values(), Counter())
         reasons = "; ".join(f"{n} {why}" for why, n in total.items())
         raise EvaluationError(
-            f"{', '.join(map(str, paths))}: no request is left to replay ({reasons or 'none read'})"
+            f"{', '.join(map(str, paths))}: no request is left to replay "
+            f"({reasons or 'none was recorded'}){_mend(set(total))}"
         )
     return Selection(
         requests=tuple(kept),
@@ -118,8 +119,19 @@ def _check_names(
     for name in wanted.exclude:
         if name not in names:
             raise EvaluationError(
-                f"{where}: no request '{name}' to exclude{nearest(name, names)} Write WORKLOAD/ID"
+                f"{where}: no request '{name}' to exclude{nearest(name, names)} (write WORKLOAD/ID)"
             )
+
+
+def _mend(reasons: set[str]) -> str:
+    """What to do about requests that were left out."""
+    ways = {
+        EXCLUDED: "exclude fewer",
+        UNPAIRED: "record or import requests whose neural counts belong to their output",
+        SHORT: f"give outputs of at least {SHORTEST_OUTPUT} tokens",
+    }
+    found = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
+    return f": {', or '.join(found)}" if found else ": record or import some"
 
 
 def _common(values: list[str | None]) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
@@ -42,44 +42,42 @@ def parse_contender(text: str) -> Contender:
             )
         return Oracle(rest)
     if head == "python":
-        return _own_policy(text, rest)
-    if head not in {usage.partition(":")[0] for usage in USAGES.values()} and _exists(text):
-        raise SpecError(f"'{text}' is a path, but not the folder of a trained policy")
+        return own_policy(text)
+    if head not in {usage.partition(":")[0] for usage in USAGES.values()}:
+        _refuse_path(text)
     return parse_policy(text)
 
 
-def _exists(text: str) -> bool:
+def _refuse_path(text: str) -> None:
+    advice = "give the folder that 'adaspec train' wrote, or a policy spec"
+    if not text.strip():
+        raise SpecError(f"the policy spec is empty: {advice}")
     try:
-        return bool(text) and Path(text).exists()
+        exists = Path(text).exists()
     except (OSError, ValueError):  # no name that a file could have
-        return False
-
-
-def _own_policy(text: str, target: str) -> Policy:
-    module, _, name = target.partition(":")
-    if not module or not name:
-        raise SpecError(f"malformed policy spec '{text}': write python:MODULE:NAME")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        policy = getattr(importlib.import_module(module), name)()
-    except Exception as error:  # whatever somebody else's module raises as it is loaded
-        raise SpecError(
-            f"policy '{text}' cannot be made: {type(error).__name__}: {error}"
-        ) from error
-    policy.name = text
-    return policy
+        exists = False
+    if exists:
+        raise SpecError(f"'{text}' is not the folder of a trained policy: {advice}")
+    if "/" in text:
+        raise SpecError(f"'{text}': there is no such folder: {advice}")
 
 
 class Player:
     """Replays contenders over one tape and cost model; walks each rule once and remembers it."""
 
     def __init__(
-        self, tape: Tape, cost: CostModel, cap: int, charged: frozenset[str] = frozenset()
+        self, tape: Tape, cost: CostModel, cap: int, charged: Sequence[Contender] = ()
     ) -> None:
-        """`charged` names the policies whose own decision time counts as time."""
+        """`charged` are the very policies whose own decision time counts as time.
+
+        A winner of the grids that goes by the same name is another object, and not charged.
+        """
         self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
+
+    def charges(self, contender: Contender) -> bool:
+        """Whether deciding counts as time."""
+        return any(contender is each for each in self.charged)
 
     def check(self, contender: Contender) -> None:
         """Refuse what this trace cannot replay."""
@@ -117,7 +115,7 @@ class Player:
             )
         if isinstance(contender, Oracle):
             return self._play_oracle(contender, order, concurrency, refills)
-        if contender.name in self.charged:
+        if self.charges(contender):
             return self._play_any(contender, order, concurrency, refills)
         rule = self._rule(contender, concurrency)
         if rule is not None:
@@ -144,7 +142,7 @@ class Player:
     def _play_any(
         self, policy: Policy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        charged = policy.name in self.charged
+        charged = self.charges(policy)
         return run_policy(
             self.tape, policy, order, concurrency, self.cost, self.cap, refills, charged
         )

@@ -1,0 +1,123 @@
+"""A user's own policy class, by name, guarded: what goes wrong in it is said to be its fault."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from adaspec.errors import AdaspecError, PolicyFault, SpecError, nearest
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Policy, Proposal, Setup
+
+STAGES = ("start", "admit", "plan", "proceed", "settle", "learn", "release")
+
+
+def own_policy(text: str) -> Policy:
+    """The policy that `python:MODULE:NAME` makes; modules of the working folder count."""
+    module_name, _, name = text.partition(":")[2].partition(":")
+    if not module_name or not name:
+        raise SpecError(f"malformed policy spec '{text}': write python:MODULE:NAME")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise SpecError(
+            f"policy '{text}' cannot be made: {_said(error)} (MODULE must import without error; "
+            "the folder you are in is searched first)"
+        ) from error
+    try:
+        policy = getattr(module, name)()
+    except Exception as error:
+        guess = "" if hasattr(module, name) else nearest(name, dir(module))
+        raise SpecError(
+            f"policy '{text}' cannot be made: {_said(error)}{guess} (NAME must be a class, or a "
+            "function, that takes no arguments)"
+        ) from error
+    lacks = [stage for stage in STAGES if not callable(getattr(policy, stage, None))]
+    if lacks:
+        raise SpecError(
+            f"policy '{text}' is no policy: it lacks {', '.join(lacks)}; "
+            "adaspec.policy.protocol.Policy says what a policy has"
+        )
+    return OwnPolicy(text, policy)
+
+
+class OwnPolicy:
+    """Calls a policy; an exception or an answer of the wrong kind is a `PolicyFault`."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self._policy = policy
+
+    def start(self, setup: Setup) -> None:
+        """Pass it on."""
+        self._call("start", setup)
+
+    def admit(self, arrival: Arrival) -> bool:
+        """Its answer, if that is a truth value."""
+        return self._truth("admit", self._call("admit", arrival))
+
+    def plan(self, batch: Batch) -> int:
+        """Its answer, if that is a whole number."""
+        found = self._call("plan", batch)
+        if isinstance(found, bool | np.bool_) or not isinstance(found, int | np.integer):
+            raise self._wrong("plan", found, "a whole number")
+        return int(found)
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """Its answer, if that is a truth value."""
+        return self._truth("proceed", self._call("proceed", batch, drafts))
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """Its answer, if that is a `Proposal` of whole numbers."""
+        found = self._call("settle", batch, drafts)
+        if not isinstance(found, Proposal):
+            raise self._wrong("settle", found, "a Proposal")
+        for field in ("neural_len", "ngram_len", "ngram_start"):
+            values = getattr(found, field)
+            if values is None and field == "ngram_start":
+                continue
+            kind = getattr(values, "dtype", None)
+            if kind is None or not np.issubdtype(kind, np.integer):
+                shown = type(values).__name__ if kind is None else f"an array of {kind}"
+                raise PolicyFault(
+                    f"policy '{self.name}' answers settle with {field} as {shown}: "
+                    "an array of whole numbers is expected, one per row"
+                )
+            # Beyond 32 bits the replay would wrap it round to something legal.
+            if np.abs(values).max(initial=0) > np.iinfo(np.int32).max:
+                raise self._wrong("settle", values, f"{field} of at most 32 bits")
+        return found
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """Pass it on."""
+        self._call("learn", batch, proposal, outcome)
+
+    def release(self, slots: Ints) -> None:
+        """Pass it on."""
+        self._call("release", slots)
+
+    def _call(self, stage: str, *facts: object) -> Any:
+        try:
+            return getattr(self._policy, stage)(*facts)
+        except AdaspecError:
+            raise
+        except Exception as error:
+            raise PolicyFault(f"policy '{self.name}' failed in {stage}: {_said(error)}") from error
+
+    def _truth(self, stage: str, found: object) -> bool:
+        if not isinstance(found, bool | np.bool_):
+            raise self._wrong(stage, found, "True or False")
+        return bool(found)
+
+    def _wrong(self, stage: str, found: object, expected: str) -> PolicyFault:
+        return PolicyFault(
+            f"policy '{self.name}' answers {stage} with {found!r:.80}: {expected} is expected"
+        )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,403 @@
+"""`adaspec eval` from the outside: what it prints, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from adaspec.cli.main import run
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import LoggedStep
+from adaspec.trace.synthetic import Workload, write_synthetic
+from adaspec.trace.writer import TraceWriter
+
+WORKLOADS = (
+    Workload("edits", (30, 60), (16, 40), 0.6, 12.0, 0.3, 0.8, 0.3),
+    Workload("talk", (20, 40), (16, 40), 0.05, 5.0, 0.5, 0.75, 0.35),
+)
+QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2"]
+
+OWN = """
+import numpy as np
+from adaspec.policy.protocol import Proposal
+
+class Plain:
+    def start(self, setup): self.steps = 0
+    def admit(self, arrival): return True
+    def plan(self, batch): return 1
+    def proceed(self, batch, drafts): return True
+    def settle(self, batch, drafts):
+        none = np.zeros(len(batch), np.int32)
+        return Proposal(none + drafts.count, none)
+    def learn(self, batch, proposal, outcome): self.steps += 1
+    def release(self, slots): pass
+
+class Raises(Plain):
+    def settle(self, batch, drafts):
+        if self.steps == 20: raise ValueError("lost my way")
+        return super().settle(batch, drafts)
+
+class PlansNan(Plain):
+    def plan(self, batch): return float("nan")
+
+class ProposesNan(Plain):
+    def settle(self, batch, drafts):
+        return Proposal(np.full(len(batch), np.nan), np.zeros(len(batch), np.int32))
+
+class ProposesNothing(Plain):
+    def settle(self, batch, drafts): return None
+
+class ProposesTooMuch(Plain):
+    def settle(self, batch, drafts):
+        return Proposal(np.full(len(batch), 2**40), np.zeros(len(batch), np.int64))
+
+class AdmitsNone(Plain):
+    def admit(self, arrival): pass
+
+class FailsToStart(Plain):
+    def start(self, setup): raise KeyError("table")
+
+class Wants(Plain):
+    def __init__(self, knob): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "trace"
+    write_synthetic(path, 0, WORKLOADS, requests_per_workload=5)
+    return path
+
+
+@pytest.fixture
+def trace(pristine, tmp_path):
+    """A trace that a test may bend."""
+    return Path(shutil.copytree(pristine, tmp_path / "trace"))
+
+
+@pytest.fixture
+def mistake(capsys, tmp_path):
+    """The one line that `adaspec eval ...` says of a mistake, having left nothing behind."""
+
+    def said(*arguments):
+        before = sorted(tmp_path.rglob("*"))
+        assert run(["eval", *map(str, arguments)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("adaspec: error: ")
+        assert err.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return err.removeprefix("adaspec: error: ").rstrip("\n")
+
+    return said
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_policies.py").write_text(OWN)
+    (tmp_path / "broken_policies.py").write_text("raise RuntimeError('no such table')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield
+    sys.modules.pop("own_policies", None)
+
+
+def bend(trace, change):
+    """Let `change` alter the rows of the only shard, as another program might write them."""
+    (shard,) = trace.glob("part-*.parquet")
+    table = pq.read_table(shard)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), shard)
+
+
+# --- what it prints -----------------------------------------------------------------------------
+
+
+def test_json_stands_alone_on_standard_output_and_comes_out_the_same_twice(pristine, capsys):
+    found = []
+    for jobs in ("1", "1", "2"):
+        command = ["eval", str(pristine), "--policy", "hybrid", "--json", "--jobs", jobs, *QUICK]
+        assert run(command) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        document = json.loads(out)
+        assert document.pop("command").startswith("adaspec")
+        found.append(json.dumps(document))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_report_folder_holds_what_json_prints(pristine, tmp_path, capsys):
+    folder = tmp_path / "report"
+    assert run(["eval", str(pristine), "-o", str(folder), "--json", *QUICK]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads((folder / "report.json").read_text())
+    assert err.splitlines() == [f"report written to {folder}"]
+    assert (folder / "report.md").is_file()
+    assert (folder / "plots" / "speedup.png").is_file()
+
+
+def test_force_replaces_a_report(pristine, tmp_path, capsys):
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (folder / "report.json").write_text("{}")
+    assert run(["eval", str(pristine), "-o", str(folder), "--force", *QUICK]) == 0
+    assert json.loads((folder / "report.json").read_text())["schema"] == 1
+
+
+def test_a_policy_of_ones_own_is_replayed_and_clocked(pristine, own, capsys):
+    command = ["eval", str(pristine), "--policy", "python:own_policies:Plain", "--json"]
+    assert run([*command, "--workload", "talk", "--jobs", "1", *QUICK]) == 0
+    report = json.loads(capsys.readouterr().out)
+    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "talk"}
+    mine = rows["python:own_policies:Plain"]
+    assert mine["drafted_per_step"] == 1
+    assert mine["neural_steps_share"] == 1
+    assert report["headline"][0]["decide_share_of_step"] > 0
+
+
+# --- mistakes in traces -------------------------------------------------------------------------
+
+
+def test_a_missing_or_empty_trace_folder_is_named(mistake, tmp_path):
+    assert f"{tmp_path}/none: there is no such folder" in mistake(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    assert f"{tmp_path}/empty: the folder is empty" in mistake(tmp_path / "empty")
+
+
+def test_a_truncated_shard_is_named(mistake, trace):
+    shard = trace / "part-00000.parquet"
+    shard.write_bytes(shard.read_bytes()[:1000])
+    assert mistake(trace).startswith(f"{shard}: truncated or damaged")
+
+
+@pytest.mark.parametrize(("schema", "said"), [(99, "is newer"), ("1", "schema"), (0, "schema")])
+def test_a_wrong_or_newer_schema_is_refused(mistake, trace, schema, said):
+    file = trace / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema": schema}))
+    assert said in mistake(trace)
+
+
+@pytest.mark.parametrize(
+    ("count", "at", "said"),
+    [
+        (-3, 3, "neural_accepted[3] is null or negative"),
+        (None, 3, "neural_accepted[3] is null or negative"),
+        (9, 3, "accepted=9 at position 3 exceeds neural_cap=8"),
+        (8, -2, "reaches beyond the output's end"),
+    ],
+)
+def test_unsound_accepted_counts_are_named_with_their_row(mistake, trace, count, at, said):
+    def change(rows):
+        rows[2]["neural_accepted"][at] = count
+
+    bend(trace, change)
+    found = mistake(trace)
+    assert "part-00000.parquet row 2: " in found
+    assert said in found
+
+
+def test_the_same_request_twice_is_named_in_one_folder_and_across_two(mistake, trace, tmp_path):
+    again = Path(shutil.copytree(trace, tmp_path / "again"))
+    assert "request '0-0' of workload 'edits' is already in" in mistake(trace, again)
+    bend(trace, lambda rows: rows[1].update(id=rows[0]["id"]))
+    assert "is already in" in mistake(trace)
+
+
+def test_a_logged_trace_is_refused(mistake, tmp_path):
+    with TraceWriter(tmp_path / "log", Manifest(kind="logged", target="a/target")) as writer:
+        writer.add(LoggedStep("chat", "0", 0, draft_len=5, accepted=2))
+    assert "log: is a logged trace; only a dense one replays" in mistake(tmp_path / "log")
+
+
+def test_a_selection_that_leaves_nothing_says_why_and_what_to_do(mistake, trace):
+    said = mistake(trace, "--max-output-tokens", "15")
+    assert "no request is left to replay" in said
+    assert "longer than 15" in said
+    assert "raise --max-output-tokens" in said
+
+
+def test_unknown_workloads_and_requests_are_answered_with_the_nearest(mistake, trace):
+    assert "no workload 'tlk'; did you mean 'talk'? (has: edits, talk)" in mistake(
+        trace, "--workload", "tlk"
+    )
+    said = mistake(trace, "--exclude-request", "talk/0-99")
+    assert "no request 'talk/0-99' to exclude; did you mean 'talk/0-" in said
+    assert "WORKLOAD/ID" in said
+
+
+# --- mistakes in policies -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("hybird:4", "did you mean 'hybrid'?"),
+        ("hybrid:x", "M is 'x', not a whole number. Write hybrid:M:KN:KE"),
+        ("fixed:neural:0", "K=0 is outside"),
+        ("fixed:neural:9", "the trace's accepted counts end at 8"),
+        ("oracle:combin", "did you mean '"),
+        ("", "the policy spec is empty"),
+        ("nowhere/mine", "'nowhere/mine': there is no such folder"),
+        ("python:json", "write python:MODULE:NAME"),
+    ],
+)
+def test_a_policy_that_cannot_be_named_so_is_refused(mistake, trace, spec, said):
+    assert said in mistake(trace, "--policy", spec)
+
+
+def test_a_folder_that_holds_no_policy_is_refused(mistake, trace):
+    assert "is not the folder of a trained policy" in mistake(trace, "--policy", trace)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("no_such_module:X", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("broken_policies:X", "RuntimeError: no such table"),
+        ("own_policies:Plian", "did you mean 'Plain'?"),
+        ("own_policies:Wants", "takes no arguments"),
+        ("json:JSONDecoder", "is no policy: it lacks start, admit"),
+    ],
+)
+def test_a_policy_of_ones_own_that_cannot_be_made_is_refused(mistake, trace, own, target, said):
+    assert said in mistake(trace, "--policy", f"python:{target}", *QUICK)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raises", "failed in settle: ValueError: lost my way"),
+        ("FailsToStart", "failed in start: KeyError: 'table'"),
+        ("PlansNan", "answers plan with nan: a whole number is expected"),
+        ("ProposesNan", "answers settle with neural_len as an array of float64"),
+        ("ProposesNothing", "answers settle with None: a Proposal is expected"),
+        ("ProposesTooMuch", "neural_len of at most 32 bits"),
+        ("AdmitsNone", "answers admit with None: True or False is expected"),
+    ],
+)
+def test_a_policy_that_fails_is_named_with_the_stage(mistake, trace, own, tmp_path, name, said):
+    spec = f"python:own_policies:{name}"
+    found = mistake(trace, "--policy", spec, "-o", tmp_path / "report", *QUICK)
+    assert f"policy '{spec}' " in found
+    assert said in found
+
+
+# --- mistakes in options and surroundings -------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["0", "abc", "", "1,,8", "-1", "1.5", "5000", "1;8"])
+def test_a_malformed_concurrency_says_what_to_write(mistake, trace, text):
+    assert "is not a whole number from 1 to 4096; write for instance 1,8,32" in mistake(
+        trace, "--concurrency", text
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--seed", "-1"),
+        ("--orders", "0"),
+        ("--cap", "0"),
+        ("--resamples", "-1"),
+        ("--jobs", "-1"),
+        ("--keep-alive", "-1"),
+        ("--max-output-tokens", "0"),
+        ("--batching", "locked"),
+        ("--protocol", "specdec"),
+    ],
+)
+def test_an_option_out_of_range_is_named(mistake, trace, option, value):
+    assert option in mistake(trace, option, value)
+
+
+def test_a_huge_seed_is_as_good_as_any(pristine, capsys):
+    assert run(["eval", str(pristine), "--seed", "9" * 30, "--json", *QUICK]) == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--cost", "h100-llama-3.1-8b"],
+        ["--prefill"],
+        ["--charge-decisions"],
+        ["--stress-splices"],
+        ["--keep-alive", "1"],
+        ["--batching", "closed-loop"],
+        ["--orders", "3"],
+        ["--resamples", "9"],
+        ["--cap", "48"],
+        ["--max-output-tokens", "none"],
+    ],
+)
+def test_a_protocol_refuses_what_it_would_ignore_even_at_its_default(mistake, trace, given):
+    base = [trace, "--protocol", "specdecode-bench", "--policy", "fixed:neural:3"]
+    assert mistake(*base, *given).startswith(f"--protocol specdecode-bench fixes what {given[0]}")
+
+
+def test_a_protocol_needs_a_policy(mistake, trace):
+    assert "name one" in mistake(trace, "--protocol", "specdecode-bench")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "broken JSON"), ("{}", "not a cost file"), ('{"schema": 9, "kind": "cost"}', "schema")],
+)
+def test_a_broken_cost_file_is_named(mistake, trace, tmp_path, text, said):
+    file = tmp_path / "cost.json"
+    file.write_text(text)
+    found = mistake(trace, "--cost", file)
+    assert str(file) in found
+    assert said in found
+
+
+def test_a_report_goes_nowhere_but_to_a_new_folder_or_over_a_report(mistake, trace, tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "notes.txt").touch()
+    assert "exists: choose another folder, or add --force" in mistake(trace, "-o", there)
+    assert "holds no report.json" in mistake(trace, "-o", there, "--force")
+    assert "is not a folder" in mistake(trace, "-o", there / "notes.txt" / "report")
+
+
+def test_a_folder_that_takes_no_files_leaves_nothing(mistake, trace):
+    assert "/proc/report: cannot be written" in mistake(trace, "-o", "/proc/report", *QUICK)
+
+
+def test_a_full_disk_while_the_report_is_written_leaves_nothing(mistake, trace, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        said = mistake(trace, "-o", tmp_path / "report", *QUICK)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "nothing was written" in said
+
+
+def test_an_interrupted_evaluation_leaves_nothing_and_says_so(pristine, tmp_path):
+    command = [sys.executable, "-m", "adaspec", "eval", str(pristine), "-o", str(tmp_path / "r")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.Popen(
+        [*command, "--orders", "1000", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "adaspec: error: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,40 @@
+"""Small evaluations that take a second."""
+
+from __future__ import annotations
+
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.evaluation import evaluate
+from adaspec.evaluate.options import Options
+from adaspec.evaluate.selection import Selection
+from adaspec.replay.contender import parse_contender
+from adaspec.trace.synthetic import Workload, synthesize
+
+WORKLOADS = (
+    Workload("edits", (30, 60), (16, 40), 0.6, 12.0, 0.3, 0.8, 0.3),
+    Workload("talk", (20, 40), (16, 40), 0.05, 5.0, 0.5, 0.75, 0.35),
+)
+
+
+@pytest.fixture(scope="session")
+def requests_of():
+    """Requests of the first `workloads` kinds, `count` of each, counts known up to `cap`."""
+
+    def make(count=6, workloads=2, cap=8):
+        return list(synthesize(0, WORKLOADS[:workloads], count, cap))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def report_of():
+    """The report on these requests."""
+
+    def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, batching="closed-loop", **options):
+        selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter", True)
+        defaults = {"concurrency": (1, 4), "orders": 2, "resamples": 3, "jobs": 1}
+        named = [parse_contender(spec) for spec in specs]
+        return evaluate(selection, named, cost, Options(**(defaults | options)), batching)
+
+    return make

@@ -1,0 +1,76 @@
+"""The protocol's rows: what runs, on what, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adaspec.errors import EvaluationError
+from adaspec.evaluate.evaluation import evaluate_by_protocol
+from adaspec.evaluate.options import Options
+from adaspec.evaluate.selection import Selection
+from adaspec.replay.contender import parse_contender
+
+
+@pytest.fixture(scope="module")
+def recorded(requests_of):
+    """Requests that hold a recorded n-gram list, as the importer stores them."""
+    return [
+        replace(r, workload="gsm8k", ngram_accepted=np.maximum(r.neural_accepted - 1, -1))
+        for r in requests_of(count=3, workloads=1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(recorded):
+    def make(specs, requests=recorded, **options):
+        selection = Selection(tuple(requests), 8, ("traces",), None, None, False)
+        named = [parse_contender(spec) for spec in specs]
+        return evaluate_by_protocol(selection, named, "specdecode-bench", Options(**options))
+
+    return make
+
+
+def test_only_the_named_policies_run_with_a_row_per_workload_and_no_mix(run):
+    specs = ["fixed:neural:3", "oracle:combine", "fixed:ngram:3"]
+    report = run(specs, concurrency=(1, 8))
+    keys = [(row["workload"], row["policy"], row["concurrency"]) for row in report["rows"]]
+    assert sorted(keys) == sorted(("gsm8k", spec, n) for spec in specs for n in (1, 8))
+    assert report["headline"] == []
+    assert report["batching"] == "lockstep"
+    assert report["protocol"] == report["cost"] == "specdecode-bench"
+
+
+def test_what_the_protocol_does_not_compute_is_null(run):
+    (row,) = run(["oracle:neural"], concurrency=(2,))["rows"]
+    for key in ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share"):
+        assert row[key] is None
+    assert row["speedup"] > 0
+    assert row["tokens_per_s"] > 0
+
+
+def test_the_random_rows_depend_on_the_seed_alone(run):
+    def speedups(seed):
+        return [r["speedup"] for r in run(["fixed:ngram:3"], concurrency=(8,), seed=seed)["rows"]]
+
+    assert speedups(0) == speedups(0)
+    assert speedups(0) != speedups(1)
+
+
+def test_a_request_without_the_recorded_list_is_named(run, requests_of):
+    bare = [replace(r, workload="gsm8k") for r in requests_of(count=1, workloads=1)]
+    with pytest.raises(EvaluationError, match="request gsm8k/0-0 lacks a recorded list"):
+        run(["oracle:ngram"], bare)
+
+
+@pytest.mark.parametrize("spec", ["hybrid", "none", "oracle:plan", "fixed:ngram:3:2", "budget:3"])
+def test_what_the_simulator_does_not_know_is_refused(run, spec):
+    with pytest.raises(EvaluationError, match=spec):
+        run([spec])
+
+
+def test_without_a_policy_there_is_nothing_to_run(run):
+    with pytest.raises(EvaluationError, match="name one"):
+        run([])

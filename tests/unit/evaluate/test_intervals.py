@@ -1,0 +1,144 @@
+"""Whether intervals keep their promise, on populations whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.closed_loop import CellResult
+from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
+from adaspec.evaluate.measures import measure
+from adaspec.evaluate.options import Options, silent
+from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.orders import draw_order, draw_orders
+from adaspec.replay.tape import build_tape
+from adaspec.trace.synthetic import Workload, synthesize
+
+REPETITIONS = 200
+POPULATION = 4000
+CONCURRENCY = 8
+SHORT = Workload("short", (20, 50), (16, 48), 0.5, 12.0, 0.3, 0.8, 0.3)
+SPECS = ("none", "fixed:neural:3", "hybrid-splice:3:12:3:2:5")
+RATIOS = {"speedup": (2, 0), "lift": (2, 1)}
+"""Of the second of a pair over the first, by their places in SPECS."""
+
+
+@pytest.fixture(scope="module")
+def population():
+    return list(synthesize(0, (SHORT,), POPULATION))
+
+
+@pytest.fixture(scope="module")
+def truth(population):
+    """Throughputs over the whole population: the mean over many orders."""
+    player = Player(build_tape(population, 8), H100_LLAMA_3_1_8B, 48)
+    rng = np.random.default_rng(1)
+    pool = np.arange(POPULATION, dtype=np.int32)
+    orders = [draw_order([pool], CONCURRENCY, rng) for _ in range(1000)]
+    return [
+        np.mean([player.play(contender, order, CONCURRENCY).tokens_per_s for order in orders])
+        for contender in contenders()
+    ]
+
+
+def contenders():
+    return [parse_contender(spec) for spec in SPECS]
+
+
+def cell_of(requests, seed):
+    """What `eval` measures and replicates on these requests, by spec."""
+    options = Options(concurrency=(CONCURRENCY,), seed=seed, jobs=1)
+    player = Player(build_tape(requests, 8), H100_LLAMA_3_1_8B, 48)
+    orders = draw_orders(player.tape, None, CONCURRENCY, seed, options.orders)
+    named = contenders()
+    cell = (None, CONCURRENCY)
+    replicates = replicate_speeds(player, {cell: named}, options, silent)[cell]
+    return CellResult(
+        winners={},
+        contenders={each.name: each for each in named},
+        measures={
+            each.name: measure([player.play(each, order, CONCURRENCY) for order in orders])
+            for each in named
+        },
+        replicates={each.name: replicates[:, at] for at, each in enumerate(named)},
+        variance_ratio=variance_ratio([len(requests)], CONCURRENCY, options.orders),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [80, 400], ids=["all-enter", "some-enter"])
+def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(
+    population, truth, size
+):
+    """160 requests enter an order: each of 80 twice, and 160 of 400."""
+    covered = dict.fromkeys(RATIOS, 0)
+    for repetition in range(REPETITIONS):
+        rng = np.random.default_rng([7, repetition])
+        chosen = rng.choice(POPULATION, size, replace=False)
+        cell = cell_of([population[at] for at in chosen], repetition)
+        for name, (mine, other) in RATIOS.items():
+            low, high = cell.ratio_interval(SPECS[mine], SPECS[other])
+            covered[name] += low <= truth[mine] / truth[other] <= high
+    for name, count in covered.items():
+        assert 0.90 <= count / REPETITIONS <= 0.99, (name, count)
+
+
+def test_the_interval_of_a_policy_against_itself_is_exactly_its_ratio(population):
+    cell = cell_of(population[:30], 0)
+    for spec in SPECS:
+        assert cell.ratio_interval(spec, spec) == (1.0, 1.0)
+
+
+def test_without_two_replicates_there_is_no_interval():
+    assert interval(1.5, np.array([])) is None
+    assert interval(1.5, np.array([1.4])) is None
+
+
+def test_a_workload_of_one_request_has_no_interval():
+    assert math.isinf(variance_ratio([1], 8, 3))
+    assert math.isinf(variance_ratio([1, 300], 8, 3))
+    assert interval(1.5, np.array([1.4, 1.6]), math.inf) is None
+
+
+def test_an_interval_is_centred_on_the_point_and_follows_students_t():
+    low, high = interval(2.0, np.array([1.0, 3.0]), 0.25)
+    # t of 1 degree of freedom at 97.5% is 12.706; the deviation sqrt(2) is halved.
+    assert (low + high) / 2 == pytest.approx(2.0)
+    assert high - 2.0 == pytest.approx(12.7062 * math.sqrt(2) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [7, 100, 160, 400])
+@pytest.mark.parametrize("orders", [1, 3])
+def test_the_variance_ratio_is_that_of_a_mean_over_entries(size, orders):
+    """Against simulation: the statistic is the mean of a number that each request carries."""
+    rng = np.random.default_rng(size)
+    trials = 2000
+    points, replicates = [], []
+    for _ in range(trials):
+        values = rng.standard_normal(size)
+        pool = np.arange(size, dtype=np.int32)
+        points.append(np.mean([values[entry_draw(size, rng)].mean() for _ in range(orders)]))
+        again = values[rng.choice(pool, size)]
+        # Conditional on the sample, hence without the mean of the sample itself.
+        replicates.append(again[entry_draw(size, rng)].mean() - values.mean())
+    found = np.var(points) / np.var(replicates)
+    assert found == pytest.approx(variance_ratio([size], 1, orders), rel=0.12)
+
+
+def entry_draw(size, rng):
+    """The requests that enter one order of a workload of that size, slowly and obviously."""
+    drawn = []
+    while len(drawn) < 160:
+        drawn += rng.permutation(size).tolist()
+    return drawn[:160]
+
+
+def test_with_one_order_only_the_small_sample_matters():
+    assert variance_ratio([1000], 8, 1) == pytest.approx(1000 / 999)
+
+
+def test_a_mix_is_as_wide_as_its_widest_workload():
+    assert variance_ratio([40, 5000], 8, 3) == variance_ratio([40], 8, 3)

@@ -1,0 +1,295 @@
+"""What `eval --json` promises, held against the replay itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.grids import settings
+from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.orders import draw_orders
+from adaspec.replay.tape import build_tape
+
+NAMED = "hybrid-splice:4:20:2:2:5"
+ROW = {
+    "workload",
+    "concurrency",
+    "policy",
+    "tokens_per_s",
+    "speedup",
+    "ci95",
+    "accepted_per_step",
+    "drafted_per_step",
+    "neural_steps_share",
+    "detail",
+}
+HEADLINE = {
+    "workload",
+    "concurrency",
+    "policy",
+    "lift_over_static_best",
+    "lift_ci95",
+    "lift_over_static_tuned",
+    "lift_over_static_one",
+    "lift_over_adaptive_best",
+    "lift_over_hybrid_best",
+    "lift_over_fixed_best",
+    "gap_closed",
+    "gap_closed_combine",
+    "worst_workload_lift",
+    "decide_share_of_step",
+}
+BASELINES = ["fixed:best", "hybrid:best", "static:best", "static:one", "adaptive:best"]
+LOOP_ORACLES = [f"oracle:{kind}" for kind in ("ngram", "neural", "combine", "plan", "plan-splice")]
+DP = ["oracle:dp", "oracle:dp-splice"]
+
+
+@pytest.fixture(scope="module")
+def report(requests_of, report_of):
+    return report_of(requests_of(), [NAMED])
+
+
+@pytest.fixture(scope="module")
+def rows(report):
+    return by_name(report)
+
+
+def by_name(report):
+    return {(r["workload"], r["concurrency"], r["policy"]): r for r in report["rows"]}
+
+
+def test_a_report_has_the_keys_that_the_design_fixes(report):
+    assert {"schema", "cost", "batching", "traces", "rows", "headline"} <= set(report)
+    assert report["schema"] == 1
+    assert report["cost"] == "h100-llama-3.1-8b"
+    assert report["batching"] == "closed-loop"
+    assert all(set(row) == ROW for row in report["rows"])
+    assert all(set(entry) == HEADLINE for entry in report["headline"])
+
+
+def test_every_workload_and_the_mix_have_a_row_for_everything_that_ran(rows):
+    cells = {(workload, n) for workload, n, _ in rows}
+    assert cells == {(workload, n) for workload in ("all", "edits", "talk") for n in (1, 4)}
+    for workload, n in cells:
+        names = {policy for w, m, policy in rows if (w, m) == (workload, n)}
+        expected = {"none", NAMED, *BASELINES, *LOOP_ORACLES}
+        assert names == expected | (set(DP) if n == 1 else set())
+
+
+def test_rows_say_latency_and_winners_say_their_spec_and_edges(rows):
+    for (_, _, policy), row in rows.items():
+        latency = row["detail"]["latency_s"]
+        assert 0 < latency["median"] <= latency["p95"]
+        assert ("spec" in row["detail"]) == (policy in BASELINES)
+
+
+def test_a_winner_at_the_end_of_a_grid_is_flagged(rows):
+    flagged = 0
+    for (_, _, policy), row in rows.items():
+        if policy not in ("static:best", "hybrid:best", "fixed:best", "static:one"):
+            continue
+        head, _, values = row["detail"]["spec"].partition(":")
+        if head == "hybrid-splice" and values.split(":")[0] in ("2", "32"):
+            assert f"M={values.split(':')[0]}" in row["detail"]["edge"]
+            flagged += 1
+    assert flagged
+
+
+def test_none_is_the_measure_of_speedups(rows):
+    for (workload, n, _), row in rows.items():
+        none = rows[workload, n, "none"]["tokens_per_s"]
+        assert row["speedup"] == pytest.approx(row["tokens_per_s"] / none)
+        low, high = row["ci95"]
+        assert low <= row["speedup"] <= high
+    assert rows["all", 1, "none"]["ci95"] == [1.0, 1.0]
+
+
+def test_lifts_and_gaps_follow_from_the_rows(report, rows):
+    for entry in report["headline"]:
+        workload, n = entry["workload"], entry["concurrency"]
+
+        def speed(policy, workload=workload, n=n):
+            return rows[workload, n, policy]["tokens_per_s"]
+
+        mine = speed(NAMED)
+        for opponent in BASELINES:
+            key = f"lift_over_{opponent.replace(':', '_')}"
+            assert entry[key] == pytest.approx(mine / speed(opponent) - 1), key
+        low, high = entry["lift_ci95"]
+        assert low <= entry["lift_over_static_best"] <= high
+        for key, oracle in (("gap_closed", "plan-splice"), ("gap_closed_combine", "combine")):
+            start, bound = speed("fixed:best"), speed(f"oracle:{oracle}")
+            if bound > start:
+                assert entry[key] == pytest.approx((mine - start) / (bound - start))
+            else:
+                assert entry[key] is None
+        alone = [
+            rows[name, n, NAMED]["tokens_per_s"] / rows[name, n, "static:best"]["tokens_per_s"] - 1
+            for name in ("edits", "talk")
+        ]
+        assert entry["worst_workload_lift"] == pytest.approx(min(alone))
+        assert entry["lift_over_static_tuned"] is None
+        assert entry["decide_share_of_step"] is None
+
+
+def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, report):
+    player = Player(build_tape(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
+    grid = settings(player.tape)
+    assert report["settings"] == len(grid) == 6_758 + 405
+    policies = [setting.policy() for setting in grid]
+    speeds = np.array(
+        [
+            [
+                np.mean([player.play(policy, order, n).tokens_per_s for order in orders])
+                for n, orders in ((n, draw_orders(player.tape, "talk", n, 0, 2)) for n in (1, 4))
+            ]
+            for policy in policies
+        ]
+    )
+    families = {
+        "static:best": lambda spec: True,
+        "hybrid:best": lambda spec: spec.startswith("hybrid"),
+        "fixed:best": lambda spec: spec.startswith(("fixed", "none")),
+    }
+    for at, n in enumerate((1, 4)):
+        for name, member in families.items():
+            best = max(s for s, p in zip(speeds[:, at], policies, strict=True) if member(p.name))
+            assert rows["talk", n, name]["tokens_per_s"] == pytest.approx(best), (name, n)
+        geometric = speeds[np.argmax(np.prod(speeds, axis=1)), at]
+        assert rows["talk", n, "static:one"]["tokens_per_s"] == pytest.approx(geometric)
+
+
+def test_adaptive_best_is_the_best_of_budgets_table_and_ema(requests_of, rows):
+    player = Player(build_tape(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
+    for n in (1, 4):
+        orders = draw_orders(player.tape, "talk", n, 0, 2)
+        row = rows["talk", n, "adaptive:best"]
+
+        def speed(spec, orders=orders, n=n):
+            policy = parse_contender(spec)
+            return np.mean([player.play(policy, order, n).tokens_per_s for order in orders])
+
+        assert row["tokens_per_s"] == pytest.approx(speed(row["detail"]["spec"]))
+        rivals = ["ema", "fixed:neural:1", *(f"budget:{k}" for k in range(2, 9))]
+        assert all(row["tokens_per_s"] >= speed(spec) - 1e-9 for spec in rivals)
+
+
+def test_a_named_policy_that_wins_has_a_lift_of_exactly_nothing(requests_of, report_of, rows):
+    spec = rows["edits", 4, "static:best"]["detail"]["spec"]
+    found = report_of(requests_of(), [spec])
+    entry = next(e for e in found["headline"] if (e["workload"], e["concurrency"]) == ("edits", 4))
+    assert entry["lift_over_static_best"] == 0.0
+    assert entry["lift_ci95"] == [0.0, 0.0]
+
+
+def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of, report_of):
+    plain = [
+        replace(r, neural_accepted=None, drafted_tokens=None, confidences=None)
+        for r in requests_of()
+    ]
+    found = report_of(plain, ["fixed:ngram:8:2"], cap=0)
+    names = {row["policy"] for row in found["rows"]}
+    assert {"oracle:neural", "oracle:combine", "adaptive:best"}.isdisjoint(names)
+    assert {"oracle:ngram", "oracle:plan", "static:best"} <= names
+    assert all(row["neural_steps_share"] in (0, None) for row in found["rows"])
+    for entry in found["headline"]:
+        assert entry["lift_over_adaptive_best"] is None
+        assert entry["gap_closed_combine"] is None
+        assert entry["lift_over_static_best"] is not None
+    assert any("no neural drafts" in note for note in found["notes"])
+    # Fixed n-gram, hybrids without neural tokens, and none.
+    assert found["settings"] == 24 + 7 * 7 + 1
+
+
+def test_a_short_neural_cap_cuts_the_grids(requests_of, report_of):
+    found = report_of(requests_of(cap=3), ["hybrid:4:16:3"], cap=3, concurrency=(2,))
+    # none, n-gram; K up to 3; KE 0..3 of 0..4; KE 1..3 of 1..4; and all that agree, with KE 1..3.
+    assert found["settings"] == 1 + 24 + 3 + 245 * 4 // 5 + 6480 * 3 // 4 + 405
+
+
+def test_a_single_workload_is_its_own_mix(requests_of, report_of):
+    found = report_of(requests_of(workloads=1), [NAMED])
+    assert {row["workload"] for row in found["rows"]} == {"all", "edits"}
+
+
+def test_one_request_per_workload_gets_figures_but_no_intervals(requests_of, report_of):
+    found = report_of(requests_of(count=1), [NAMED])
+    assert all(row["ci95"] is None and row["tokens_per_s"] > 0 for row in found["rows"])
+    assert all(entry["lift_ci95"] is None for entry in found["headline"])
+    assert sum("has one request" in note for note in found["notes"]) == 2
+
+
+def test_lockstep_has_the_dynamic_programmes_everywhere_and_they_bound(requests_of, report_of):
+    found = report_of(requests_of(), [NAMED], batching="lockstep", cap=8)
+    rows = by_name(found)
+    for workload in ("all", "edits", "talk"):
+        for n in (1, 4):
+            bound = rows[workload, n, "oracle:dp-splice"]["tokens_per_s"]
+            others = [
+                row["tokens_per_s"]
+                for (w, m, policy), row in rows.items()
+                if (w, m) == (workload, n) and not policy.startswith("oracle:")
+            ]
+            assert len(others) == 6
+            assert max(others) <= bound * (1 + 1e-9)
+
+
+def test_prefill_makes_everything_slower_and_ratios_smaller(requests_of, report_of, rows):
+    charged = by_name(report_of(requests_of(), [NAMED], prefill=True))
+    for key, row in charged.items():
+        if key[2] in ("none", NAMED):
+            assert row["tokens_per_s"] < rows[key]["tokens_per_s"]
+    speedup = charged["all", 1, NAMED]["speedup"]
+    assert 1 < speedup < rows["all", 1, NAMED]["speedup"]
+
+
+def test_without_keep_alive_hybrids_gain_and_plain_decoding_does_not(requests_of, report_of, rows):
+    free = replace(H100_LLAMA_3_1_8B, keep_alive_forwards=0)
+    found = by_name(report_of(requests_of(), [NAMED], cost=free))
+    assert found["all", 1, NAMED]["tokens_per_s"] > rows["all", 1, NAMED]["tokens_per_s"]
+    assert found["all", 1, "none"]["tokens_per_s"] == rows["all", 1, "none"]["tokens_per_s"]
+
+
+def test_charged_decisions_cost_the_named_policy_and_nobody_else(requests_of, report_of):
+    requests = requests_of(count=2, workloads=1)
+    quick = {"concurrency": (4,), "orders": 1, "resamples": 0}
+    rows = by_name(report_of(requests, [], **quick))
+    spec = rows["edits", 4, "fixed:best"]["detail"]["spec"]
+    found = report_of(requests, [spec], charge_decisions=True, **quick)
+    charged = by_name(found)
+    assert (
+        charged["edits", 4, spec]["tokens_per_s"] < rows["edits", 4, "fixed:best"]["tokens_per_s"]
+    )
+    for policy in ("none", *BASELINES):
+        same = rows["edits", 4, policy]["tokens_per_s"]
+        assert charged["edits", 4, policy]["tokens_per_s"] == same
+    assert all(0 < entry["decide_share_of_step"] < 1 for entry in found["headline"])
+
+
+def test_stressed_splices_cost_what_splices_behind_wrong_drafts(requests_of, report_of):
+    bare = [replace(r, drafted_tokens=None, confidences=None) for r in requests_of()]
+    plain = by_name(report_of(bare, [NAMED]))
+    found = report_of(bare, [NAMED], stress_splices=True)
+    stressed = by_name(found)
+    key = ("talk", 4, NAMED)
+    assert stressed[key]["drafted_per_step"] > plain[key]["drafted_per_step"]
+    assert stressed[key]["tokens_per_s"] < plain[key]["tokens_per_s"]
+    assert stressed[key]["accepted_per_step"] == plain[key]["accepted_per_step"]
+    assert stressed["talk", 4, "none"] == plain["talk", 4, "none"]
+    assert found["settings"] == 6_758
+
+
+def test_the_seed_decides_everything(requests_of, report_of, report):
+    assert report_of(requests_of(), [NAMED]) == report
+    other = report_of(requests_of(), [NAMED], seed=1)
+    assert by_name(other)["all", 4, "none"] != by_name(report)["all", 4, "none"]
+
+
+def test_more_orders_and_resamples_move_only_what_they_should(requests_of, report_of, report):
+    found = report_of(requests_of(), [NAMED], resamples=5)
+    for mine, theirs in zip(found["rows"], report["rows"], strict=True):
+        assert mine["tokens_per_s"] == theirs["tokens_per_s"]
+    assert report_of(requests_of(), [NAMED], resamples=0)["rows"][1]["ci95"] is None
