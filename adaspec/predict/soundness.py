@@ -1,0 +1,1 @@
+def check_forest(f): pass
