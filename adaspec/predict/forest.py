@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.predict.kernels import EXP, IDENTITY, LANES, SIGMOID, Trees, predict_rows
 from adaspec.predict.layout import lay_out
-from adaspec.predict.soundness import check_forest
+from adaspec.predict.soundness import DTYPES, NAMES, check_forest, names_and_arrays
 
 __all__ = ["EXP", "IDENTITY", "SIGMOID", "Forest", "Scratch", "predict", "predict_rows"]
 
@@ -65,14 +65,13 @@ class Forest:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything by name, for `np.savez`."""
-        found = {field.name: getattr(self, field.name) for field in _STORED}
-        return {name: np.array(value) if isinstance(value, tuple) else value
-                for name, value in found.items()}
+        names = {name: np.array(getattr(self, name), np.str_) for name in NAMES}
+        return names | {name: getattr(self, name) for name in DTYPES}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Forest:
         """The forest that `to_arrays` gave; anything unsound is refused with a `PolicyError`."""
-        return cls(**arrays)
+        return cls(**names_and_arrays(arrays))
 
 
 def predict(forest: Forest, features: NDArray[np.float32]) -> NDArray[np.float64]:
