@@ -48,21 +48,27 @@ def names_and_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
     known = (*NAMES, *DTYPES)
     for name in arrays:
         if name not in known:
-            raise PolicyError(f"forest: unknown array '{name}'{nearest(name, known)}")
+            raise PolicyError(f"forest: unknown array {name!r}{nearest(name, known)}")
     found: dict[str, Any] = {}
     for name in known:
         if name not in arrays:
             raise PolicyError(f"forest: array '{name}' is missing: train the policy again")
         found[name] = arrays[name]
     for name in NAMES:
-        value = found[name]
-        if not isinstance(value, np.ndarray) or value.dtype.kind != "U" or value.ndim != 1:
-            raise PolicyError(f"forest: {name} must be one row of strings")
-        try:
-            found[name] = tuple(value.tolist())
-        except (ValueError, UnicodeError):  # code points that no string can hold
-            raise PolicyError(f"forest: {name} holds something that is no text") from None
+        found[name] = _texts(name, found[name])
     return found
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """Stored names as strings."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "U" or value.ndim != 1:
+        raise PolicyError(f"forest: {name} must be one row of strings")
+    if value.dtype.itemsize:
+        # Before any string is made: of a code point that there is none of, NumPy makes a crash.
+        points = np.ascontiguousarray(value).view(value.dtype.byteorder.replace("|", "=") + "u4")
+        if np.any((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))):
+            raise PolicyError(f"forest: {name} holds something that is no text")
+    return tuple(value.tolist())
 
 
 def check_forest(forest: Forest) -> None:
