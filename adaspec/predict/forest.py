@@ -10,19 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
-from adaspec.predict.kernels import EXP, IDENTITY, LANES, SIGMOID, Trees, predict_rows
+from adaspec.predict.kernels import EXP, IDENTITY, SIGMOID, Scratch, Trees, predict_rows
+from adaspec.predict.lanes import LANES
 from adaspec.predict.layout import lay_out
 from adaspec.predict.soundness import DTYPES, NAMES, check_forest, names_and_arrays
 
 __all__ = ["EXP", "IDENTITY", "SIGMOID", "Forest", "Scratch", "predict", "predict_rows"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scratch:
-    """Working memory for one thread of predictions."""
-
-    keys: NDArray[np.int32]
-    sums: NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,6 +75,5 @@ def predict(forest: Forest, features: NDArray[np.float32]) -> NDArray[np.float64
         )
     values = np.ascontiguousarray(features, np.float32)
     out = np.empty((len(values), len(forest.heads)))
-    scratch = forest.scratch()
-    predict_rows(forest.trees, values, len(values), scratch.keys, scratch.sums, out)
+    predict_rows(forest.trees, values, len(values), forest.scratch(), out)
     return out

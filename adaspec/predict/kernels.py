@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from adaspec.predict.lanes import LANES, add_leaves
+from adaspec.predict.lanes import FEW_LANES, LANES, add_few_leaves, add_leaves
 
 Longs = NDArray[np.int64]
 Words = NDArray[np.int32]
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 WALKS = 8
 """Trees walked side by side for one row."""
 
-FEWEST_LANES = 4
+FEWEST_LANES = 3
 """Rows below which walking one by one is quicker than the lanes."""
 
 IDENTITY, SIGMOID, EXP = range(3)
@@ -64,10 +64,22 @@ class Trees(NamedTuple):
     slot_value: Array
 
 
+class Scratch(NamedTuple):
+    """Working memory of one thread."""
+
+    keys: Words
+    sums: Array
+
+
 @njit(cache=True, nogil=True)
 def _key_columns(
-    trees: Trees, bits: NDArray[np.int32], features: NDArray[np.float32], row: int, rows: int,
-    lanes: int, block: Words,
+    trees: Trees,
+    bits: NDArray[np.int32],
+    features: NDArray[np.float32],
+    row: int,
+    rows: int,
+    lanes: int,
+    block: Words,
 ) -> None:
     """Write the keys of rows row .. row + lanes - 1 of every column; beyond `rows`, the last's."""
     for column in range(len(trees.column_feature)):
@@ -99,7 +111,7 @@ def _key_columns(
 def _step(node: int, keys: Words, at: int) -> int:
     """The slot after `at`, whose int64 is `node`; a leaf stays where it is."""
     right = keys[np.uintp((node >> 16) & 0xFFFF)] > (node >> 32)
-    return at + np.uintp(node & 0xFFFF) + np.uintp(right)
+    return at + np.uintp(node & 0xFFFF) + np.uintp(right)  # type: ignore[return-value]
 
 
 @njit(cache=True, nogil=True)
@@ -126,23 +138,20 @@ def _walk(trees: Trees, head: int, keys: Words) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _add_block(trees: Trees, head: int, block: Words, sums: Array) -> None:
+def _add_block(trees: Trees, head: int, lanes: int, scratch: Scratch) -> None:
     """Add the leaves of one head's trees to each lane's sum."""
     keys, columns = trees.split_key.ctypes.data, trees.split_column.ctypes.data
     masks, leaves = trees.split_mask.ctypes.data, trees.leaf.ctypes.data
-    block_at, sums_at = block.ctypes.data, sums.ctypes.data
+    rows, out = scratch.keys.ctypes.data, scratch.sums.ctypes.data
     for tree in range(trees.head_trees[head], trees.head_trees[head + 1]):
-        split = trees.tree_splits[tree]
-        splits = trees.tree_splits[tree + 1] - split
-        add_leaves(
-            keys + 4 * split,
-            columns + 4 * split,
-            masks + 4 * split,
-            splits,
-            block_at,
-            leaves + 8 * trees.tree_leaves[tree],
-            sums_at,
-        )
+        first = trees.tree_splits[tree]
+        splits = trees.tree_splits[tree + 1] - first
+        key, column, mask = keys + 4 * first, columns + 4 * first, masks + 4 * first
+        leaf = leaves + 8 * trees.tree_leaves[tree]
+        if lanes == LANES:
+            add_leaves(key, column, mask, splits, rows, leaf, out)
+        else:
+            add_few_leaves(key, column, mask, splits, rows, leaf, out)
 
 
 @njit(cache=True, nogil=True)
@@ -158,26 +167,28 @@ def _finish(trees: Trees, head: int, total: float) -> float:
 
 @njit(cache=True, nogil=True)
 def predict_rows(
-    trees: Trees, features: NDArray[np.float32], rows: int, scratch: Words, sums: Array, out: Array
+    trees: Trees, features: NDArray[np.float32], rows: int, scratch: Scratch, out: Array
 ) -> None:
-    """Write the predictions of the first `rows` rows to out[:rows, :heads]; allocates nothing.
+    """Write every head's predictions for the first `rows` rows to `out`; allocates nothing.
 
-    `scratch` and `sums` are the forest's own (`Forest.scratch`), one pair per thread.
+    `features` and `out` are contiguous, a row per request, a column per feature or head, and have
+    at least `rows` rows: nothing here checks them. A thread needs a scratch of its own.
     """
     bits = features.view(np.int32)
     heads = len(trees.head_link)
     row = 0
     if len(trees.tree_splits) > 0:
         while rows - row >= FEWEST_LANES:
-            _key_columns(trees, bits, features, row, rows, LANES, scratch)
+            lanes = LANES if rows - row > FEW_LANES else FEW_LANES
+            _key_columns(trees, bits, features, row, rows, lanes, scratch.keys)
             for head in range(heads):
-                sums[:LANES] = 0.0
-                _add_block(trees, head, scratch, sums)
-                for lane in range(min(LANES, rows - row)):
-                    out[row + lane, head] = _finish(trees, head, sums[lane])
-            row += LANES
+                scratch.sums[:lanes] = 0.0
+                _add_block(trees, head, lanes, scratch)
+                for lane in range(min(lanes, rows - row)):
+                    out[row + lane, head] = _finish(trees, head, scratch.sums[lane])
+            row += lanes
     while row < rows:
-        _key_columns(trees, bits, features, row, rows, 1, scratch)
+        _key_columns(trees, bits, features, row, rows, 1, scratch.keys)
         for head in range(heads):
-            out[row, head] = _finish(trees, head, _walk(trees, head, scratch))
+            out[row, head] = _finish(trees, head, _walk(trees, head, scratch.keys))
         row += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,13 +31,13 @@ def key_of(values: NDArray[np.float32]) -> NDArray[np.int32]:
 def ranks(forest: Forest) -> Longs:
     """How many splits of its tree come before each slot."""
     split = forest.slot_column >= 0
-    before = np.cumsum(split) - split
+    before: Longs = np.cumsum(split) - split
     starts = forest.tree_slots[:-1]
     return before - np.repeat(before[starts], np.diff(forest.tree_slots))
 
 
 def lay_out(forest: Forest) -> Trees:
-    """The kernels' arrays of a forest that is known to be sound."""
+    """The kernels' arrays of a forest that is known to be sound; they share none with it."""
     roots = forest.tree_slots[:-1]
     split = forest.slot_column >= 0
     left = np.repeat(roots, np.diff(forest.tree_slots)) + 2 * ranks(forest) + 1
@@ -50,15 +51,15 @@ def lay_out(forest: Forest) -> Trees:
     fits = len(splits) > 0 and int(splits.max()) < MOST_LANE_LEAVES
     masks, leaf = _masks(forest, levels, left) if fits else (np.zeros(0, np.uint32), np.zeros(0))
     return Trees(
-        column_feature=forest.column_feature,
-        column_words=forest.column_words,
+        column_feature=forest.column_feature.copy(),
+        column_words=forest.column_words.copy(),
         column_nan=_missing_keys(forest.column_nan),
         column_zero=_missing_keys(forest.column_zero),
-        words=forest.words,
-        head_constant=forest.head_constant,
-        head_scale=forest.head_scale,
-        head_link=forest.head_link,
-        head_trees=forest.head_trees,
+        words=forest.words.copy(),
+        head_constant=forest.head_constant.copy(),
+        head_scale=forest.head_scale.copy(),
+        head_link=forest.head_link.copy(),
+        head_trees=forest.head_trees.copy(),
         tree_splits=_offsets(splits) if fits else np.zeros(0, np.int64),
         tree_leaves=_offsets(splits + 1),
         split_key=keys[at].astype(np.int32),
@@ -86,7 +87,7 @@ def _levels(
     roots: Longs, split: NDArray[np.bool_], left: Longs
 ) -> tuple[list[Longs], NDArray[np.int64]]:
     """The splits of all trees, level by level, and each tree's depth."""
-    levels = []
+    levels: list[Longs] = []
     depth = np.zeros(len(roots), np.int64)
     tree, slots = np.arange(len(roots)), roots
     while True:
@@ -124,7 +125,7 @@ def _groups(
 ) -> tuple[Longs, Longs, Longs]:
     """WALKS roots per group, trees of like depth together, padded with the slot `nothing`."""
     counts, steps, filled = [], [], []
-    for begin, end in zip(head_trees[:-1], head_trees[1:], strict=True):
+    for begin, end in itertools.pairwise(head_trees.tolist()):
         order = begin + np.argsort(depth[begin:end], kind="stable")
         spare = -len(order) % WALKS
         group = np.concatenate([roots[order], np.full(spare, nothing)]).reshape(-1, WALKS)
