@@ -1,0 +1,1 @@
+"""Features, compiled forests and survival curves."""

@@ -1,0 +1,1 @@
+"""Traces to examples, to LightGBM, to a compiled policy."""
