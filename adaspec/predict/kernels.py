@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from adaspec.jit import compiled, inlined
 from adaspec.predict.lanes import FEW_LANES, LANES, add_few_leaves, add_leaves
 
 Longs = NDArray[np.int64]
@@ -71,7 +71,7 @@ class Scratch(NamedTuple):
     sums: Array
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _key_columns(
     trees: Trees,
     bits: NDArray[np.int32],
@@ -107,14 +107,14 @@ def _key_columns(
                 block[at + lane] = outside
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _step(node: int, keys: Words, at: int) -> int:
     """The slot after `at`, whose int64 is `node`; a leaf stays where it is."""
     right = keys[np.uintp((node >> 16) & 0xFFFF)] > (node >> 32)
     return at + np.uintp(node & 0xFFFF) + np.uintp(right)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _walk(trees: Trees, head: int, keys: Words) -> float:
     """The sum of one head's trees for one row."""
     total = 0.0
@@ -137,7 +137,7 @@ def _walk(trees: Trees, head: int, keys: Words) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add_block(trees: Trees, head: int, lanes: int, scratch: Scratch) -> None:
     """Add the leaves of one head's trees to each lane's sum."""
     keys, columns = trees.split_key.ctypes.data, trees.split_column.ctypes.data
@@ -154,7 +154,7 @@ def _add_block(trees: Trees, head: int, lanes: int, scratch: Scratch) -> None:
             add_few_leaves(key, column, mask, splits, rows, leaf, out)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _finish(trees: Trees, head: int, total: float) -> float:
     """A head's prediction from its sum of leaves."""
     score = total + trees.head_constant[head]
@@ -165,7 +165,7 @@ def _finish(trees: Trees, head: int, total: float) -> float:
     return score
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def predict_rows(
     trees: Trees, features: NDArray[np.float32], rows: int, scratch: Scratch, out: Array
 ) -> None:
