@@ -111,9 +111,12 @@ def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
     cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
     if prefill:
         tape = tape.with_prefill(cost)
-    for refills in (True, False):
-        compiled = Player(tape, cost, cap).play(parse_contender(spec), order, concurrency, refills)
-        generic = run_policy(tape, parse_policy(spec), order, concurrency, cost, cap, refills)
+    alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
+    for entries, refills in ((order, True), (alike, True), (order, False)):
+        compiled = Player(tape, cost, cap).play(
+            parse_contender(spec), entries, concurrency, refills
+        )
+        generic = run_policy(tape, parse_policy(spec), entries, concurrency, cost, cap, refills)
         assert_equal(compiled, generic)
 
 

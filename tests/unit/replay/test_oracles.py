@@ -18,7 +18,7 @@ from wild_policy import WildPolicy
 from adaspec.cost.model import CostModel
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.loop import run_policy
-from adaspec.replay.oracles import RATE_STEPS, Oracle, cheapest_s, run_oracle
+from adaspec.replay.oracles import Oracle, cheapest_s, run_oracle
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -174,7 +174,7 @@ def plan_steps(
     longest before those that fill a captured size; earlier rows first.
     """
     rows = [(r, 1) for r in range(concurrency)]
-    recent: deque[tuple[int, float]] = deque(maxlen=RATE_STEPS)
+    recent: deque[tuple[int, float]] = deque(maxlen=200)
     steps: list[tuple[int, float]] = []
     while rows:
         n = len(rows)
@@ -245,13 +245,22 @@ def test_the_papers_oracles_end_at_twenty_tokens() -> None:
     assert (result.steps, result.drafted) == (2, 20 + 16)
 
 
-def test_the_rate_that_plans_trade_against_is_of_the_last_steps_only() -> None:
-    requests = random_requests(5, 1, tokens=False, output_tokens=(450, 450), alphabet=4)
-    cost = random_cost(np.random.default_rng(2))
-    steps = plan_steps(requests, 1, 2, cost, True)
-    assert len(steps) > RATE_STEPS
+def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
+    # 150 steps of four tokens at the price of one, then text that only the costly drafter knows:
+    # worth its forwards from the step on at which the memory of better times has faded enough.
+    fast, slow = 600, 190
+    output = [7, 8, 9, 10] * (fast // 4) + [7] + list(range(100, 100 + slow))
+    accepted = [0] * (1 + fast) + [1] * (slow - 1) + [0]
+    request = Request([7, 8, 9, 10] * 10, output, accepted)
+    cost = CostModel("steep", 1.0, 0.0, 0.0, 0.0, 0.5, 0.0, keep_alive_forwards=0)
+    plain = 0
+    recent: deque[tuple[int, float]] = deque([(4, 1.0)] * 150, maxlen=200)
+    while 0.5 * sum(t for t, _ in recent) / sum(s for _, s in recent) >= 1:
+        recent.append((1, 1.0))
+        plain += 1
+    drafting = -(-(slow - plain) // 2)
     played = run_oracle(
-        tape_of(requests), Oracle("plan-splice"), np.zeros(1, np.int32), 1, cost, 2, refills=False
+        tape_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3, refills=False
     )
-    assert played.steps == len(steps)
-    assert close(played.time_s, sum(seconds for _, seconds in steps))
+    assert (played.steps, played.neural_steps) == (150 + plain + drafting, (slow - plain) // 2)
+    assert 100 < plain < 150

@@ -138,6 +138,17 @@ def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None
             drive(policy, tokens=False)
     drive(Settling(look_then([2, 1])), tokens=False)
 
+    found: list[list[int]] = []
+
+    def look(batch: Batch, drafts: Drafts) -> Proposal:
+        behind = drafts.behind(np.array([2, 2]))
+        found.extend([behind.length.tolist(), behind.start.tolist(), behind.first.tolist()])
+        return Proposal(np.array([2, 2]), np.array([3, 3]))
+
+    drive(Settling(look), tokens=False)
+    assert max(map(max, found[0::3])) > 0
+    assert max(map(max, found[1::3] + found[2::3])) == -1
+
     class LooksWhileDrafting(Settling):
         def proceed(self, batch: Batch, drafts: Drafts) -> bool:
             drafts.behind(np.array([1, 1]))
