@@ -22,6 +22,10 @@ class SpecError(AdaspecError):
     """A policy spec or folder cannot be used."""
 
 
+class PolicyError(AdaspecError):
+    """A policy's folder is damaged or does not fit."""
+
+
 class PolicyFault(AdaspecError):
     """A policy broke the rules of the replay: asked for more than was drafted, known or allowed."""
 

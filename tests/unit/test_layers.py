@@ -20,6 +20,7 @@ LAYERS = [
     "draft",
     "cost",
     "trace",
+    "staging",
     "errors",
 ]
 """Top to bottom; a module may import its own layer and those below."""
@@ -80,7 +81,7 @@ def test_every_folder_of_the_package_has_its_layer():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders <= set(LAYERS)
     files = {path.stem for path in PACKAGE.glob("*.py")}
-    assert files == {"__init__", "__main__", "errors"}
+    assert files == {"__init__", "__main__", "errors", "staging"}
 
 
 def test_the_packages_root_imports_nothing_of_its_own():
