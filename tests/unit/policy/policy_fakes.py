@@ -9,7 +9,7 @@ from adaspec.policy.manifest import PolicyManifest
 
 
 def manifest(**changes):
-    fields = dict(
+    fields = dict(  # noqa: C408
         fingerprint="v3f2a",
         sources=("ngram", "neural", "splice"),
         cap=48,
@@ -42,7 +42,7 @@ def tables():
 
 
 def written(path, force=False, **changes):
-    content = dict(
+    content = dict(  # noqa: C408
         manifest=manifest(), forest=forest(), tables=tables(), model_text="tree\n", card="# Card\n"
     )
     write_artifact(path, **{**content, **changes}, force=force)
