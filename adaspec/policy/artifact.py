@@ -164,7 +164,8 @@ def _check_names(path: Path) -> None:
                 if entry.name not in MAX_BYTES:
                     raise PolicyError(
                         f"{path}: holds {entry.name!r}, which no policy does"
-                        f"{nearest(entry.name, MAX_BYTES)}: {_RECOVER}, or move it away"
+                        f"{nearest(entry.name, MAX_BYTES)}: {_RECOVER}, or update "
+                        "adaspec if a newer one wrote it"
                     )
                 held.add(entry.name)
     except OSError as error:
