@@ -59,11 +59,18 @@ def _headline(found: Inspection) -> str:
         return f"{where}: cost model '{found.cost.name}'{f' of {of}' if of else ''}, {sound}"
     if isinstance(found, PolicyInspection):
         size = sum(found.files.values())
-        by = found.manifest.get("adaspec_version")
+        policy = found.manifest
+        made = [
+            f"sources {', '.join(policy.sources)}",
+            f"target {policy.target}" if policy.target else "",
+            f"drafter {policy.drafter}" if policy.drafter else "",
+            f"features {policy.fingerprint}",
+            f"{len(policy.training_requests):,} training requests",
+        ]
         return (
-            f"{where}: policy, schema {found.manifest['schema']}"
-            f"{f', by adaspec {by}' if by else ''}, {len(found.files)} files,"
-            f" {_size(size)}, {sound}"
+            f"{where}: policy, schema {policy.schema}, by adaspec {policy.adaspec_version},"
+            f" {len(found.files)} files, {_size(size)}"
+            f"{''.join(f', {part}' for part in made if part)}; {sound}"
         )
     manifest = found.manifest
     rows = "requests" if manifest.kind == "dense" else "steps"

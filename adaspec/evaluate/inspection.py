@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import load_cost, read_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
-from adaspec.errors import AdaspecError, SpecError
+from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
+from adaspec.policy.artifact import CHECKSUMS, FOREST, Artifact, load_artifact
+from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.shipped import shipped_policies
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 
 SCHEMA = 1
-
-CHECKSUMS = "SHA256SUMS"
-"""What a policy folder has and a trace has not."""
 
 Progress = Callable[[str, float, float], None]
 """Called as (stage, done, total)."""
@@ -53,20 +52,23 @@ class TraceInspection:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInspection:
-    """A policy folder whose files are those its checksums name."""
+    """A policy folder that loads; whether this build computes its features is not asked."""
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: PolicyManifest
     files: dict[str, int]
     """Bytes by name."""
+    counts: dict[str, int]
+    """Arrays and values of forest and tables."""
     warnings: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """The inspection in JSON's own types."""
         return {
             **_head("policy", self.path, sum(self.files.values()), self.warnings),
-            "manifest": self.manifest,
+            "manifest": json.loads(self.manifest.to_json()),
             "files": self.files,
+            "counts": self.counts,
         }
 
 
@@ -98,13 +100,17 @@ def inspect(path: Path, progress: Progress | None = None) -> Inspection:
     if not path.exists():
         if str(path) in BUILTIN:
             return CostInspection(None, load_cost(str(path)), None)
+        shipped = shipped_policies()
+        if str(path) in shipped:
+            return _inspect_policy(shipped[str(path)])
         raise AdaspecError(
-            f"{path}: there is nothing there: give a trace's or policy's folder, or a cost file"
+            f"{path}: there is nothing there{nearest(str(path), [*BUILTIN, *shipped])}: "
+            "give a trace's or policy's folder, or a cost file"
         )
     if path.is_file():
         cost, fit = read_cost(path)
         return CostInspection(path, cost, fit, path.stat().st_size)
-    if (path / CHECKSUMS).exists():
+    if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither
         return _inspect_policy(path)
     return _inspect_trace(path, progress)
 
@@ -144,53 +150,17 @@ def _inspect_trace(path: Path, progress: Progress | None) -> TraceInspection:
 
 
 def _inspect_policy(path: Path) -> PolicyInspection:
-    expected = _checksums(path / CHECKSUMS)
-    files: dict[str, int] = {}
-    for name, digest in expected.items():
-        file = path / name
-        if not file.is_file():
-            raise SpecError(f"{file}: is missing, though {CHECKSUMS} names it: restore the folder")
-        with file.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        if found != digest:
-            raise SpecError(
-                f"{file}: its SHA-256 is {found[:12]}..., {CHECKSUMS} says {digest[:12]}...:"
-                " restore the folder, nothing in it can be trusted"
-            )
-        files[name] = file.stat().st_size
-    if "manifest.json" not in expected:
-        raise SpecError(f"{path / CHECKSUMS}: does not name manifest.json: not a policy's folder")
-    try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SpecError(f"{path / 'manifest.json'}: not JSON ({error})") from None
-    if not isinstance(manifest, dict) or "schema" not in manifest:
-        raise SpecError(f"{path / 'manifest.json'}: not a policy's manifest: it has no 'schema'")
-    strays = sorted(
-        str(file.relative_to(path))
-        for file in path.rglob("*")
-        if file.is_file() and str(file.relative_to(path)) not in {*expected, CHECKSUMS}
-    )
-    warnings = [f"{path / name}: no checksum vouches for it" for name in strays]
-    return PolicyInspection(path, manifest, files, warnings)
+    found = load_artifact(path)
+    return PolicyInspection(path, found.manifest, found.files, _counts(found))
 
 
-def _checksums(file: Path) -> dict[str, str]:
-    """SHA-256 by file name, of a file as `sha256sum` writes it."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise SpecError(f"{file}: not a list of checksums") from None
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        digest, _, name = line.partition(" ")
-        name = name.removeprefix(" ").removeprefix("*")
-        inside = PurePosixPath(name)
-        whole = len(digest) == 64 and set(digest) <= set("0123456789abcdef")
-        if not whole or not name or inside.is_absolute() or ".." in inside.parts:
-            raise SpecError(f"{file} line {number}: not a checksum of a file of this folder")
-        found[name] = digest
-    return found
+def _counts(found: Artifact) -> dict[str, int]:
+    return {
+        "forest_arrays": len(found.forest),
+        "forest_values": sum(array.size for array in found.forest.values()),
+        "tables_arrays": len(found.tables),
+        "tables_values": sum(array.size for array in found.tables.values()),
+    }
 
 
 def _head(what: str, path: Path | None, size: int, warnings: list[str]) -> dict[str, Any]:

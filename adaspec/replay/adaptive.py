@@ -43,7 +43,7 @@ def _loop(
 ) -> None:
     """The closed loop; for budget `tiers` holds the one K."""
     rows = following = concurrency
-    running, time = enter(columns, order, concurrency)
+    running, time = enter(columns, order, concurrency, refills)
     most = tiers.max()
     known = columns.confidence.shape[1] >= most and kind == _BUDGET
     confidence = np.zeros((concurrency, most))

@@ -122,7 +122,8 @@ class _Run:
         known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
         self.indexed[row] = self.index.open(known)
         self.time += float(self.tape.columns.entry_s[r])
-        self.request[row], self.entry[row], self.entered[row] = r, at, self.time
+        self.request[row], self.entry[row] = r, at
+        self.entered[row] = self.time if self.refills else 0.0
         self.prompt[row], self.position[row] = len(request.prompt_tokens), 1
         arrival = Arrival(int(self.slots[row]), len(request.prompt_tokens), self.rows)
         self.holds[row] = bool(self.policy.admit(arrival)) and self.tape.neural_cap > 0

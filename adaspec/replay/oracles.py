@@ -143,7 +143,7 @@ def _loop(
     latency: Array,
 ) -> None:
     """The closed loop under perfect foresight; without refills it ends with the last request."""
-    state, time = enter(columns, order, concurrency)
+    state, time = enter(columns, order, concurrency, refills)
     at = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)

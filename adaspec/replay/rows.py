@@ -23,12 +23,19 @@ class Rows(NamedTuple):
 
 
 @compiled
-def enter(columns: Columns, order: NDArray[np.int32], concurrency: int) -> tuple[Rows, float]:
-    """The first `concurrency` requests of the order at position 1, and how long they took."""
+def enter(
+    columns: Columns, order: NDArray[np.int32], concurrency: int, refills: bool
+) -> tuple[Rows, float]:
+    """The first `concurrency` requests of the order at position 1, and how long they took.
+
+    A request's clock starts behind its own prefill; in lockstep, where none enters later, with
+    the first one's.
+    """
     request = order[:concurrency].astype(np.int64)
-    entered = np.cumsum(columns.entry_s[request])
+    ready = np.cumsum(columns.entry_s[request])
+    entered = ready if refills else np.zeros(concurrency)
     rows = Rows(request, np.arange(concurrency), np.ones(concurrency, np.int64), entered)
-    return rows, entered[-1]
+    return rows, ready[-1]
 
 
 @compiled

@@ -7,11 +7,12 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from adaspec.errors import TraceError
+from adaspec.staging import sync_folder
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"
@@ -19,10 +20,6 @@ COMPLETE = "complete.json"
 
 _SHARD = re.compile(r"part-(\d{5,})\.parquet")
 _UNFINISHED = ".unfinished"
-STAGED = ".staged"
-"""Ends the name of a folder beside a trace that is to take its place."""
-REPLACED = ".replaced"
-"""Ends the name of the older trace while it makes room."""
 
 
 def shard_name(number: int) -> str:
@@ -67,16 +64,6 @@ def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
         sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(shown or path, error) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut; does nothing where unsupported."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def cannot_write(path: Path, error: OSError) -> TraceError:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +11,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from adaspec import staging
 from adaspec.errors import TraceError
 from adaspec.trace import folder
 from adaspec.trace.columns import request_batch, row_schema, step_batch
@@ -181,11 +179,7 @@ class TraceWriter:
     def _stage(self) -> Path:
         """An empty folder for the owner alone beside the trace-to-be."""
         try:
-            self._final.parent.mkdir(parents=True, exist_ok=True)
-            name = f".{self._final.name}."
-            for staged in self._final.parent.glob(f"{glob.escape(name)}*{folder.STAGED}"):
-                _remove_if_dead(staged)
-            return Path(tempfile.mkdtemp(folder.STAGED, name, self._final.parent))
+            return staging.stage(self._final, private=True)
         except OSError as error:
             raise folder.cannot_write(self.path, error) from error
 
@@ -220,56 +214,27 @@ class TraceWriter:
 
     def _publish(self) -> None:
         """Give the staged folder its name; an older trace of that name goes only then."""
-        older = self._folder.with_name(
-            self._folder.name.removesuffix(folder.STAGED) + folder.REPLACED
-        )
         try:
-            if self._replaces:
-                self._final.rename(older)
-            try:
-                self._folder.rename(self._final)
-            except OSError:
-                if self._replaces:
-                    older.rename(self._final)
-                raise
+            staging.publish(self._folder, self._final, self._replaces)
         except OSError as error:
             raise folder.cannot_write(self.path, error) from error
-        folder.sync_folder(self._final.parent)
-        if self._replaces:
-            shutil.rmtree(older, ignore_errors=True)
 
     def _lock(self) -> None:
         """Hold the folder until `_release`, or until the kernel sees this process end."""
         try:
-            self._lock_file = os.open(self._folder, os.O_RDONLY)
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_file = staging.hold(self._folder)
         except BlockingIOError:
-            os.close(self._lock_file)
             raise TraceError(
                 f"{self.path}: another process is writing to it: wait for its end, or choose "
                 "another folder"
             ) from None
-        except OSError:
-            pass  # Some network file systems have no locks; recording goes on without.
+        except OSError as error:
+            raise folder.cannot_write(self.path, error) from error
 
     def _release(self) -> None:
         self._open = False
         with suppress(OSError):
             os.close(self._lock_file)
-
-
-def _remove_if_dead(staged: Path) -> None:
-    """Remove a staged folder whose writer was killed; a living one holds its lock."""
-    with suppress(OSError):
-        descriptor = os.open(staged, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(staged, ignore_errors=True)
-        finally:
-            os.close(descriptor)
 
 
 def _check_free(path: Path, final: Path, force: bool) -> bool:

@@ -1,5 +1,6 @@
 """What the wheel holds and what importing adaspec costs."""
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,12 +16,51 @@ HEAVY = ("numba", "numpy", "torch", "lightgbm", "vllm", "pyarrow", "sklearn", "m
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(built(CHECKOUT, tmp_path_factory.mktemp("dist"))) as archive:
         yield archive
+
+
+@pytest.fixture(scope="module")
+def shipping(tmp_path_factory):
+    """A checkout that ships the policy 'mine', and beside it a folder's notes."""
+    pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, checkout)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(CHECKOUT / "adaspec", checkout / "adaspec", ignore=ignored)
+    (checkout / "policies").mkdir()
+    (checkout / "policies" / "README.md").write_text("what lies here")
+    script = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT / 'tests' / 'unit' / 'policy')!r})\n"
+        "import pathlib, policy_fakes\n"
+        "policy_fakes.written(pathlib.Path('policies/mine'))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=checkout, check=True)
+    return checkout
+
+
+def built(checkout, folder):
+    """The wheel of a checkout."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def shipped(place):
+    """The shipped policies that the adaspec in this folder finds, by a name each."""
+    script = (
+        "import adaspec.policy.shipped as s, adaspec.policy.artifact as a\n"
+        "import pathlib\n"
+        "for name in s.shipped_policies():\n"
+        "    path = a.load_artifact(s.find_policy(name)).path\n"
+        "    print(name, path.relative_to(pathlib.Path.cwd()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=place, check=True, capture_output=True, text=True
+    )
+    return done.stdout.split()
 
 
 def metadata(wheel):
@@ -44,6 +84,33 @@ def test_nothing_but_the_package_and_its_metadata_is_in_the_wheel(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"adaspec"}
     assert not [name for name in wheel.namelist() if "__pycache__" in name]
+
+
+def test_every_shipped_policy_is_in_the_wheel(wheel):
+    there = {
+        f"adaspec/_policies/{path.relative_to(CHECKOUT / 'policies')}"
+        for path in CHECKOUT.glob("policies/*/*")
+    }
+    assert {name for name in wheel.namelist() if name.startswith("adaspec/_policies/")} == there
+
+
+def test_a_policy_is_found_by_its_name_in_checkout_and_wheel_alike(shipping, tmp_path):
+    assert shipped(shipping) == ["mine", "policies/mine"]
+    wheel = built(shipping, tmp_path / "dist")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "adaspec/_policies/mine/SHA256SUMS" in archive.namelist()
+        assert not [name for name in archive.namelist() if name.endswith("README.md")]
+        archive.extractall(tmp_path / "site")
+    assert shipped(tmp_path / "site") == ["mine", "adaspec/_policies/mine"]
+
+
+def test_a_checkout_that_ships_policies_can_be_installed_for_development(shipping, tmp_path):
+    pytest.importorskip("editables", reason="pip brings editables where it installs so")
+    script = f"import hatchling.build as b; b.build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", script], cwd=shipping, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        assert not [name for name in archive.namelist() if "_policies" in name]
 
 
 def test_the_wheel_carries_its_licence_and_the_command(wheel):

@@ -21,6 +21,7 @@ LAYERS = [
     "cost",
     "trace",
     "jit",
+    "staging",
     "errors",
 ]
 """Top to bottom; a module may import its own layer and those below."""
@@ -81,7 +82,7 @@ def test_every_folder_of_the_package_has_its_layer():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders <= set(LAYERS)
     files = {path.stem for path in PACKAGE.glob("*.py")}
-    assert files == {"__init__", "__main__", "errors", "jit"}
+    assert files == {"__init__", "__main__", "errors", "jit", "staging"}
 
 
 def test_the_packages_root_imports_nothing_of_its_own():

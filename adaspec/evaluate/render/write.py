@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adaspec import staging
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render.acceptance import Acceptance
 from adaspec.evaluate.render.markdown import Plot, report_markdown
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 _OURS = {"report.json", "report.md", "plots"}
 _PICTURES = (".png", ".svg")
-_DROPPINGS = {".DS_Store", "Thumbs.db"}
 
 
 def strict_json(report: Report) -> str:
@@ -34,34 +31,9 @@ def check_destination(folder: Path, force: bool = False) -> None:
     """Raise EvaluationError where `write_report` would refuse `folder`; writes nothing.
 
     Meant for before a long evaluation. With `force` a folder is replaced only if it holds a
-    report.json and nothing that a report does not: nobody's other files are ever deleted.
+    report.json and nothing that a report does not.
     """
-    if not os.path.lexists(folder):
-        parent = _first_existing(folder.parent)
-        if not parent.is_dir():
-            raise EvaluationError(f"{folder}: {parent} is not a folder: choose another place")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise EvaluationError(f"{folder}: {parent} cannot be written to: choose another place")
-        return
-    if not folder.is_dir():
-        raise EvaluationError(f"{folder}: exists and is not a folder: choose another place")
-    if not force:
-        raise EvaluationError(f"{folder}: exists: choose another folder, or add --force")
-    parent = folder.resolve().parent
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise EvaluationError(f"{folder}: {parent} cannot be written to: choose another place")
-    held = _held(folder)
-    if held and "report.json" not in held:
-        raise EvaluationError(
-            f"{folder}: holds no report.json, so --force will not replace it: "
-            "choose another folder, or remove this one yourself"
-        )
-    strange = [name for name in held if not _is_ours(name)]
-    if strange:
-        raise EvaluationError(
-            f"{folder}: also holds {strange[0]!r}, which is no part of a report, so --force will "
-            "not replace it: move that away, or choose another folder"
-        )
+    staging.check_destination(folder, force, _CONTENTS)
 
 
 def write_report(
@@ -77,21 +49,8 @@ def write_report(
     figures of the trace. `progress` is told (pictures done, pictures in all).
     """
     check_destination(folder, force)
-    target = folder.resolve()
-    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
-    made: list[Path] = []
-    try:
-        made = _make_parents(target.parent)
-        partial.mkdir()
-        _fill(report, acceptance, partial, progress)
-        _swap(partial, target)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        for parent in made:
-            _remove_if_empty(parent)
-        if isinstance(error, OSError):
-            raise EvaluationError(f"{folder}: {_reason(error)}; nothing was written") from error
-        raise
+    with staging.whole_folder(folder, EvaluationError) as staged:
+        _fill(report, acceptance, staged, progress)
 
 
 def drawings(
@@ -182,83 +141,13 @@ def _fill(
     if not plots:
         (folder / "plots").rmdir()
     (folder / "report.md").write_text(report_markdown(report, plots), encoding="utf-8")
-    for each in folder.rglob("*"):
-        if each.is_file():
-            _flush(each)
-
-
-def _swap(partial: Path, target: Path) -> None:
-    """Put `partial` in `target`'s place; the old folder comes back if that fails."""
-    if not target.exists():
-        partial.rename(target)
-        return
-    old = target.parent / f".{target.name}.replaced-{os.getpid()}"
-    target.rename(old)
-    try:
-        partial.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    """Reach the disk before the rename does, so that a full one is noticed here."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _held(folder: Path) -> list[str]:
-    """What a folder holds, plots/ by its files, droppings of file browsers aside."""
-    try:
-        names = sorted(each.name for each in folder.iterdir() if each.name not in _DROPPINGS)
-        plots = folder / "plots"
-        if plots.is_dir() and not plots.is_symlink():
-            names.remove("plots")
-            names += sorted(
-                f"plots/{each.name}" for each in plots.iterdir() if each.name not in _DROPPINGS
-            )
-    except OSError as error:
-        raise EvaluationError(f"{folder}: {_reason(error)}: choose another folder") from error
-    return names
 
 
 def _is_ours(name: str) -> bool:
     return name in _OURS or (name.startswith("plots/") and name.endswith(_PICTURES))
 
 
-def _first_existing(folder: Path) -> Path:
-    while not os.path.lexists(folder) and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
-def _make_parents(folder: Path) -> list[Path]:
-    """Create what is missing of `folder`; the new ones, deepest first."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir()
-    return missing
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def _reason(error: OSError) -> str:
-    known = {
-        errno.ENOSPC: "the disk is full",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.EFBIG: "a file would exceed the size allowed",
-        errno.EACCES: "may not be written to (permission denied)",
-        errno.EPERM: "may not be written to (operation not permitted)",
-        errno.EROFS: "lies on a read-only file system",
-    }
-    return known.get(error.errno or 0, f"cannot be written ({error.strerror or error})")
+_CONTENTS = staging.Contents("a report", "report.json", _is_ours, EvaluationError, "plots")
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +104,7 @@ def test_a_read_only_folder_is_one_clear_line(
     tmp_path: Path, dense: Manifest, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     # The superuser writes anywhere, so the refusal is acted.
-    monkeypatch.setattr(tempfile, "mkdtemp", failing(code))
+    monkeypatch.setattr(os, "mkdir", failing(code))
     with pytest.raises(TraceError, match=r"cannot be written \(.*\): choose a folder that you may"):
         TraceWriter(tmp_path / "t", dense)
     assert names(tmp_path) == []

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_file_in_the_way_is_refused_with_or_without_force(tmp_path):
 
 
 def test_a_read_only_place_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(write.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert "cannot be written to" in refused(tmp_path / "r")
 
 
@@ -154,7 +155,7 @@ def test_a_fault_while_renaming_brings_the_old_report_back(tmp_path, small, monk
     rename = Path.rename
 
     def fail(self, target):
-        if ".partial-" in self.name:
+        if self.name.endswith(".staged"):
             raise OSError(errno.EIO, "broken")
         return rename(self, target)
 

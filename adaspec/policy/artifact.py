@@ -1,0 +1,233 @@
+"""A policy as a folder: written whole, read back without running or trusting anything in it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from adaspec import staging
+from adaspec.errors import PolicyError, nearest
+from adaspec.policy.arrays import Arrays, npz_arrays, npz_bytes
+from adaspec.policy.manifest import PolicyManifest
+
+CHECKSUMS = "SHA256SUMS"
+MANIFEST = "manifest.json"
+FOREST = "forest.npz"
+TABLES = "tables.npz"
+MODEL = "model.txt"
+CARD = "CARD.md"
+
+MAX_BYTES = {
+    CARD: 4 << 20,
+    FOREST: 64 << 20,
+    MANIFEST: 64 << 20,
+    MODEL: 128 << 20,
+    TABLES: 20_000_000,
+    CHECKSUMS: 4096,
+}
+"""The files of a policy's folder, all of them, and how large each may be."""
+
+_SUMMED = sorted(set(MAX_BYTES) - {CHECKSUMS})
+_RECOVER = "restore the folder from a copy"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
+    """A policy's folder, read: its bytes are those that its checksums vouch for.
+
+    Nothing is said about what the arrays mean: whoever walks them checks that first.
+    """
+
+    manifest: PolicyManifest
+    forest: Arrays
+    tables: Arrays
+    card: str
+    path: Path
+    files: dict[str, int]
+    """Bytes by file name."""
+
+    @property
+    def name(self) -> str:
+        """What reports call the policy: its folder's name."""
+        return self.path.resolve().name
+
+
+def write_artifact(
+    folder: str | Path,
+    manifest: PolicyManifest | Mapping[str, Any],
+    forest: Mapping[str, NDArray[Any]],
+    tables: Mapping[str, NDArray[Any]],
+    model_text: str,
+    card: str,
+    force: bool = False,
+) -> None:
+    """Write a policy's folder, all or nothing; the same content gives the same bytes.
+
+    `force` replaces a folder that holds a policy and nothing else; any other stays.
+    """
+    path = Path(folder)
+    check_destination(path, force)
+    if not isinstance(manifest, PolicyManifest):
+        manifest = PolicyManifest.from_record(manifest)
+    contents = {
+        MANIFEST: manifest.to_json().encode(),
+        FOREST: npz_bytes(forest, f"{path / FOREST}"),
+        TABLES: npz_bytes(tables, f"{path / TABLES}"),
+        MODEL: _encoded(model_text, path / MODEL),
+        CARD: _encoded(card, path / CARD),
+    }
+    for name, content in contents.items():
+        if len(content) > MAX_BYTES[name]:
+            raise PolicyError(
+                f"{path / name}: {len(content)} bytes are more than the {MAX_BYTES[name]} that "
+                "would be read again: train a smaller policy"
+            )
+    contents[CHECKSUMS] = checksums(contents)
+    with staging.whole_folder(path, PolicyError) as staged:
+        for name, content in contents.items():
+            (staged / name).write_bytes(content)
+
+
+def check_destination(folder: Path, force: bool = False) -> None:
+    """Raise PolicyError where `write_artifact` would refuse `folder`; writes nothing.
+
+    Meant for before a long training.
+    """
+    staging.check_destination(folder, force, _CONTENTS)
+
+
+def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifact:
+    """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is amiss.
+
+    `fingerprint` is that of the features which this build computes: a policy trained for others is
+    refused. Without one any is taken, which is for looking at a policy, not for running it.
+    """
+    path = Path(folder)
+    contents = _read(path)
+    _check_sums(contents, path)
+    manifest = PolicyManifest.from_json(
+        _decoded(contents[MANIFEST], path / MANIFEST), str(path / MANIFEST)
+    )
+    if fingerprint is not None and manifest.fingerprint != fingerprint:
+        raise PolicyError(
+            f"policy '{path.resolve().name}' was trained for features {manifest.fingerprint}, this "
+            f"build computes {fingerprint}: retrain it with 'adaspec train', or install adaspec "
+            f"{manifest.adaspec_version}"
+        )
+    return Artifact(
+        manifest=manifest,
+        forest=npz_arrays(contents[FOREST], str(path / FOREST)),
+        tables=npz_arrays(contents[TABLES], str(path / TABLES)),
+        card=_decoded(contents[CARD], path / CARD),
+        path=path,
+        files={name: len(content) for name, content in sorted(contents.items())},
+    )
+
+
+def checksums(contents: Mapping[str, bytes]) -> bytes:
+    """`SHA256SUMS` of these files by name, as `sha256sum` writes and checks it."""
+    lines = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
+    return "".join(lines).encode()
+
+
+_CONTENTS = staging.Contents("a policy", CHECKSUMS, MAX_BYTES.__contains__, PolicyError)
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    """Every file's bytes, read once: what is checked is what is parsed."""
+    _check_names(path)
+    try:
+        return {name: _read_file(path / name, limit) for name, limit in MAX_BYTES.items()}
+    except OSError as error:
+        raise PolicyError(
+            f"{error.filename or path}: cannot be read ({error.strerror or error}): {_RECOVER}"
+        ) from error
+
+
+def _check_names(path: Path) -> None:
+    if not path.is_dir():
+        found = "is a file, not a policy's folder" if path.exists() else "there is no such folder"
+        raise PolicyError(f"{path}: {found}: give the folder that 'adaspec train' wrote")
+    held = set()
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name not in MAX_BYTES:
+                    raise PolicyError(
+                        f"{path}: holds {entry.name!r}, which no policy does"
+                        f"{nearest(entry.name, MAX_BYTES)}: {_RECOVER}, or update "
+                        "adaspec if a newer one wrote it"
+                    )
+                held.add(entry.name)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read ({error.strerror}): {_RECOVER}") from error
+    for name in (CHECKSUMS, *_SUMMED):
+        if name not in held:
+            raise PolicyError(f"{path / name}: is missing: {_RECOVER}")
+
+
+def _read_file(path: Path, limit: int) -> bytes:
+    try:
+        # Not through a link, which could lead anywhere; and not waiting for a pipe's writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise PolicyError(f"{path}: is a link: copy the file itself there") from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PolicyError(f"{path}: is not a file: {_RECOVER}")
+        with open(descriptor, "rb", closefd=False) as file:
+            # Never more than was found: a reader sets aside what it is asked for.
+            content = file.read(found.st_size) if found.st_size <= limit else b""
+    finally:
+        os.close(descriptor)
+    if found.st_size > limit:
+        raise PolicyError(
+            f"{path}: {found.st_size} bytes are more than the {limit} that a policy's may be"
+        )
+    return content
+
+
+def _check_sums(contents: Mapping[str, bytes], path: Path) -> None:
+    lines = contents[CHECKSUMS].decode("ascii", "replace").split("\n")
+    if len(lines) != len(_SUMMED) + 1 or lines[-1]:
+        raise PolicyError(
+            f"{path / CHECKSUMS}: not the checksums of {len(_SUMMED)} files: {_RECOVER}"
+        )
+    for number, (line, name) in enumerate(zip(lines, _SUMMED, strict=False), 1):
+        stated = re.fullmatch(rf"([0-9a-f]{{64}})  {re.escape(name)}", line)
+        if stated is None:
+            raise PolicyError(
+                f"{path / CHECKSUMS} line {number}: not a checksum of {name}: {_RECOVER}"
+            )
+        found = hashlib.sha256(contents[name]).hexdigest()
+        if found != stated[1]:
+            raise PolicyError(
+                f"{path / name}: its SHA-256 is {found[:12]}..., {CHECKSUMS} says "
+                f"{stated[1][:12]}...: {_RECOVER}, nothing in it can be trusted"
+            )
+
+
+def _encoded(text: str, path: Path) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PolicyError(f"{path}: its text cannot be written as UTF-8 ({error})") from None
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise PolicyError(f"{path}: not a text in UTF-8: {_RECOVER}") from None

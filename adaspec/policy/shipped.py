@@ -1,0 +1,43 @@
+"""The policies that come with adaspec, by name, from a wheel and from a checkout alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adaspec.errors import PolicyError, nearest
+from adaspec.policy.artifact import MANIFEST
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IN_WHEEL = _PACKAGE / "_policies"
+_IN_CHECKOUT = _PACKAGE.parent / "policies"
+
+
+def shipped_policies() -> dict[str, Path]:
+    """The folder of every shipped policy by its name; empty where none came along."""
+    for home in (_IN_WHEEL, _checkout()):
+        if home is not None and home.is_dir():
+            return {each.parent.name: each.parent for each in sorted(home.glob(f"*/{MANIFEST}"))}
+    return {}
+
+
+def find_policy(name_or_path: str | Path) -> Path:
+    """The folder that is meant: an existing one, or a shipped policy's by its name."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise PolicyError(f"{path}: is a file: give a policy's folder, or a shipped policy's name")
+    shipped = shipped_policies()
+    name = str(name_or_path)
+    if name in shipped:
+        return shipped[name]
+    known = f"shipped are {', '.join(shipped)}" if shipped else "none is shipped with this build"
+    raise PolicyError(
+        f"{name}: neither a folder nor a shipped policy{nearest(name, shipped)}: "
+        f"give a folder that 'adaspec train' wrote ({known})"
+    )
+
+
+def _checkout() -> Path | None:
+    """`policies/` of the checkout we run from; a site-packages' folder of that name is not ours."""
+    return _IN_CHECKOUT if (_PACKAGE.parent / "pyproject.toml").is_file() else None

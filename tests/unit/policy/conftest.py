@@ -1,0 +1,13 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    import policy_fakes
+
+    return policy_fakes.written(tmp_path / "mine")

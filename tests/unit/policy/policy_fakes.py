@@ -1,0 +1,86 @@
+"""A small policy with something of everything, and ways to write one that nobody would."""
+
+import hashlib
+
+import numpy as np
+
+from adaspec.policy.artifact import CHECKSUMS, MAX_BYTES, write_artifact
+from adaspec.policy.manifest import PolicyManifest
+
+
+def manifest(**changes):
+    fields = dict(  # noqa: C408
+        fingerprint="v3f2a",
+        sources=("ngram", "neural", "splice"),
+        cap=48,
+        neural_cap=8,
+        cost="h100-llama-3.1-8b",
+        static_tuned={1: "hybrid-splice:4:20:2:2:5", 32: "fixed:neural:3", 8: "none"},
+        training_requests=("0123456789abcdef", "fedcba9876543210"),
+        seed=7,
+        evidence=("tokens",),
+        target="meta-llama/Llama-3.1-8B-Instruct",
+        metrics={"auc": {"neural": [0.75, 0.8], "ngram": 0.88}, "note": "held out", "none": None},
+        knobs={"splice_weight": 0.7, "exponent": 1.1},
+        adaspec_version="0.2",
+    )
+    return PolicyManifest(**{**fields, **changes})
+
+
+def forest():
+    return {
+        "threshold": np.array([0.5, np.nan, -np.inf], np.float32),
+        "feature": np.array([[0, 1], [2, 3]], np.int16),
+        "missing_left": np.array([True, False]),
+        "depth": np.array(3, np.int64),
+        "nothing": np.zeros((0, 4), np.uint8),
+    }
+
+
+def tables():
+    return {"keys": np.arange(5, dtype=np.uint64) << 60, "means": np.linspace(0, 1, 5)}
+
+
+def written(path, force=False, **changes):
+    content = dict(  # noqa: C408
+        manifest=manifest(), forest=forest(), tables=tables(), model_text="tree\n", card="# Card\n"
+    )
+    write_artifact(path, **{**content, **changes}, force=force)
+    return path
+
+
+def contents(folder):
+    """Bytes by file name."""
+    return {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
+
+
+def resigned(files):
+    """The same files with checksums that vouch for them, whatever is in them."""
+    names = sorted(set(MAX_BYTES) - {CHECKSUMS})
+    lines = [f"{hashlib.sha256(files.get(name, b'')).hexdigest()}  {name}\n" for name in names]
+    return {**files, CHECKSUMS: "".join(lines).encode()}
+
+
+def laid(folder, files):
+    """A folder of exactly these files."""
+    folder.mkdir(exist_ok=True)
+    for each in list(folder.iterdir()):
+        if each.name not in files:
+            each.unlink()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def same(one, other):
+    """Whether two artifacts say the same, to the last bit of NaN."""
+
+    def arrays(held):
+        return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in held.items()}
+
+    return (
+        one.manifest == other.manifest
+        and one.card == other.card
+        and arrays(one.forest) == arrays(other.forest)
+        and arrays(one.tables) == arrays(other.tables)
+    )

@@ -1,0 +1,318 @@
+"""A policy's folder: written whole, read back only when every byte of it is vouched for."""
+
+import errno
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import policy_fakes as fakes
+import pytest
+
+from adaspec.errors import PolicyError
+from adaspec.policy import artifact
+from adaspec.policy.artifact import check_destination, load_artifact
+
+
+def refused(path, fingerprint=None):
+    with pytest.raises(PolicyError) as caught:
+        load_artifact(path, fingerprint)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def refused_with(folder, name, content):
+    """What is said of the folder when this file has this content and the checksums vouch for it."""
+    fakes.laid(folder, fakes.resigned({**fakes.contents(folder), name: content}))
+    return refused(folder)
+
+
+def npz(compression=zipfile.ZIP_STORED, **members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", compression) as archive:
+        for name, member in members.items():
+            archive.writestr(f"{name}.npy", member)
+    return content.getvalue()
+
+
+def npy(array, **options):
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, **options)
+    return content.getvalue()
+
+
+def test_what_is_written_is_read_back(folder):
+    found = load_artifact(folder, "v3f2a")
+    assert found.manifest == fakes.manifest()
+    assert found.card == "# Card\n"
+    assert found.name == "mine"
+    for held, given in ((found.forest, fakes.forest()), (found.tables, fakes.tables())):
+        assert list(held) == sorted(given)
+        for name, array in given.items():
+            assert held[name].dtype == array.dtype
+            assert held[name].flags.writeable
+            np.testing.assert_array_equal(held[name], array)
+
+
+def test_the_same_content_gives_the_same_bytes_at_any_time_and_in_any_order(tmp_path, monkeypatch):
+    one = fakes.written(tmp_path / "one")
+    monkeypatch.setattr(time, "time", lambda: 2e9)
+    reverse = dict(reversed(fakes.forest().items()))
+    reverse["feature"] = np.asfortranarray(reverse["feature"]).astype(">i2")
+    other = fakes.written(tmp_path / "other", forest=reverse)
+    assert fakes.contents(one) == fakes.contents(other)
+
+
+def test_a_policy_written_from_what_was_read_has_the_same_bytes(tmp_path, folder):
+    found = load_artifact(folder)
+    again = fakes.written(
+        tmp_path / "again", manifest=found.manifest, forest=found.forest, tables=found.tables
+    )
+    assert fakes.contents(folder) == fakes.contents(again)
+
+
+def test_the_manifest_may_be_given_as_json_has_it(tmp_path, folder):
+    record = json.loads((folder / "manifest.json").read_text())
+    again = fakes.written(tmp_path / "again", manifest=record)
+    assert fakes.contents(folder) == fakes.contents(again)
+
+
+def test_numpy_and_sha256sum_can_read_what_is_written(folder):
+    with np.load(folder / "forest.npz", allow_pickle=False) as held:
+        for name, array in fakes.forest().items():
+            np.testing.assert_array_equal(held[name], array)
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True)
+
+
+def test_nothing_that_loads_a_policy_imports_more_than_numpy():
+    script = (
+        "import sys, adaspec.policy.artifact, adaspec.policy.shipped\n"
+        "bad = {'lightgbm', 'numba', 'pyarrow', 'sklearn', 'joblib', 'torch'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_policy_trained_for_other_features_says_what_to_do(folder):
+    assert refused(folder, "v91cc") == (
+        "policy 'mine' was trained for features v3f2a, this build computes v91cc: "
+        "retrain it with 'adaspec train', or install adaspec 0.2"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
+def test_any_altered_byte_of_any_file_is_noticed(folder, name):
+    whole = (folder / name).read_bytes()
+    for at in {0, len(whole) // 2, len(whole) - 1}:
+        content = bytearray(whole)
+        content[at] ^= 1
+        (folder / name).write_bytes(content)
+        assert name in refused(folder)
+
+
+@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
+def test_a_missing_or_renamed_file_is_named(folder, name):
+    (folder / name).rename(folder / f"{name}.old")
+    assert f"did you mean '{name}'?" in refused(folder)
+    (folder / f"{name}.old").unlink()
+    assert f"{name}: is missing" in refused(folder)
+
+
+def test_a_file_too_many_is_refused(folder):
+    (folder / "run.py").write_text("")
+    assert "holds 'run.py', which no policy does" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        "",
+        "nonsense\n",
+        "0" * 64 + "  ../../etc/passwd\n",
+        "{0}{0}",
+        "{0}\n",
+        "{1}",
+        "\xff",
+    ],
+)
+def test_checksums_that_are_not_the_folders_are_refused(folder, sums):
+    good = (folder / "SHA256SUMS").read_text()
+    swapped = "".join(reversed(good.splitlines(keepends=True)))
+    (folder / "SHA256SUMS").write_text(sums.format(good, swapped), encoding="latin-1")
+    assert "SHA256SUMS" in refused(folder)
+
+
+def test_a_link_or_a_pipe_is_no_file_of_a_policy(tmp_path, folder):
+    card = folder / "CARD.md"
+    card.rename(tmp_path / "elsewhere.md")
+    card.symlink_to(tmp_path / "elsewhere.md")
+    assert "CARD.md: is a link" in refused(folder)
+    card.unlink()
+    os.mkfifo(card)
+    assert "CARD.md: is not a file" in refused(folder)
+    card.unlink()
+    card.mkdir()
+    assert "CARD.md: is not a file" in refused(folder)
+
+
+def test_a_link_to_a_whole_policy_is_fine(tmp_path, folder):
+    (tmp_path / "latest").symlink_to(folder)
+    assert load_artifact(tmp_path / "latest").name == "mine"
+
+
+def test_no_folder_a_file_and_a_folder_that_may_not_be_read_are_one_line_each(
+    tmp_path, folder, monkeypatch
+):
+    assert "there is no such folder" in refused(tmp_path / "nowhere")
+    assert "is a file" in refused(folder / "CARD.md")
+
+    def fail(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "x")
+
+    monkeypatch.setattr(os, "open", fail)
+    assert "cannot be read (Permission denied)" in refused(folder)
+
+
+@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
+def test_a_file_too_large_is_refused_unread(folder, name):
+    with (folder / name).open("r+b") as file:
+        file.truncate(1 << 40)  # sparse: reading it would take a terabyte of memory
+    assert f"{1 << 40} bytes are more than" in refused(folder)
+
+
+def test_what_would_not_be_read_again_is_not_written(tmp_path):
+    with pytest.raises(PolicyError, match="more than the 20000000"):
+        fakes.written(tmp_path / "big", tables={"means": np.zeros(3_000_000)})
+    assert list(tmp_path.iterdir()) == []
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.abort, ())
+
+
+def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
+    armed = np.array([Bomb()], dtype=object)
+    assert "not an array" in refused_with(folder, "forest.npz", npz(a=npy(armed)))
+    fakes.written(folder, force=True)
+    assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
+    with pytest.raises(PolicyError, match="array 'a' is of object"):
+        fakes.written(folder, forest={"a": armed}, force=True)
+
+
+def test_a_zip_bomb_is_refused_unread(folder):
+    bomb = npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22)))
+    assert len(bomb) < 1 << 16
+    assert "is compressed" in refused_with(folder, "forest.npz", bomb)
+
+
+def test_members_that_overlap_are_refused_unread(folder):
+    archive = npz(aaaa=npy(np.zeros(1000)), bbbb=npy(np.zeros(1000)))
+    # The second entry of the directory points to the first member's bytes, and claims its size.
+    at = archive.rindex(b"PK\x01\x02")
+    offset = (0).to_bytes(4, "little")
+    assert "bbbb" in refused_with(
+        folder, "forest.npz", archive[: at + 42] + offset + archive[at + 46 :]
+    )
+    # Two entries that both claim nearly the whole file.
+    small = npz(aaaa=npy(np.zeros(1000)), bbbb=b"")
+    at, size = small.rindex(b"PK\x01\x02"), small[18:22]
+    both = small[: at + 20] + size + size + small[at + 28 :]
+    assert "claim more than" in refused_with(folder, "forest.npz", both)
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape"),
+    [
+        ("'<f8'", "(1000000000000,)"),
+        ("'<f8'", "(-1,)"),
+        ("'<f8'", "(2,)"),
+        ("'<f8'", "(" + "1, " * 40 + ")"),
+        ("'<f8'", "(" + "9" * 4000 + ",)"),
+        ("'|O'", "(1,)"),
+        ("'<U2'", "(1,)"),
+        ("'<M8'", "(1,)"),
+        ("'<c8'", "(1,)"),
+        ("'>f8'", "(1,)"),
+        ("[('a', '<f8')]", "(1,)"),
+        ("__import__('os').abort()", "(1,)"),
+        ("(" * 3000, "(1,)"),
+    ],
+)
+def test_a_crafted_header_is_refused_unevaluated(folder, descr, shape):
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    crafted = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+    assert "forest.npz a.npy" in refused_with(folder, "forest.npz", npz(a=crafted))
+
+
+def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
+    good = npy(np.zeros(1))
+    for name in ("../a", "/etc/a", "a b", "a/b", ""):
+        assert "not an array's name" in refused_with(folder, "forest.npz", npz(**{name: good}))
+    twice = npz(aaaa=good, aaab=good).replace(b"aaab", b"aaaa")
+    assert "comes twice" in refused_with(folder, "forest.npz", twice)
+
+
+def test_texts_that_are_no_texts_are_refused(folder):
+    assert "CARD.md: not a text" in refused_with(folder, "CARD.md", b"\xff")
+    fakes.written(folder, force=True)
+    assert "manifest.json: not a text" in refused_with(folder, "manifest.json", b"\xff")
+
+
+def test_an_existing_policy_is_replaced_only_with_force(tmp_path, folder):
+    with pytest.raises(PolicyError, match="exists: choose another folder, or add --force"):
+        fakes.written(folder, card="new")
+    assert load_artifact(folder).card == "# Card\n"
+    fakes.written(folder, card="new", force=True)
+    assert load_artifact(folder).card == "new"
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+def test_force_replaces_nothing_but_a_policy(tmp_path, folder):
+    (folder / "notes.md").write_text("years of work")
+    with pytest.raises(PolicyError, match=r"also holds 'notes\.md', which is no part of a policy"):
+        fakes.written(folder, force=True)
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "manifest.json").write_text("{}")
+    with pytest.raises(PolicyError, match="holds no SHA256SUMS"):
+        check_destination(trace, force=True)
+    assert (trace / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, folder, monkeypatch, number):
+    before = fakes.contents(folder)
+
+    def fail(*_):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for path, force in ((tmp_path / "deep" / "new", False), (folder, True)):
+        with pytest.raises(PolicyError, match="nothing was written") as caught:
+            fakes.written(path, force, card="new")
+        assert "\n" not in str(caught.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+    assert fakes.contents(folder) == before
+
+
+def test_a_killed_writer_leaves_the_old_policy_and_the_next_one_clears_up(tmp_path, folder):
+    script = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import policy_fakes\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "policy_fakes.written(__import__('pathlib').Path(sys.argv[2]), True, card='new')\n"
+    )
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", script, here, str(folder)])
+    assert done.returncode == -9
+    assert load_artifact(folder).card == "# Card\n"
+    assert len(list(tmp_path.iterdir())) == 2
+    fakes.written(folder, True, card="newer")
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]

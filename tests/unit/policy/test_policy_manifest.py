@@ -1,0 +1,124 @@
+import json
+
+import policy_fakes as fakes
+import pytest
+
+from adaspec.errors import PolicyError
+from adaspec.policy.manifest import PolicyManifest
+
+
+def record(**changes):
+    return {**json.loads(fakes.manifest().to_json()), **changes}
+
+
+def refused(text):
+    with pytest.raises(PolicyError) as caught:
+        PolicyManifest.from_json(text if isinstance(text, str) else json.dumps(text), "m.json")
+    said = str(caught.value)
+    assert said.startswith("m.json: ")
+    assert "\n" not in said
+    assert len(said) < 400
+    return said
+
+
+def test_a_manifest_comes_back_from_its_json():
+    manifest = fakes.manifest()
+    assert PolicyManifest.from_json(manifest.to_json(), "m.json") == manifest
+    assert manifest.to_json() == PolicyManifest.from_json(manifest.to_json(), "").to_json()
+
+
+def test_numbers_are_written_alike_however_they_were_given():
+    assert fakes.manifest(knobs={"a": 1}).to_json() == fakes.manifest(knobs={"a": 1.0}).to_json()
+
+
+def test_a_newer_schema_says_to_update():
+    assert "schema 2 is newer than the 1" in refused(record(schema=2))
+    assert "update adaspec" in refused(record(schema=2, new_key=1))
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", True, None, 1.0])
+def test_a_schema_that_is_no_version_is_refused(schema):
+    assert "not a version number" in refused(record(schema=schema))
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one():
+    assert "unknown key 'sede'; did you mean 'seed'?" in refused(record(sede=1))
+
+
+def test_a_missing_key_is_named():
+    for key in set(record()) - {"schema"}:
+        without = {name: value for name, value in record().items() if name != key}
+        assert f"key '{key}' is missing" in refused(without)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fingerprint", ""),
+        ("fingerprint", "a b"),
+        ("fingerprint", None),
+        ("sources", []),
+        ("sources", "neural"),
+        ("sources", ["neural", "ngram"]),
+        ("sources", ["eagle"]),
+        ("sources", ["ngram", "splice"]),
+        ("sources", ["ngram"]),
+        ("cap", 0),
+        ("cap", 4),
+        ("cap", True),
+        ("cap", 10**6),
+        ("neural_cap", None),
+        ("neural_cap", 1.5),
+        ("cost", ""),
+        ("static_tuned", {"one": "none"}),
+        ("static_tuned", {"0": "none"}),
+        ("static_tuned", {"1": 3}),
+        ("static_tuned", []),
+        ("training_requests", ["0123"]),
+        ("training_requests", ["b" * 16, "a" * 16]),
+        ("training_requests", ["a" * 16, "a" * 16]),
+        ("training_requests", None),
+        ("seed", -1),
+        ("seed", 2**80),
+        ("evidence", ["confidences"]),
+        ("evidence", ["prefix"]),
+        ("target", 3),
+        ("target", "two\nlines"),
+        ("metrics", 3),
+        ("metrics", {"a": {"b": 10**400}}),
+        ("knobs", {"a": "b"}),
+        ("knobs", {"a": True}),
+        ("knobs", [1.0]),
+        ("adaspec_version", 1),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_named(key, value):
+    assert key in refused(record(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"schema": 1, "schema": 1}',
+        '{"schema": NaN}',
+        "[" * 100_000,
+        '{"schema": ' + "9" * 10_000 + "}",
+    ],
+)
+def test_what_is_no_manifest_is_refused(text):
+    refused(text)
+
+
+def test_metrics_too_deep_or_not_finite_are_refused():
+    deep = value = {}
+    for _ in range(20):
+        value["a"] = value = {}
+    assert "metrics" in refused(record(metrics=deep))
+    with pytest.raises(PolicyError, match="metrics"):
+        fakes.manifest(metrics={"auc": float("nan")})
+    with pytest.raises(PolicyError, match="knobs"):
+        fakes.manifest(knobs={"a": float("inf")})
