@@ -47,3 +47,10 @@ def draw_orders(
 def resampled(pools: list[Ints], rng: np.random.Generator) -> list[Ints]:
     """As many requests drawn with replacement, within each pool."""
     return [rng.choice(pool, size=len(pool), replace=True) for pool in pools]
+
+
+def draw_passes(pools: list[Ints], concurrency: int, rng: np.random.Generator) -> Ints:
+    """Whole shuffled passes over all pools together, as many as keep the loop filled three times."""
+    everything = np.concatenate(pools)
+    passes = max(1, -(-3 * concurrency // len(everything)))
+    return np.concatenate([rng.permutation(everything) for _ in range(passes)]).astype(np.int32)

@@ -53,6 +53,8 @@ class Columns(NamedTuple):
     behind_match: Shorts
     """(positions, draft cap) match behind the first drafted tokens; empty likewise."""
     behind_available: Shorts
+    behind_agree: Shorts
+    behind_seen: Shorts
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     entry_s: NDArray[np.float64]
@@ -152,7 +154,10 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     found_all: list[Matches] = []
     drafts: list[Ints] = []
     shown: list[NDArray[np.float32]] = []
-    lookups, agrees, behind_match, behind_available, confidence = [], [], [], [], []
+    behinds: list[Matches] = []
+    lookups: list[Lookup] = []
+    agrees: list[NDArray[np.int8]] = []
+    confidence: list[NDArray[np.float32]] = []
     draft_cap = 0
     if shows_tokens:
         draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
@@ -168,8 +173,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         agrees.append((candidate == drafted[:, 0]).astype(np.int8))
         drafts.append(drafted)
         behind = matches_behind_drafts(request.prompt_tokens, request.output_tokens, drafted)
-        behind_match.append(behind.length.astype(np.int16))
-        behind_available.append(np.minimum(behind.available, LONGEST).astype(np.int16))
+        behinds.append(behind)
         if shows_confidences and request.confidences is not None:
             shown.append(request.confidences[:, :draft_cap])
             confidence.append(ranking(request.confidences[:, :draft_cap]).astype(np.float32))
@@ -189,8 +193,10 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         available=lookup.available,
         run=lookup.run,
         agrees=np.concatenate(agrees) if agrees else np.empty(0, np.int8),
-        behind_match=_stacked(behind_match, np.int16),
-        behind_available=_stacked(behind_available, np.int16),
+        behind_match=_shorts([found.length for found in behinds]),
+        behind_available=_shorts([found.available for found in behinds]),
+        behind_agree=_shorts([found.agree for found in behinds]),
+        behind_seen=_shorts([found.seen for found in behinds]),
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
         entry_s=np.zeros(len(chosen)),
     )
@@ -232,3 +238,7 @@ def _joined(parts: list[Lookup]) -> Lookup:
 
 def _stacked(parts: Sequence[NDArray[Number]], dtype: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.empty((0, 0), dtype)
+
+
+def _shorts(parts: Sequence[Ints]) -> Shorts:
+    return np.minimum(_stacked(parts, np.int32), LONGEST).astype(np.int16)

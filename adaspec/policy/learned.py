@@ -1,0 +1,205 @@
+"""The learned policy behind the `Policy` protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import PolicyError, nearest
+from adaspec.policy import stages
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.policy.stages import KNOBS, Desk
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import CANDIDATE, FEATURES, HISTORY, TAIL, Rows, forget
+from adaspec.predict.model import HEADS, Model
+from adaspec.predict.splicing import SPLICE
+from adaspec.predict.tables import LEVELS
+
+Ints = NDArray[np.int32]
+
+
+class LearnedPolicy:
+    """Chooses by what a trained model expects; every stage is a compiled function."""
+
+    def __init__(
+        self, name: str, model: Model, knobs: Mapping[str, float], cap: int, neural_cap: int
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.mind = model.mind()
+        self.knobs = knob_row(knobs)
+        self.cap, self.neural_cap = cap, neural_cap
+
+    def start(self, setup: Setup) -> None:
+        """Forget every request, the pace, and how far predictions were to be trusted."""
+        self.desk = new_desk(self.model, setup.slots)
+        self._cost = setup.cost.constants()
+        self._cap = min(self.cap, setup.cap)
+        self._neural_cap = min(self.neural_cap, setup.neural_cap, self._cap)
+        self._reads = self.model.reads_evidence and setup.shows_tokens
+
+    def admit(self, arrival: Arrival) -> bool:
+        """With the neural drafter as long as it earns its keep-alive."""
+        forget(self.desk.history, arrival.slot)
+        return self._neural_cap > 0 and bool(stages.admits(self.desk))
+
+    def plan(self, batch: Batch) -> int:
+        """Predict, and weigh the batch's plans against the forwards that they take."""
+        found = batch.matches
+        self._rows = Rows(
+            slots=batch.slots,
+            prompt_tokens=batch.prompt_tokens,
+            position=batch.position,
+            holds_neural=batch.holds_neural,
+            length=found.length,
+            start=found.start,
+            agree=found.agree,
+            seen=found.seen,
+            available=found.available,
+            tail=batch.context.tail(TAIL),
+            candidate=batch.context.candidate(CANDIDATE),
+        )
+        self._taken = self._forwards = 0
+        self._most = int(
+            stages.plan_forwards(
+                self.mind,
+                self.desk,
+                self.knobs,
+                self._rows,
+                self._cost,
+                self._cap,
+                self._neural_cap,
+            )
+        )
+        # Evidence may make a longer draft worth while than the plan foresaw.
+        return self._neural_cap if self._reads and self._most > 0 else self._most
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """Go on as planned, or, where drafts show evidence, as long as the batch gains by it."""
+        if not self._reads:
+            return True
+        self._take(drafts)
+        return bool(
+            stages.goes_on(
+                self.desk,
+                self.knobs,
+                self._rows,
+                self._cost,
+                self._cap,
+                drafts.count,
+                self._neural_cap,
+            )
+        )
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """Choose again per row by all that is now known, then splice."""
+        if self._reads:
+            self._take(drafts)
+        self._forwards = drafts.count
+        count = len(batch)
+        neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        stages.choose(
+            self.desk,
+            self.knobs,
+            self._rows,
+            self._cost,
+            self._cap,
+            drafts.count,
+            neural_len,
+            ngram_len,
+        )
+        if neural_len.any():
+            behind = drafts.behind(neural_len)
+            stages.splice(
+                self.mind,
+                self.desk,
+                self.knobs,
+                self._rows,
+                self._cost,
+                self._cap,
+                neural_len,
+                behind.length,
+                behind.agree,
+                behind.seen,
+                behind.available,
+                ngram_len,
+            )
+        return Proposal(neural_len, ngram_len)
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+        """Carry on what came."""
+        stages.learn(
+            self.desk,
+            self.knobs,
+            self._rows,
+            self._cost,
+            outcome.emitted,
+            outcome.emitted_tokens,
+            outcome.drafted,
+            outcome.neural_drafted,
+            outcome.accepted,
+            self._forwards,
+            outcome.step_s,
+        )
+
+    def release(self, slots: Ints) -> None:
+        """A slot's history is forgotten when the next request takes it."""
+
+    def _take(self, drafts: Drafts) -> None:
+        for depth in range(self._taken + 1, drafts.count + 1):
+            stages.take_evidence(
+                self.mind,
+                self.desk,
+                self.knobs,
+                self._rows,
+                drafts.tokens,
+                drafts.confidences,
+                depth,
+            )
+        self._taken = drafts.count
+
+
+def knob_row(knobs: Mapping[str, float]) -> NDArray[np.float64]:
+    """Knobs as compiled code takes them; those not named have their defaults."""
+    for name in knobs:
+        if name not in KNOBS:
+            raise PolicyError(f"unknown planner knob '{name}'{nearest(name, KNOBS)}")
+    row = np.array([float(knobs.get(name, default)) for name, default in KNOBS.items()])
+    if not np.isfinite(row).all() or (row < 0).any():
+        raise PolicyError("planner knobs must be finite and not negative")
+    row[3] = min(max(row[3], 1.0), float(stages.PACE_RING))
+    return row
+
+
+def new_desk(model: Model, slots: int) -> Desk:
+    """Fresh working memory for so many slots."""
+    forests = model.forests
+    evidence = forests.get("evidence", forests["splice"])
+    return Desk(
+        history=np.zeros((slots, HISTORY)),
+        x=np.zeros((slots, FEATURES), np.float32),
+        heads=np.zeros((slots, len(HEADS["before"]))),
+        neural=np.zeros((slots, stages.LONGEST_NEURAL + 1)),
+        ngram=np.zeros((slots, stages.LONGEST_NGRAM + 1)),
+        gain=np.zeros(slots),
+        ngram_value=np.zeros(slots),
+        ngram_best=np.zeros(slots, np.int32),
+        splice_x=np.zeros((slots, len(SPLICE)), np.float32),
+        splice_heads=np.zeros((slots, len(HEADS["splice"]))),
+        spliced=np.zeros(stages.LONGEST_SPLICE + 1),
+        evidence_x=np.zeros((slots, len(EVIDENCE)), np.float32),
+        evidence_heads=np.zeros((slots, len(HEADS["evidence"]))),
+        agreed=np.zeros(slots, np.int32),
+        least=np.zeros((slots, 2), np.float32),
+        said=np.zeros((slots, 2)),
+        trust=np.zeros((2, 2)),
+        guard=np.zeros(4),
+        ring=np.zeros((stages.PACE_RING, 2)),
+        pace=np.zeros(3),
+        keys=np.zeros(LEVELS, np.uint64),
+        before=forests["before"].scratch(),
+        splice=forests["splice"].scratch(),
+        evidence=evidence.scratch(),
+    )

@@ -1,0 +1,232 @@
+"""What a policy knows of a request before drafting: one code path for training and serving.
+
+Every number follows from tokens that have been emitted, and from what came of earlier steps. A
+request's `History` is carried from step to step by `remember`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.predict import tables as token_tables
+from adaspec.predict.tables import LEVELS, Tables, look_up
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+TAIL = 3
+"""Last tokens that features read."""
+CANDIDATE = 8
+"""Tokens of the n-gram candidate that features and agreement read."""
+
+BEFORE = (
+    "match_length",
+    "match_agree",
+    "match_seen",
+    "match_log_distance",
+    "match_available",
+    "match_in_prompt",
+    "match_goes_on",
+    "copied_tokens",
+    "ngram_hit_rate",
+    "neural_hit_rate",
+    "neural_accepted_mean",
+    "emitted_last",
+    "position",
+    "log_context_tokens",
+    "prompt_tokens",
+    "neural_after_1",
+    "neural_after_1_count",
+    "neural_after_2",
+    "neural_after_2_count",
+    "neural_after_3",
+    "neural_after_3_count",
+    "ngram_first",
+    "ngram_first_count",
+    "ngram_behind_last",
+    "ngram_behind_last_count",
+    "ngram_first_two",
+    "ngram_first_two_count",
+)
+"""Features before drafting, in order. Those of a match are NaN where there is none."""
+
+TABLES_AT = 15
+FEATURES = len(BEFORE)
+
+_HIT, _NEURAL_HIT, _NEURAL_MEAN, _COPIED, _GOES_ON_AT, _EMITTED, _MATCHED, _AHEAD = range(8)
+HISTORY = 8
+
+NGRAM_MEMORY = 0.15
+NEURAL_MEMORY = 0.15
+NEURAL_START, NEURAL_MEAN_START, NGRAM_START = 0.6, 1.3, 0.5
+
+
+class Rows(NamedTuple):
+    """The running rows' facts at a step."""
+
+    slots: Ints
+    prompt_tokens: Ints
+    position: Ints
+    holds_neural: NDArray[np.bool_]
+    length: Ints
+    start: Ints
+    agree: Ints
+    seen: Ints
+    available: Ints
+    tail: Ints
+    """(rows, TAIL) the last known tokens, -1 on the left where there are fewer."""
+    candidate: Ints
+    """(rows, CANDIDATE) what the match would copy, -1 behind its end."""
+
+
+@compiled
+def forget(history: NDArray[np.float64], slot: int) -> None:
+    """A request begins in this slot."""
+    history[slot, _HIT] = NGRAM_START
+    history[slot, _NEURAL_HIT] = NEURAL_START
+    history[slot, _NEURAL_MEAN] = NEURAL_MEAN_START
+    history[slot, _COPIED] = 0.0
+    history[slot, _GOES_ON_AT] = -1.0
+    history[slot, _EMITTED] = 0.0
+
+
+@compiled
+def observe(
+    rows: Rows,
+    history: NDArray[np.float64],
+    tables: Tables,
+    keys: NDArray[np.uint64],
+    out: Floats,
+) -> None:
+    """Fill `out` (rows, FEATURES)."""
+    for row in range(rows.slots.shape[0]):
+        past = history[rows.slots[row]]
+        x = out[row]
+        context = rows.prompt_tokens[row] + rows.position[row]
+        if rows.length[row] > 0:
+            x[0] = rows.length[row]
+            x[1] = rows.agree[row]
+            x[2] = rows.seen[row]
+            x[3] = np.log(context - rows.start[row] + 0.0)
+            x[4] = min(rows.available[row], 64)
+            x[5] = rows.start[row] < rows.prompt_tokens[row]
+            x[6] = rows.start[row] == past[_GOES_ON_AT]
+            x[7] = past[_COPIED] if x[6] > 0 else 0.0
+        else:
+            x[:8] = np.nan
+            x[0] = 0.0
+        x[8] = past[_HIT]
+        x[9] = past[_NEURAL_HIT]
+        x[10] = past[_NEURAL_MEAN]
+        x[11] = past[_EMITTED]
+        x[12] = rows.position[row]
+        x[13] = np.log(context + 0.0)
+        x[14] = rows.prompt_tokens[row]
+        look_up(
+            tables,
+            rows.tail[row, TAIL - 1],
+            rows.tail[row, TAIL - 2],
+            rows.tail[row, TAIL - 3],
+            rows.candidate[row, 0],
+            rows.candidate[row, 1],
+            keys,
+            x[TABLES_AT : TABLES_AT + 2 * LEVELS],
+        )
+
+
+@compiled
+def remember(
+    rows: Rows,
+    history: NDArray[np.float64],
+    emitted: Ints,
+    emitted_tokens: Ints,
+    neural_drafted: Ints,
+    accepted: Ints,
+) -> None:
+    """Take in what came: the candidate's fate is known whether or not it was drafted."""
+    for row in range(rows.slots.shape[0]):
+        past = history[rows.slots[row]]
+        count = emitted_tokens[row]
+        past[_EMITTED] = count
+        if rows.length[row] > 0:
+            right = 0
+            while (
+                right < count
+                and right < CANDIDATE
+                and rows.candidate[row, right] == emitted[row, right]
+            ):
+                right += 1
+            past[_HIT] += NGRAM_MEMORY * ((right > 0) - past[_HIT])
+            goes_on = rows.start[row] == past[_GOES_ON_AT]
+            if right == min(count, CANDIDATE):
+                past[_COPIED] = count + (past[_COPIED] if goes_on else 0.0)
+                past[_GOES_ON_AT] = rows.start[row] + count
+            else:
+                past[_COPIED] = 0.0
+                past[_GOES_ON_AT] = -1.0
+        else:
+            past[_COPIED] = 0.0
+            past[_GOES_ON_AT] = -1.0
+        drafted = neural_drafted[row]
+        if drafted > 0:
+            taken = min(accepted[row], drafted)
+            past[_NEURAL_HIT] += NEURAL_MEMORY * ((taken > 0) - past[_NEURAL_HIT])
+            # A draft that was taken whole is censored: it counts for the mean only as a floor.
+            if taken < drafted or taken > past[_NEURAL_MEAN]:
+                past[_NEURAL_MEAN] += NEURAL_MEMORY * (taken - past[_NEURAL_MEAN])
+
+
+def fingerprint(*more: tuple[str, ...]) -> str:
+    """What a model is made for: every feature's name, order and, on a probe, its values.
+
+    Rounded so that it is the same on every machine; a rewrite that changes no value keeps it.
+    """
+    digest = hashlib.sha256()
+    for name in (*BEFORE, *(name for names in more for name in names)):
+        digest.update(name.encode() + b"\0")
+    digest.update(np.round(_probe(), 4).astype("<f8").tobytes())
+    return "v" + digest.hexdigest()[:8]
+
+
+def _probe() -> NDArray[np.float64]:
+    """Features and histories of a few made-up rows over a few steps."""
+    count = 6
+    rng = np.random.Generator(np.random.PCG64(5))
+    history = np.zeros((count, HISTORY))
+    for slot in range(count):
+        forget(history, slot)
+    salt = np.uint64(3)
+    keys = np.empty(LEVELS, np.uint64)
+    token_tables.level_keys(salt, 4, 3, 2, 5, 4, keys)
+    means = np.linspace(0.1, 0.9, LEVELS).astype(np.float32)
+    tables = token_tables.packed(keys, means, 1 + means, (0.6, 0.4), 3)
+    seen = []
+    out = np.empty((count, FEATURES), np.float32)
+    for _ in range(4):
+        length = rng.integers(0, 5, count).astype(np.int32)
+        rows = Rows(
+            slots=np.arange(count, dtype=np.int32),
+            prompt_tokens=np.full(count, 20, np.int32),
+            position=rng.integers(1, 30, count).astype(np.int32),
+            holds_neural=np.ones(count, np.bool_),
+            length=length,
+            start=rng.integers(1, 20, count).astype(np.int32),
+            agree=np.minimum(length, 3).astype(np.int32),
+            seen=np.minimum(length + 1, 8).astype(np.int32),
+            available=rng.integers(1, 90, count).astype(np.int32),
+            tail=rng.integers(2, 6, (count, TAIL)).astype(np.int32),
+            candidate=rng.integers(2, 6, (count, CANDIDATE)).astype(np.int32),
+        )
+        observe(rows, history, tables, keys, out)
+        seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
+        emitted = rng.integers(2, 6, (count, 3)).astype(np.int32)
+        counts = rng.integers(1, 4, count).astype(np.int32)
+        drafted = rng.integers(0, 4, count).astype(np.int32)
+        remember(rows, history, emitted, counts, drafted, counts - 1)
+        seen.append(history.ravel().copy())
+    return np.concatenate(seen)

@@ -1,0 +1,129 @@
+"""A trained model: forests, curves and token tables, as compiled code takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import PolicyError
+from adaspec.predict import tables as token_tables
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import BEFORE, fingerprint
+from adaspec.predict.forest import Forest
+from adaspec.predict.kernels import Trees
+from adaspec.predict.splicing import SPLICE
+from adaspec.predict.survival import Curves, curve_arrays, curves_from
+from adaspec.predict.tables import Tables
+
+NGRAM_FIRST, NGRAM_MORE, NEURAL_FIRST, NEURAL_MORE, SPLICE_GAIN = range(5)
+BEFORE_HEADS = ("ngram_first", "ngram_more", "neural_first", "neural_more", "splice_gain")
+SPLICE_FIRST, SPLICE_MORE = range(2)
+SPLICE_HEADS = ("splice_first", "splice_more")
+ACCEPTED_NEXT, NGRAM_AFTER = range(2)
+EVIDENCE_HEADS = ("accepted_next", "ngram_after")
+
+HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
+FEATURE_NAMES = {"before": BEFORE, "splice": SPLICE, "evidence": EVIDENCE}
+CURVES = ("ngram", "neural", "splice")
+
+
+class Mind(NamedTuple):
+    """The model in compiled code."""
+
+    before: Trees
+    splice: Trees
+    evidence: Trees
+    ngram: Curves
+    neural: Curves
+    spliced: Curves
+    tables: Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Everything that was learned; `forests` has `evidence` only where drafts showed some."""
+
+    forests: Mapping[str, Forest]
+    curves: Mapping[str, Curves]
+    tables: Tables
+
+    def __post_init__(self) -> None:
+        """Refuse what the kernels could not walk."""
+        for name, forest in self.forests.items():
+            if name not in HEADS:
+                raise PolicyError(f"a model holds no forest '{name}'")
+            if forest.heads != HEADS[name] or forest.features != FEATURE_NAMES[name]:
+                raise PolicyError(f"forest '{name}' has other heads or features than this build")
+        if not {"before", "splice"} <= set(self.forests) or set(self.curves) != set(CURVES):
+            raise PolicyError("a model lacks a forest or curves")
+
+    @property
+    def reads_evidence(self) -> bool:
+        """Whether drafted tokens and confidences change its mind."""
+        return "evidence" in self.forests
+
+    def mind(self) -> Mind:
+        """For compiled code; a forest that is not there is stood in for and never asked."""
+        forests = self.forests
+        return Mind(
+            before=forests["before"].trees,
+            splice=forests["splice"].trees,
+            evidence=forests.get("evidence", forests["splice"]).trees,
+            ngram=self.curves["ngram"],
+            neural=self.curves["neural"],
+            spliced=self.curves["splice"],
+            tables=self.tables,
+        )
+
+    def forest_arrays(self) -> dict[str, NDArray[Any]]:
+        """What goes into `forest.npz`."""
+        found: dict[str, NDArray[Any]] = {}
+        for name, forest in sorted(self.forests.items()):
+            found |= {f"{name}.{key}": value for key, value in forest.to_arrays().items()}
+        for name, curves in sorted(self.curves.items()):
+            found |= curve_arrays(f"curve-{name}", curves)
+        return found
+
+    def table_arrays(self) -> dict[str, NDArray[Any]]:
+        """What goes into `tables.npz`."""
+        return token_tables.to_arrays(self.tables)
+
+
+def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[Any]]) -> Model:
+    """The model that `forest_arrays` and `table_arrays` gave; anything unsound is refused."""
+    groups: dict[str, dict[str, NDArray[Any]]] = {}
+    for key, value in forest.items():
+        group, _, name = key.partition(".")
+        groups.setdefault(group, {})[name] = value
+    curves = {}
+    for name in CURVES:
+        group = f"curve-{name}"
+        if set(groups.get(group, {})) != {"edges", "shapes"}:
+            raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
+        curves[name] = curves_from(group, forest)
+    forests = {
+        name: Forest.from_arrays(arrays)
+        for name, arrays in groups.items()
+        if not name.startswith("curve-")
+    }
+    extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
+    if extra:
+        raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
+    return Model(forests, curves, token_tables.from_arrays(tables))
+
+
+def feature_fingerprint() -> str:
+    """What this build computes: a model made for anything else is refused."""
+    heads = tuple(f"{group}:{head}" for group, names in HEADS.items() for head in names)
+    return fingerprint(SPLICE, EVIDENCE, heads)
+
+
+def no_curves(longest: int) -> Curves:
+    """Curves of a source that never drafted: nothing survives."""
+    shapes = np.zeros((1, longest + 1))
+    shapes[:, :2] = 1.0
+    return Curves(np.empty(0), shapes)

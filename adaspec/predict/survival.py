@@ -1,0 +1,98 @@
+"""From scores to survival curves: P(accepted >= j), non-increasing in j.
+
+A source's curve is P(accepted >= 1), which a forest says, times the shape beyond the first token:
+an empirical curve of the positions whose second score fell into the same bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import PolicyError
+from adaspec.jit import compiled
+
+Array = NDArray[np.float64]
+
+
+class Curves(NamedTuple):
+    """Shapes by score bin; column j of `shapes` is P(accepted >= j given accepted >= 1)."""
+
+    edges: Array
+    """Ascending; bin b holds scores from edges[b - 1] on."""
+    shapes: Array
+    """(bins, longest + 1); columns 0 and 1 are 1."""
+
+
+@compiled
+def fill_survival(first: float, score: float, curves: Curves, out: Array) -> None:
+    """P(accepted >= j) for j = 0, 1, .. as far as `out` reaches; 0 beyond the longest known."""
+    low, high = 0, curves.edges.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if score >= curves.edges[middle]:
+            low = middle + 1
+        else:
+            high = middle
+    shape = curves.shapes[low]
+    out[0] = 1.0
+    for j in range(1, out.shape[0]):
+        out[j] = first * shape[j] if j < shape.shape[0] else 0.0
+
+
+def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bins: int) -> Curves:
+    """Empirical shapes of the positions with accepted >= 1, by equal-weight bins of their score.
+
+    Each bin is shrunk towards the pooled shape by a few imaginary positions.
+    """
+    order = np.argsort(scores, kind="stable")
+    share = np.cumsum(weights[order]) / weights.sum()
+    cuts = np.searchsorted(share, np.arange(1, bins) / bins)
+    edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
+    at = np.searchsorted(edges, scores, side="right")
+    levels = np.arange(longest + 1)
+    pooled = _shape(accepted, weights, levels)
+    shapes = np.empty((len(edges) + 1, longest + 1))
+    for b in range(len(shapes)):
+        inside = at == b
+        shapes[b] = pooled
+        if inside.any():
+            own, mass = _shape(accepted[inside], weights[inside], levels), weights[inside].sum()
+            shapes[b] = (mass * own + _IMAGINARY * pooled) / (mass + _IMAGINARY)
+    shapes[:, :2] = 1.0
+    return Curves(edges.astype(np.float64), np.minimum.accumulate(shapes, axis=1))
+
+
+_IMAGINARY = 30.0
+
+
+def _shape(accepted: Array, weights: Array, levels: NDArray[np.int64]) -> Array:
+    reached = np.minimum(accepted, levels[-1]).astype(np.int64)
+    mass = np.bincount(reached, weights=weights, minlength=len(levels))
+    return mass[::-1].cumsum()[::-1] / weights.sum()
+
+
+def curve_arrays(name: str, curves: Curves) -> dict[str, NDArray[Any]]:
+    """What `curves_from` reads."""
+    return {f"{name}.edges": curves.edges, f"{name}.shapes": curves.shapes}
+
+
+def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
+    """The curves that `curve_arrays` gave; anything unsound is refused."""
+    edges, shapes = arrays[f"{name}.edges"], arrays[f"{name}.shapes"]
+    if (
+        edges.dtype != np.float64
+        or shapes.dtype != np.float64
+        or edges.ndim != 1
+        or shapes.ndim != 2
+        or shapes.shape[0] != len(edges) + 1
+        or shapes.shape[1] < 2
+    ):
+        raise PolicyError(f"survival curves '{name}' have odd shapes or types")
+    sound = np.isfinite(edges).all() and (np.diff(edges) > 0).all() and np.isfinite(shapes).all()
+    if not sound or (shapes < 0).any() or (np.diff(shapes, axis=1) > 1e-12).any():
+        raise PolicyError(f"survival curves '{name}' are not finite, ascending or non-increasing")
+    return Curves(np.ascontiguousarray(edges), np.ascontiguousarray(shapes))

@@ -1,0 +1,368 @@
+"""The learned policy at full speed: its own compiled stages inside one compiled closed loop.
+
+It is also how training sees the states in which policies decide: a run can record what it saw.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import CostModel, step_s
+from adaspec.jit import compiled
+from adaspec.policy import stages
+from adaspec.policy.learned import LearnedPolicy, new_desk
+from adaspec.policy.stages import Desk
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, Rows, forget
+from adaspec.predict.model import Mind
+from adaspec.predict.splicing import SPLICE
+from adaspec.replay.drafting import Script
+from adaspec.replay.result import Result
+from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
+from adaspec.replay.tape import Columns, Tape
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+class Record(NamedTuple):
+    """What a run saw, for training; empty arrays record nothing."""
+
+    at: Longs
+    """Flat position of each decision."""
+    x: Floats
+    splice_at: Longs
+    """Flat position of each decision that spliced, its neural length, and features."""
+    splice_length: Ints
+    splice_x: Floats
+    evidence_at: Longs
+    evidence_depth: Ints
+    evidence_x: Floats
+    filled: Longs
+    """How many of each kind."""
+
+
+class Film(NamedTuple):
+    """The tape as the loop reads it."""
+
+    columns: Columns
+    facts: Ints
+    text: Ints
+    text_start: Longs
+    drafted: Ints
+    confidences: Floats
+
+
+STATIC = 6
+"""Numbers of a static rule that may stand in for the policy's choices while it watches."""
+
+
+@compiled
+def _gather(
+    film: Film, request: Longs, position: Longs, slots: Ints, holds: NDArray[np.bool_], count: int
+) -> Rows:
+    columns = film.columns
+    rows = Rows(
+        slots[:count].copy(),
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.empty(count, np.bool_),
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.full((count, TAIL), -1, np.int32),
+        np.full((count, CANDIDATE), -1, np.int32),
+    )
+    for row in range(count):
+        r, p = request[row], position[row]
+        i = columns.offset[r] + p
+        base = film.text_start[r]
+        known = columns.prompt[r] + p
+        rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
+        rows.holds_neural[row] = holds[slots[row]]
+        rows.length[row], rows.start[row] = film.facts[0, i], film.facts[1, i]
+        rows.agree[row], rows.seen[row] = film.facts[3, i], film.facts[4, i]
+        rows.available[row] = film.facts[5, i]
+        for k in range(min(TAIL, known)):
+            rows.tail[row, TAIL - 1 - k] = film.text[base + known - 1 - k]
+        for k in range(min(CANDIDATE, rows.available[row])):
+            rows.candidate[row, k] = film.text[base + rows.start[row] + k]
+    return rows
+
+
+@compiled
+def _loop(
+    film: Film,
+    order: Ints,
+    concurrency: int,
+    refills: bool,
+    mind: Mind,
+    desk: Desk,
+    knobs: Array,
+    reads: bool,
+    cap: int,
+    neural_cap: int,
+    cost: Array,
+    rule: Longs,
+    record: Record,
+    sums: Array,
+    latency: Array,
+) -> None:
+    """The closed loop; a `rule` of six numbers chooses in the policy's place."""
+    columns = film.columns
+    ruled = rule.shape[0] > 0
+    records = record.at.shape[0] > 0
+    rows = following = concurrency
+    running, time = enter(columns, order, concurrency, refills)
+    slots = np.arange(concurrency).astype(np.int32)
+    holds = np.zeros(concurrency, np.bool_)
+    for slot in range(concurrency):
+        forget(desk.history, slot)
+        holds[slot] = neural_cap > 0 and stages.admits(desk)
+    emitted = np.zeros(concurrency, np.int64)
+    tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
+    behind = np.zeros((4, concurrency), np.int32)
+    ended = False
+    while rows > 0 and not ended:
+        seen = _gather(film, running.request, running.position, slots, holds, rows)
+        context = stages.context_of(seen)
+        most = stages.plan_forwards(mind, desk, knobs, seen, cost, cap, neural_cap)
+        if records:
+            for row in range(rows):
+                at = record.filled[0]
+                if at < record.at.shape[0]:
+                    record.at[at] = columns.offset[running.request[row]] + running.position[row]
+                    record.x[at] = desk.x[row]
+                    record.filled[0] = at + 1
+        if ruled:
+            most = min(rule[2], neural_cap)
+        holding = seen.holds_neural.any()
+        count = most
+        if reads and most > 0:
+            tokens_shown = np.full((rows, neural_cap), -1, np.int32)
+            shown = np.full((rows, neural_cap, film.confidences.shape[2]), np.nan, np.float32)
+            count = 0
+            while count < neural_cap:
+                for row in range(rows):
+                    if seen.holds_neural[row]:
+                        i = columns.offset[running.request[row]] + running.position[row]
+                        tokens_shown[row, count] = film.drafted[i, count]
+                        if film.confidences.shape[0] > 0:
+                            shown[row, count] = film.confidences[i, count]
+                count += 1
+                stages.take_evidence(mind, desk, knobs, seen, tokens_shown, shown, count)
+                if records:
+                    asked = 0
+                    for row in range(rows):
+                        if not seen.holds_neural[row]:
+                            continue
+                        at = record.filled[2]
+                        if at < record.evidence_at.shape[0]:
+                            i = columns.offset[running.request[row]] + running.position[row]
+                            record.evidence_at[at] = i
+                            record.evidence_depth[at] = count
+                            record.evidence_x[at] = desk.evidence_x[asked]
+                            record.filled[2] = at + 1
+                        asked += 1
+                if ruled:
+                    if count >= most:
+                        break
+                elif count < neural_cap and not stages.goes_on(
+                    desk, knobs, seen, cost, cap, count, neural_cap
+                ):
+                    break
+        neural_len = np.zeros(rows, np.int32)
+        ngram_len = np.zeros(rows, np.int32)
+        if ruled:
+            for row in range(rows):
+                if rule[1] > 0 and seen.length[row] >= rule[0]:
+                    ngram_len[row] = min(rule[1], seen.available[row], cap)
+                else:
+                    neural_len[row] = count if seen.holds_neural[row] else 0
+        else:
+            stages.choose(desk, knobs, seen, cost, cap, count, neural_len, ngram_len)
+        behind[:] = 0
+        for row in range(rows):
+            k = neural_len[row]
+            if k == 0:
+                continue
+            r, p = running.request[row], running.position[row]
+            i = columns.offset[r] + p
+            if columns.behind_match.shape[1] > 0:
+                if film.drafted[i, k - 1] >= 0:
+                    behind[0, row] = columns.behind_match[i, k - 1]
+                    behind[1, row] = columns.behind_agree[i, k - 1]
+                    behind[2, row] = columns.behind_seen[i, k - 1]
+                    behind[3, row] = columns.behind_available[i, k - 1]
+            elif p + k < columns.length[r]:
+                behind[0, row] = film.facts[0, i + k]
+                behind[1, row] = film.facts[3, i + k]
+                behind[2, row] = film.facts[4, i + k]
+                behind[3, row] = min(film.facts[5, i + k], cap)
+        stages.splice(
+            mind,
+            desk,
+            knobs,
+            seen,
+            cost,
+            cap,
+            neural_len,
+            behind[0],
+            behind[1],
+            behind[2],
+            behind[3],
+            ngram_len,
+        )
+        if records:
+            asked = 0
+            for row in range(rows):
+                if neural_len[row] > 0 and behind[0, row] > 0:
+                    at = record.filled[1]
+                    if at < record.splice_at.shape[0]:
+                        i = columns.offset[running.request[row]] + running.position[row]
+                        record.splice_at[at] = i
+                        record.splice_length[at] = neural_len[row]
+                        record.splice_x[at] = desk.splice_x[asked]
+                        record.filled[1] = at + 1
+                    asked += 1
+        accepted = np.zeros(rows, np.int32)
+        counts = np.zeros(rows, np.int32)
+        most_emitted = 0
+        for row in range(rows):
+            r, p = running.request[row], running.position[row]
+            i = columns.offset[r] + p
+            left = columns.length[r] - p
+            k = neural_len[row]
+            if k > 0:
+                accepted[row] = min(columns.neural[i], k)
+                if accepted[row] == k:
+                    if k < left:
+                        accepted[row] += min(ngram_len[row], columns.run[i + k])
+                    else:
+                        ngram_len[row] = 0
+            else:
+                ngram_len[row] = min(ngram_len[row], seen.available[row])
+                accepted[row] = min(ngram_len[row], columns.run[i])
+            counts[row] = min(accepted[row] + 1, left)
+            emitted[row] = counts[row]
+            taken_sum += min(accepted[row], left)
+            most_emitted = max(most_emitted, counts[row])
+        came = np.full((rows, most_emitted), -1, np.int32)
+        total = 0
+        for row in range(rows):
+            r, p = running.request[row], running.position[row]
+            truth = film.text_start[r] + columns.prompt[r] + p
+            came[row, : counts[row]] = film.text[truth : truth + counts[row]]
+            total += neural_len[row] + ngram_len[row]
+            tokens += counts[row]
+        seconds = step_s(cost, rows + total, context, count, holding)
+        stages.learn(
+            desk,
+            knobs,
+            seen,
+            cost,
+            came,
+            counts,
+            neural_len + ngram_len,
+            neural_len,
+            accepted,
+            count,
+            seconds,
+        )
+        time += seconds
+        steps += 1
+        row_steps += rows
+        drafted_sum += total
+        neural_steps += count > 0
+        if not refills:
+            kept = 0
+            for row in range(rows):
+                if running.position[row] + emitted[row] < columns.length[running.request[row]]:
+                    slots[kept] = slots[row]
+                    kept += 1
+        entered = following
+        rows, following, time, ended = advance(
+            columns, order, refills, running, rows, following, emitted, time, latency
+        )
+        for row in range(rows):
+            if running.entry[row] >= entered:
+                forget(desk.history, slots[row])
+                holds[slots[row]] = neural_cap > 0 and stages.admits(desk)
+    sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
+    sums[4], sums[5], sums[6] = taken_sum, drafted_sum, neural_steps
+
+
+def film_of(tape: Tape) -> Film:
+    """The tape as the loop reads it."""
+    script = Script(tape, 0)
+    return Film(
+        tape.columns, script.facts, script.text, script.start, tape.drafted, tape.confidences
+    )
+
+
+def new_record(decisions: int, splices: int, depths: int) -> Record:
+    """Room for so many of each kind; what comes beyond is dropped."""
+    return Record(
+        at=np.zeros(decisions, np.int64),
+        x=np.zeros((decisions, FEATURES), np.float32),
+        splice_at=np.zeros(splices, np.int64),
+        splice_length=np.zeros(splices, np.int32),
+        splice_x=np.zeros((splices, len(SPLICE)), np.float32),
+        evidence_at=np.zeros(depths, np.int64),
+        evidence_depth=np.zeros(depths, np.int32),
+        evidence_x=np.zeros((depths, len(EVIDENCE)), np.float32),
+        filled=np.zeros(3, np.int64),
+    )
+
+
+def run_learned(
+    tape: Tape,
+    film: Film,
+    policy: LearnedPolicy,
+    order: Ints,
+    concurrency: int,
+    cost: CostModel,
+    cap: int,
+    refills: bool = True,
+    rule: Longs | None = None,
+    record: Record | None = None,
+) -> Result:
+    """What the generic loop would say of this policy, compiled."""
+    sums = np.zeros(7)
+    latency = new_latency(order)
+    cap = min(policy.cap, cap)
+    _loop(
+        film,
+        order,
+        concurrency,
+        refills,
+        policy.mind,
+        new_desk(policy.model, concurrency),
+        policy.knobs,
+        policy.model.reads_evidence and tape.shows_tokens,
+        cap,
+        min(policy.neural_cap, tape.neural_cap, cap),
+        cost.constants(),
+        np.empty(0, np.int64) if rule is None else rule,
+        new_record(0, 0, 0) if record is None else record,
+        sums,
+        latency,
+    )
+    tokens, time, steps, row_steps, accepted, drafted, neural_steps = sums
+    return Result(
+        tokens=tokens,
+        time_s=time,
+        steps=steps,
+        row_steps=row_steps,
+        accepted=accepted,
+        drafted=drafted,
+        neural_steps=neural_steps,
+        token_s=seconds_per_token(tape.columns, order, latency),
+    )

@@ -1,0 +1,226 @@
+"""Fitting: examples to boosters, boosters to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.stages import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import BEFORE
+from adaspec.predict.forest import Forest
+from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.splicing import SPLICE
+from adaspec.predict.survival import Curves, fit_curves
+from adaspec.predict.tables import Tables
+from adaspec.replay.tape import Tape
+from adaspec.train.compilation import compile_forest
+
+Floats = NDArray[np.float32]
+Longs = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+CURVE_BINS = 20
+GAIN_BEHIND = 2
+"""Neural tokens behind which the expected gain of a splice is learned."""
+MOST_GAIN = 10
+FEWEST_EXAMPLES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """What rollouts saw: features, and the flat position whose outcome they are about."""
+
+    at: Longs
+    x: Floats
+    weight: Array
+    splice_at: Longs
+    splice_length: NDArray[np.int32]
+    splice_x: Floats
+    evidence_at: Longs
+    evidence_depth: NDArray[np.int32]
+    evidence_x: Floats
+
+    def of(self, chosen: NDArray[np.bool_], request: NDArray[np.int32]) -> Examples:
+        """Those of the requests marked in `chosen`."""
+        a = chosen[request[self.at]]
+        b = chosen[request[self.splice_at]]
+        c = chosen[request[self.evidence_at]]
+        return Examples(
+            self.at[a],
+            self.x[a],
+            self.weight[a],
+            self.splice_at[b],
+            self.splice_length[b],
+            self.splice_x[b],
+            self.evidence_at[c],
+            self.evidence_depth[c],
+            self.evidence_x[c],
+        )
+
+
+def pooled(parts: list[Examples]) -> Examples:
+    """All of them together."""
+    return Examples(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in Examples.__dataclass_fields__
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How trees are grown."""
+
+    seed: int = 0
+    rounds: int = 90
+    leaves: int = 15
+    rate: float = 0.07
+    threads: int = 2
+
+    def parameters(self, objective: str, examples: int) -> dict[str, object]:
+        """For LightGBM; the same data and seed give the same trees."""
+        return {
+            "objective": objective,
+            "learning_rate": self.rate,
+            "num_leaves": self.leaves,
+            "min_child_samples": int(np.clip(examples // 400, 5, 80)),
+            "lambda_l2": 5.0,
+            "feature_fraction": 0.7,
+            "bagging_fraction": 0.7,
+            "bagging_freq": 1,
+            "max_bin": 127,
+            "deterministic": True,
+            "force_row_wise": True,
+            "seed": self.seed,
+            "num_threads": self.threads,
+            "verbose": -1,
+        }
+
+
+def boost(
+    x: Floats,
+    y: Array,
+    weight: Array,
+    objective: str,
+    names: tuple[str, ...],
+    settings: Settings,
+) -> lightgbm.Booster:
+    """One head's trees; a target that does not vary, or too few examples, give a constant."""
+    if len(y) < FEWEST_EXAMPLES or y.min() == y.max():
+        return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
+    data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(names))
+    return lightgbm.train(settings.parameters(objective, len(y)), data, settings.rounds)
+
+
+def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
+    """A booster that always says `value`: LightGBM refuses to be trained on nothing."""
+    data = lightgbm.Dataset(
+        np.zeros((2, len(names)), np.float32), np.full(2, value), feature_name=list(names)
+    )
+    return lightgbm.train({"objective": "regression", "verbose": -1}, data, 1)
+
+
+def fit_before(
+    tape: Tape, examples: Examples, settings: Settings
+) -> tuple[dict[str, lightgbm.Booster], dict[str, Curves]]:
+    """The heads that speak before drafting, and the curves of both sources."""
+    columns = tape.columns
+    at, x, w = examples.at, examples.x, examples.weight
+    run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
+    neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
+    boosters, curves = {}, {}
+    sources = (("ngram", run, columns.match[at] > 0, LONGEST_NGRAM),)
+    if tape.neural_cap:
+        sources += (("neural", neural, neural >= 0, LONGEST_NEURAL),)
+    for name, accepted, usable, longest in sources:
+        y = (accepted[usable] >= 1).astype(np.float64)
+        boosters[f"{name}_first"] = boost(x[usable], y, w[usable], "binary", BEFORE, settings)
+        some = usable & (accepted >= 1)
+        more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
+        boosters[f"{name}_more"] = more
+        if some.any():
+            scores = more.predict(x[some])
+            curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
+    behind = at + GAIN_BEHIND
+    ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[_request(tape, at)]
+    usable = (columns.neural[at] >= GAIN_BEHIND) & ~ended
+    gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MOST_GAIN)
+    boosters["splice_gain"] = boost(
+        x[usable],
+        np.log1p(gain[usable].astype(np.float64)),
+        w[usable],
+        "regression",
+        BEFORE,
+        settings,
+    )
+    empty = np.empty((0, len(BEFORE)), np.float32)
+    for head in HEADS["before"]:
+        if head not in boosters:
+            boosters[head] = boost(empty, np.empty(0), np.empty(0), "regression", BEFORE, settings)
+    curves.setdefault("ngram", no_curves(LONGEST_NGRAM))
+    curves.setdefault("neural", no_curves(LONGEST_NEURAL))
+    return {head: boosters[head] for head in HEADS["before"]}, curves
+
+
+def fit_splice(
+    tape: Tape, examples: Examples, settings: Settings
+) -> tuple[dict[str, lightgbm.Booster], Curves]:
+    """The heads that judge a match behind neural tokens, learned where those were accepted."""
+    columns = tape.columns
+    whole = columns.neural[examples.splice_at] >= examples.splice_length
+    at = examples.splice_at[whole] + examples.splice_length[whole]
+    x = examples.splice_x[whole]
+    same = _request(tape, examples.splice_at[whole]) == _request(
+        tape, np.minimum(at, len(columns.run) - 1)
+    )
+    at, x = at[same], x[same]
+    run = np.minimum(columns.run[at], LONGEST_SPLICE).astype(np.float64)
+    ones = np.ones(len(run))
+    first = boost(x, (run >= 1).astype(np.float64), ones, "binary", SPLICE, settings)
+    some = run >= 1
+    more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
+    curves = no_curves(LONGEST_SPLICE)
+    if some.any():
+        curves = fit_curves(more.predict(x[some]), run[some], ones[some], LONGEST_SPLICE, 10)
+    return {"splice_first": first, "splice_more": more}, curves
+
+
+def fit_evidence(tape: Tape, examples: Examples, settings: Settings) -> dict[str, lightgbm.Booster]:
+    """The heads that listen to drafted tokens."""
+    columns = tape.columns
+    at, depth, x = examples.evidence_at, examples.evidence_depth, examples.evidence_x
+    reached = columns.neural[at] >= depth - 1
+    y = (columns.neural[at] >= depth).astype(np.float64)
+    ones = np.ones(len(at))
+    next_one = boost(x[reached], y[reached], ones[reached], "binary", EVIDENCE, settings)
+    matched = columns.match[at] > 0
+    hit = (columns.run[at] >= 1).astype(np.float64)
+    after = boost(x[matched], hit[matched], ones[matched], "binary", EVIDENCE, settings)
+    return {"accepted_next": next_one, "ngram_after": after}
+
+
+def model_of(
+    boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
+    curves: Mapping[str, Curves],
+    tables: Tables,
+) -> Model:
+    """Compile what was fitted."""
+    forests: dict[str, Forest] = {
+        group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
+    }
+    return Model(forests, curves, tables)
+
+
+def examples_position(tape: Tape, at: Longs) -> Longs:
+    """Positions within their requests."""
+    return at - tape.columns.offset[_request(tape, at)]
+
+
+def _request(tape: Tape, at: Longs) -> Longs:
+    return np.searchsorted(tape.columns.offset, at, side="right") - 1

@@ -1,0 +1,44 @@
+"""Rollouts: what static rules and learned policies see as they decide."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import CostModel
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.replay.learned import Film, new_record, run_learned
+from adaspec.replay.orders import draw_passes
+from adaspec.replay.tape import Tape
+from adaspec.train.heads import Examples
+
+
+def rollout(
+    tape: Tape,
+    film: Film,
+    policy: LearnedPolicy,
+    members: NDArray[np.bool_],
+    concurrency: int,
+    cost: CostModel,
+    rng: np.random.Generator,
+    rule: NDArray[np.int64] | None = None,
+    weight: float = 1.0,
+) -> Examples:
+    """One closed loop over the marked requests, every one of which enters."""
+    pools = [np.flatnonzero(members & (tape.workload == w)) for w in range(len(tape.workloads))]
+    order = draw_passes([pool for pool in pools if len(pool)], concurrency, rng)
+    size = int(tape.columns.length[order].sum())
+    record = new_record(size, size, 8 * size if policy.model.reads_evidence else 0)
+    run_learned(tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, record=record)
+    a, b, c = (int(filled) for filled in record.filled)
+    return Examples(
+        at=record.at[:a].copy(),
+        x=record.x[:a].copy(),
+        weight=np.full(a, weight / max(1.0, len(order) / members.sum())),
+        splice_at=record.splice_at[:b].copy(),
+        splice_length=record.splice_length[:b].copy(),
+        splice_x=record.splice_x[:b].copy(),
+        evidence_at=record.evidence_at[:c].copy(),
+        evidence_depth=record.evidence_depth[:c].copy(),
+        evidence_x=record.evidence_x[:c].copy(),
+    )

@@ -1,0 +1,129 @@
+"""Token tables from recorded acceptance: shrunk means, rare keys dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.predict.tables import LEVELS, PARENT, Tables, level_keys, packed
+from adaspec.replay.drafting import Script
+from adaspec.replay.tape import Columns, Tape
+
+SHRINKAGE = 5.0
+"""Imaginary positions that behave as the shorter key's do."""
+FEWEST_REQUESTS = 3
+"""A key seen in fewer training requests is dropped: it would tell of somebody's text."""
+
+
+@compiled
+def _keys(
+    columns: Columns,
+    facts: NDArray[np.int32],
+    text: NDArray[np.int32],
+    text_start: NDArray[np.int64],
+    salt: np.uint64,
+    keys: NDArray[np.uint64],
+    request: NDArray[np.int32],
+) -> None:
+    for r in range(columns.length.shape[0]):
+        base, prompt = text_start[r], columns.prompt[r]
+        for p in range(columns.length[r]):
+            i = columns.offset[r] + p
+            request[i] = r
+            at = base + prompt + p
+            known = prompt + p
+            t1 = text[at - 1] if known >= 1 else -1
+            t2 = text[at - 2] if known >= 2 else -1
+            t3 = text[at - 3] if known >= 3 else -1
+            c1 = c2 = -1
+            if facts[0, i] > 0:
+                c1 = text[base + facts[1, i]]
+                if facts[5, i] > 1:
+                    c2 = text[base + facts[1, i] + 1]
+            level_keys(salt, t1, t2, t3, c1, c2, keys[i])
+
+
+class TableMaker:
+    """Makes tables from any subset of a tape's requests."""
+
+    def __init__(self, tape: Tape, seed: int) -> None:
+        script = Script(tape, 0)
+        columns = tape.columns
+        self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
+        size = len(columns.neural)
+        keys = np.zeros((size, LEVELS), np.uint64)
+        self.request = np.zeros(size, np.int32)
+        _keys(
+            columns,
+            script.facts,
+            script.text,
+            script.start,
+            np.uint64(self.salt),
+            keys,
+            self.request,
+        )
+        self.position = np.arange(size) - columns.offset[self.request]
+        self.distinct, self.place = [], []
+        for level in range(LEVELS):
+            distinct, place = np.unique(keys[:, level], return_inverse=True)
+            self.distinct.append(distinct)
+            self.place.append(place)
+        decides = self.position >= 1
+        self.targets = (
+            (columns.neural >= 1, decides & (tape.neural_cap > 0)),
+            (columns.run >= 1, decides & (columns.match > 0)),
+        )
+
+    def make(self, members: NDArray[np.bool_]) -> Tables:
+        """The tables of the requests marked in `members`."""
+        bases = []
+        for hit, usable in self.targets:
+            inside = usable & members[self.request]
+            bases.append(float(hit[inside].mean()) if inside.any() else 0.0)
+        keys, means, counts = [], [], []
+        shrunk: list[NDArray[np.float64]] = []
+        for level in range(LEVELS):
+            hit, usable = self.targets[0 if level < 3 else 1]
+            inside = usable & members[self.request]
+            distinct, place = self.distinct[level], self.place[level]
+            mass = np.bincount(place[inside], minlength=len(distinct)).astype(np.float64)
+            hits = np.bincount(place[inside], weights=hit[inside], minlength=len(distinct))
+            parent = self._parents(level, shrunk, bases)
+            mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
+            kept = self._requests(place, inside, len(distinct)) >= FEWEST_REQUESTS
+            kept &= distinct != 0
+            shrunk.append(np.where(kept, mean, parent))
+            keys.append(distinct[kept])
+            means.append(mean[kept])
+            counts.append(np.log1p(mass[kept]))
+        return packed(
+            np.concatenate(keys),
+            np.concatenate(means).astype(np.float32),
+            np.concatenate(counts).astype(np.float32),
+            (bases[0], bases[1]),
+            self.salt,
+        )
+
+    def _parents(
+        self, level: int, shrunk: list[NDArray[np.float64]], bases: list[float]
+    ) -> NDArray[np.float64]:
+        """The shrunk mean of each key's shorter key."""
+        size = len(self.distinct[level])
+        above = PARENT[level]
+        if above < 0:
+            return np.full(size, bases[0 if level < 3 else 1])
+        found = np.zeros(size)
+        found[self.place[level]] = shrunk[above][self.place[above]]
+        return found
+
+    def _requests(
+        self, place: NDArray[np.int64], inside: NDArray[np.bool_], size: int
+    ) -> NDArray[np.int64]:
+        """In how many distinct requests each key occurs."""
+        at, request = place[inside], self.request[inside]
+        order = np.lexsort((request, at))
+        at, request = at[order], request[order]
+        fresh = np.ones(len(at), np.bool_)
+        fresh[1:] = (at[1:] != at[:-1]) | (request[1:] != request[:-1])
+        return np.bincount(at[fresh], minlength=size)

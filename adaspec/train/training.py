@@ -1,0 +1,238 @@
+"""Training: rollouts, fits, rollouts of what was fitted, fits again, knobs.
+
+Everything that a request's examples rest on (token tables, the policy that was rolled out, the
+expectations that evidence corrects) comes from models that never saw that request: training
+requests are dealt into folds, and each fold is rolled out under the model of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import CostModel
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.static import StaticRule
+from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.tables import Tables
+from adaspec.replay.learned import Film, film_of, run_learned
+from adaspec.replay.orders import draw_passes
+from adaspec.replay.tape import Tape
+from adaspec.train.compilation import compile_forest
+from adaspec.train.heads import (
+    Examples,
+    Settings,
+    constant,
+    fit_before,
+    fit_evidence,
+    fit_splice,
+    model_of,
+    pooled,
+)
+from adaspec.train.rollouts import rollout
+from adaspec.train.token_tables import TableMaker
+
+Members = NDArray[np.bool_]
+
+LOADS = (1, 8, 32, 128)
+FOLDS = 3
+EVERYWHERE = 0.1
+"""Weight of an example at a position where no policy was seen to decide."""
+WATCHED = (
+    StaticRule(min_match=3, ngram_len=20, neural_len=2, splice_match=1, splice_len=10),
+    StaticRule(min_match=8, ngram_len=8, neural_len=2, splice_match=2, splice_len=3),
+)
+"""Rules whose paths training sees before there is a policy to roll out."""
+KNOB_GRID = {
+    "ngram_exponent": (1.0, 1.15, 1.3),
+    "splice_weight": (0.5, 0.8),
+    "neural_exponent": (1.0, 1.1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A model, the knobs tuned for it, and the boosters that it was compiled from."""
+
+    model: Model
+    knobs: dict[str, float]
+    boosters: Mapping[str, Mapping[str, lightgbm.Booster]]
+    cap: int
+    neural_cap: int
+
+    def policy(self, name: str) -> LearnedPolicy:
+        """As a policy."""
+        return LearnedPolicy(name, self.model, self.knobs, self.cap, self.neural_cap)
+
+
+@dataclass(slots=True)
+class Trainer:
+    """Trains on a subset of a tape's requests."""
+
+    tape: Tape
+    cost: CostModel
+    settings: Settings
+    cap: int = 48
+    loads: Sequence[int] = LOADS
+    film: Film = field(init=False)
+    maker: TableMaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Lay out the tape once."""
+        self.film = film_of(self.tape)
+        self.maker = TableMaker(self.tape, self.settings.seed)
+
+    @property
+    def evidence(self) -> bool:
+        """Whether there is evidence to learn from."""
+        return self.tape.shows_tokens and self.tape.neural_cap > 0
+
+    def train(self, members: Members) -> Trained:
+        """Train on the marked requests."""
+        folds = self._folds(members)
+        others = [members & ~fold for fold in folds]
+        tables = [self.maker.make(other) for other in others]
+        blank = [self._blank(table) for table in tables]
+        seen = pooled(
+            [self._watch(policy, fold) for policy, fold in zip(blank, folds, strict=True)]
+        )
+        models = [
+            self._fit(seen.of(other, self.maker.request), table, evidence=False)
+            for other, table in zip(others, tables, strict=True)
+        ]
+        if self.evidence:
+            listening = pooled(
+                [
+                    self._listen(self._policy(_deaf(model)), fold)
+                    for (model, _), fold in zip(models, folds, strict=True)
+                ]
+            )
+            seen = pooled([seen, listening])
+            models = [
+                self._fit(seen.of(other, self.maker.request), table, evidence=True)
+                for other, table in zip(others, tables, strict=True)
+            ]
+        visited = pooled(
+            [
+                self._visit(self._policy(model), fold)
+                for (model, _), fold in zip(models, folds, strict=True)
+            ]
+        )
+        if self.evidence:
+            seen = replace(
+                seen,
+                evidence_at=seen.evidence_at[:0],
+                evidence_depth=seen.evidence_depth[:0],
+                evidence_x=seen.evidence_x[:0],
+            )
+        seen = pooled([seen, visited])
+        models = [
+            self._fit(seen.of(other, self.maker.request), table, self.evidence)
+            for other, table in zip(others, tables, strict=True)
+        ]
+        knobs = self._tuned([model for model, _ in models], folds)
+        final, boosters = self._fit(
+            seen.of(members, self.maker.request), self.maker.make(members), self.evidence
+        )
+        return Trained(final, knobs, boosters, self.cap, self.tape.neural_cap)
+
+    def _folds(self, members: Members) -> list[Members]:
+        rng = np.random.default_rng([self.settings.seed, 0xF01D])
+        dealt = np.full(len(members), -1)
+        for w in range(len(self.tape.workloads)):
+            inside = np.flatnonzero(members & (self.tape.workload == w))
+            dealt[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
+        return [dealt == fold for fold in range(FOLDS)]
+
+    def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
+        return LearnedPolicy("training", model, knobs or {}, self.cap, self.tape.neural_cap)
+
+    def _fit(
+        self, examples: Examples, tables: Tables, evidence: bool
+    ) -> tuple[Model, dict[str, dict[str, lightgbm.Booster]]]:
+        before, curves = fit_before(self.tape, examples, self.settings)
+        splice, spliced = fit_splice(self.tape, examples, self.settings)
+        boosters = {"before": before, "splice": splice}
+        if evidence:
+            boosters["evidence"] = fit_evidence(self.tape, examples, self.settings)
+        return model_of(boosters, {**curves, "splice": spliced}, tables), boosters
+
+    def _blank(self, tables: Tables) -> LearnedPolicy:
+        """A policy that knows nothing, to observe while a rule chooses."""
+        nothing = {
+            group: {head: constant(0.5, FEATURE_NAMES[group]) for head in HEADS[group]}
+            for group in ("before", "splice")
+        }
+        curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
+        return self._policy(model_of(nothing, curves, tables))
+
+    def _watch(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        """Static rules' paths, and, at little weight, every position."""
+        rng = np.random.default_rng([self.settings.seed, 1])
+        parts = [
+            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row(), weight)
+            for rule, weight in [
+                (StaticRule(), EVERYWHERE),
+                *((rule, 1.0) for rule in WATCHED),
+            ]
+            if self.tape.neural_cap or rule.neural_len == 0
+        ]
+        return pooled(parts)
+
+    def _listen(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        """Whole neural drafts along a rule's path, to learn what evidence means."""
+        rng = np.random.default_rng([self.settings.seed, 2])
+        most = self.tape.neural_cap
+        rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
+        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
+
+    def _visit(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        rng = np.random.default_rng([self.settings.seed, 3])
+        return pooled(
+            [
+                rollout(self.tape, self.film, policy, fold, load, self.cost, rng)
+                for load in self.loads
+            ]
+        )
+
+    def _tuned(self, models: list[Model], folds: list[Members]) -> dict[str, float]:
+        """Knobs by rollouts on training requests, each fold under the model of the others."""
+        best: dict[str, float] = {}
+        best_speed = self._speed(models, folds, best)
+        for name, values in KNOB_GRID.items():
+            for value in values:
+                tried = best | {name: value}
+                speed = self._speed(models, folds, tried)
+                if speed > best_speed:
+                    best, best_speed = tried, speed
+        return best
+
+    def _speed(
+        self, models: list[Model], folds: list[Members], knobs: Mapping[str, float]
+    ) -> float:
+        """Mean log throughput over loads and folds."""
+        total = 0.0
+        for model, fold in zip(models, folds, strict=True):
+            policy = self._policy(model, knobs)
+            pools = [
+                np.flatnonzero(fold & (self.tape.workload == w))
+                for w in range(len(self.tape.workloads))
+            ]
+            pools = [pool for pool in pools if len(pool)]
+            for load in self.loads:
+                rng = np.random.default_rng([self.settings.seed, 4, load])
+                order = draw_passes(pools, load, rng)
+                result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
+                total += float(np.log(result.tokens_per_s))
+        return total
+
+
+def _deaf(model: Model) -> Model:
+    """The same model with an ear that learns nothing: it is asked, and so records, all the same."""
+    names = FEATURE_NAMES["evidence"]
+    ear = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
+    return replace(model, forests={**model.forests, "evidence": ear})
