@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
@@ -37,30 +38,6 @@ _NOT_BESIDE_PROTOCOL = {
 }
 
 
-class Concurrencies(click.ParamType[tuple[int, ...]]):
-    """Whole numbers separated by commas."""
-
-    name = "N,N,.."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Parse and check."""
-        if isinstance(value, tuple):
-            return value
-        found = []
-        for word in str(value).split(","):
-            if not word.strip().isdecimal() or not 1 <= int(word) <= LARGEST_CONCURRENCY:
-                self.fail(
-                    f"'{word.strip()}' in '{value}' is not a whole number from 1 to "
-                    f"{LARGEST_CONCURRENCY}; write for instance 1,8,32",
-                    param,
-                    ctx,
-                )
-            found.append(int(word))
-        return tuple(sorted(set(found)))
-
-
 class OutputTokens(click.ParamType[int | None]):
     """A whole number, or `none` for no limit."""
 
@@ -85,7 +62,12 @@ class OutputTokens(click.ParamType[int | None]):
     "--policy", "specs", metavar="DIR|SPEC", multiple=True, help="What to judge; may be repeated."
 )
 @click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
-@click.option("--concurrency", type=Concurrencies(), default=CONCURRENCY, show_default="1,8,32,128")
+@click.option(
+    "--concurrency",
+    type=WholeNumbers(LARGEST_CONCURRENCY),
+    default=CONCURRENCY,
+    show_default="1,8,32,128",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--batching",
