@@ -9,29 +9,8 @@ from rich.table import Table
 
 from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
 from adaspec.cli.group import NamingGroup
+from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, results
-
-
-class WholeNumbers(click.ParamType[tuple[int, ...]]):
-    """Comma-separated whole numbers from 1 up; `k` stands for 1,024."""
-
-    name = "N,N,.."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The numbers, or a usage error that names the word that is none."""
-        if isinstance(value, tuple):
-            return value
-        numbers = []
-        for word in str(value).split(","):
-            digits = word.strip().lower()
-            factor = 1024 if digits.endswith("k") else 1
-            number = digits.removesuffix("k")
-            if not number.isdecimal() or int(number) < 1:
-                self.fail(f"'{word}' is not a whole number from 1 up, such as 4096 or 4k")
-            numbers.append(int(number) * factor)
-        return tuple(numbers)
 
 
 @click.group("bench", cls=NamingGroup)
@@ -47,7 +26,7 @@ def command() -> None:
 @command.command("lookup")
 @click.option(
     "--contexts",
-    type=WholeNumbers(),
+    type=WholeNumbers(kilo=True),
     default=CONTEXTS,
     show_default="1k,4k,8k,32k,128k",
     help="Context lengths in tokens.",

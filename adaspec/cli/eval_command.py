@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
@@ -37,30 +38,6 @@ _NOT_BESIDE_PROTOCOL = {
 }
 
 
-class Concurrencies(click.ParamType[tuple[int, ...]]):
-    """Whole numbers separated by commas."""
-
-    name = "N,N,.."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Parse and check."""
-        if isinstance(value, tuple):
-            return value
-        found = []
-        for word in str(value).split(","):
-            if not word.strip().isdecimal() or not 1 <= int(word) <= LARGEST_CONCURRENCY:
-                self.fail(
-                    f"'{word.strip()}' in '{value}' is not a whole number from 1 to "
-                    f"{LARGEST_CONCURRENCY}; write for instance 1,8,32",
-                    param,
-                    ctx,
-                )
-            found.append(int(word))
-        return tuple(sorted(set(found)))
-
-
 class OutputTokens(click.ParamType[int | None]):
     """A whole number, or `none` for no limit."""
 
@@ -82,11 +59,34 @@ class OutputTokens(click.ParamType[int | None]):
 @click.command()
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--policy", "specs", metavar="DIR|SPEC", multiple=True, help="What to judge; may be repeated."
+    "--policy",
+    "specs",
+    metavar="DIR|SPEC",
+    multiple=True,
+    help="What to judge; may be repeated. Specs: none, fixed:ngram:K:MIN, fixed:neural:K, "
+    "hybrid:M:KN:KE, hybrid-splice:M:KN:KE:MX:KX and others, see README.",
 )
-@click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
-@click.option("--concurrency", type=Concurrencies(), default=CONCURRENCY, show_default="1,8,32,128")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--cost",
+    metavar="NAME|FILE",
+    default=DEFAULT,
+    show_default=True,
+    help="What a step takes: a builtin machine, or your own JSON file.",
+)
+@click.option(
+    "--concurrency",
+    type=WholeNumbers(LARGEST_CONCURRENCY),
+    default=CONCURRENCY,
+    help="Requests running at once.  [default: 1,8,32,128]",
+    show_default=False,
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of orders and resamples.",
+)
 @click.option(
     "--batching",
     type=click.Choice(["closed-loop", "lockstep"]),
@@ -123,7 +123,13 @@ class OutputTokens(click.ParamType[int | None]):
     is_flag=True,
     help="Charge a splice behind a wrong draft its full length, hit or not.",
 )
-@click.option("--orders", type=click.IntRange(1, 1000), default=ORDERS, show_default=True)
+@click.option(
+    "--orders",
+    type=click.IntRange(1, 1000),
+    default=ORDERS,
+    show_default=True,
+    help="Shuffled orders of requests that every figure is a mean over.",
+)
 @click.option(
     "--resamples",
     type=click.IntRange(0, 10_000),
@@ -143,7 +149,12 @@ class OutputTokens(click.ParamType[int | None]):
     type=click.IntRange(0, 100),
     help="Forwards that a step pays for wherever a request holds the neural drafter.",
 )
-@click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Workers.  [default: one per core]",
+)
 @click.option(
     "-o", "--out", metavar="REPORT_DIR", type=click.Path(path_type=Path), help="Write a report."
 )
@@ -219,6 +230,12 @@ def command(
             selection = select(traces, wanted)
             report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
         report["keep_alive_forwards"] = None if protocol else model.keep_alive_forwards
+        source = click.get_current_context().get_parameter_source("cost")
+        if protocol is None and source is ParameterSource.DEFAULT:
+            report["notes"].append(
+                f"costs are the builtin '{model.name}' ({model.hardware}), since --cost was not "
+                "given: another machine has other winners"
+            )
         report["command"] = shlex.join(["adaspec", *sys.argv[1:]])
         if out is not None:
             _write(report, selection.requests, out, force, bar)

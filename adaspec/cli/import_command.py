@@ -12,11 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from adaspec.trace.importers.formats import FORMATS, import_trace
 
 
-@click.command(
-    "import",
-    epilog="Example: adaspec import specdecode-bench data/llama3.1-8B -o traces/llama-8b "
-    "--target meta-llama/Llama-3.1-8B-Instruct",
-)
+@click.command("import")
 @click.argument("format", type=click.Choice(sorted(FORMATS)))
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
@@ -34,6 +30,24 @@ def command(
     """Turn recordings (files or folders SRC) into the trace folder TRACES, whole or not at all.
 
     A trace holds users' text: its files are readable by you alone.
+
+    \b
+    specdecode-bench  the public recordings of github.com/SpecDecode-Bench/simulator,
+                      combined_*.jsonl or *.jsonl: n-gram and neural, ready for eval
+    jsonl             a request a line:
+                      {"workload": "chat", "id": "7", "prompt_token_ids": [1, 2],
+                       "output_token_ids": [3, 4], "neural_accepted": [null, 0]}
+                      prompt and output suffice for n-gram policies. Optional, each by
+                      position with entry 0 null: neural_accepted, drafted_tokens,
+                      logprob, margin, entropy, ngram_accepted
+    vllm-responses    responses saved from a vLLM server that runs with
+                      --per-request-spec-decode-metrics detailed: a logged trace, for inspect
+
+    \b
+    Example:
+      adaspec import specdecode-bench data/llama3.1-8B -o traces/llama-8b \\
+        --target meta-llama/Llama-3.1-8B-Instruct
+      adaspec import jsonl requests.jsonl -o traces/mine
     """
     console = Console(stderr=True)
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

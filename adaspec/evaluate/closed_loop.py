@@ -1,4 +1,9 @@
-"""The closed-loop evaluation: every cell's winners, rows, intervals and headline."""
+"""The closed-loop evaluation: every cell's winners, rows, intervals and headline.
+
+A cell is a workload, or the mix of all, at a concurrency. All static settings run in every cell's
+orders; their winners, the named policies and the oracles then run once more for their rows, and
+over resampled requests for the intervals.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from adaspec.policy.spec import FORMS, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.tape import Tape
 
-FIXED, HYBRID, NONE = "fixed", "hybrid", "none"
+FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ GRIDS = (
     Grid("hybrid", HYBRID, ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
     Grid(
         "hybrid-splice",
-        HYBRID,
+        SPLICE,
         (
             (2, 3, 4, 5, 6, 8, 10, 14, 32),
             (5, 8, 12, 20, 48),
@@ -39,7 +39,7 @@ GRIDS = (
     ),
     Grid(
         "hybrid-agree",
-        HYBRID,
+        SPLICE,
         ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
     ),
 )

@@ -57,8 +57,8 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
     for reader in readers:
         if reader.manifest.kind != "dense":
             raise EvaluationError(
-                f"{reader.path}: is a {reader.manifest.kind} trace; only a dense one replays: "
-                "record or import one"
+                f"{reader.path}: is a {reader.manifest.kind} trace, which knows only what was "
+                "tried: eval needs a dense one (README, From your own traffic)"
             )
     everything = [(r, reader) for reader in readers for r in reader.requests()]
     _check_names(everything, wanted, readers)

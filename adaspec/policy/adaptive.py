@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import step_s
 from adaspec.jit import compiled
+from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.trace.schema import CONFIDENCES
 
@@ -102,7 +103,7 @@ def budget_learn(
                 break
 
 
-class Budget:
+class Budget(BasePolicy):
     """`budget:K`, as vLLM's adaptive verification."""
 
     def __init__(self, name: str, depth: int) -> None:
@@ -119,17 +120,9 @@ class Budget:
         self._known = setup.shows_confidences
         self._confidence = np.empty((0, self._depth))
 
-    def admit(self, arrival: Arrival) -> bool:
-        """Every request holds the drafter."""
-        return True
-
     def plan(self, batch: Batch) -> int:
         """Always K, or the cap."""
         return self._depth
-
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Always to the end."""
-        return True
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """The globally most promising slots."""
@@ -160,9 +153,6 @@ class Budget:
             proposal.neural_len,
             outcome.accepted,
         )
-
-    def release(self, slots: NDArray[np.int32]) -> None:
-        """Nothing is kept per request."""
 
 
 def ranking(confidences: NDArray[np.float32]) -> Array:
@@ -220,7 +210,7 @@ def ema_learn(
         state[_TIER, bucket] = tier - 1
 
 
-class Ema:
+class Ema(BasePolicy):
     """`ema:K1,K2,..:ALPHA`, as SGLang's adaptive draft length."""
 
     def __init__(self, name: str, tiers: tuple[int, ...], alpha: float) -> None:
@@ -235,17 +225,9 @@ class Ema:
         self._tiers = np.minimum(self.tiers, setup.cap)
         self._state = ema_state(len(self.tiers))
 
-    def admit(self, arrival: Arrival) -> bool:
-        """Every request holds the drafter."""
-        return True
-
     def plan(self, batch: Batch) -> int:
         """The K of the present tier."""
         return int(ema_length(self._state, self._tiers, len(batch)))
-
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Always to the end."""
-        return True
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """All that was drafted."""
@@ -255,9 +237,6 @@ class Ema:
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Move the average, and perhaps the tier."""
         ema_learn(self._state, self._tiers, self.alpha, len(batch), outcome.accepted)
-
-    def release(self, slots: NDArray[np.int32]) -> None:
-        """Nothing is kept per request."""
 
 
 # --- batch-table: one K per batch size ----------------------------------------------------------
@@ -272,7 +251,7 @@ class BatchRange:
     length: int
 
 
-class BatchTable:
+class BatchTable(BasePolicy):
     """`batch-table:LO-HI=K,..`, as vLLM's `num_speculative_tokens_per_batch_size`."""
 
     def __init__(self, name: str, ranges: tuple[BatchRange, ...]) -> None:
@@ -299,17 +278,7 @@ class BatchTable:
         """The table's K, or the cap."""
         return min(self.length(len(batch)), self._cap) if bool(batch.holds_neural.any()) else 0
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Always to the end."""
-        return True
-
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """All that was drafted, for the rows that hold the drafter."""
         lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
         return Proposal(lengths, np.zeros(len(batch), dtype=np.int32))
-
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """A table learns nothing."""
-
-    def release(self, slots: NDArray[np.int32]) -> None:
-        """Nothing to forget."""

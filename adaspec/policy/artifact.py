@@ -156,7 +156,7 @@ def _read(path: Path) -> dict[str, bytes]:
 def _check_names(path: Path) -> None:
     if not path.is_dir():
         found = "is a file, not a policy's folder" if path.exists() else "there is no such folder"
-        raise PolicyError(f"{path}: {found}: give the folder that 'adaspec train' wrote")
+        raise PolicyError(f"{path}: {found}: give the folder of a trained policy")
     held = set()
     try:
         with os.scandir(path) as entries:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,4 +122,9 @@ class OwnPolicy:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
+    if not theirs or theirs[-1].lineno is None:
+        return what
+    return f"{what} ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"

@@ -107,7 +107,8 @@ class Drafts:
     """What the neural drafter has said so far in this step."""
 
     count: int
-    """Forwards run so far: tokens drafted per row that holds the drafter."""
+    """Forwards run so far: tokens drafted per row that holds the drafter. At 0 the arrays below
+    have no columns."""
     tokens: Ints
     """(rows, count) drafted tokens, -1 where not drafted or not known."""
     confidences: Floats
@@ -138,6 +139,8 @@ class Outcome:
     neural_drafted: Ints
     """How many of them came from the neural drafter."""
     accepted: Ints
+    """Of the drafted, those that the target took; may pass the output's end, which `emitted`
+    does not."""
     emitted: Ints
     """(rows, most) tokens that came, padded with -1."""
     emitted_tokens: Ints
@@ -147,7 +150,12 @@ class Outcome:
 
 
 class Policy(Protocol):
-    """Decides, per step and per request, who drafts and how far."""
+    """Decides, per step and per request, who drafts and how far.
+
+    `adaspec.policy.base.BasePolicy` answers every stage so that nothing happens: inherit it and
+    write the stages that matter. One object may be run many times; `start` begins each run anew.
+    Whole numbers of any width are taken. `Setup.cost.step_s` prices a step.
+    """
 
     name: str
 
@@ -158,7 +166,10 @@ class Policy(Protocol):
         """Whether the request holds the neural drafter (False is for good)."""
 
     def plan(self, batch: Batch) -> int:
-        """The most forwards that the neural drafter runs this step; `proceed` may stop earlier."""
+        """The most forwards that the neural drafter runs this step; `proceed` may stop earlier.
+
+        From 0 to `Setup.neural_cap`; 0 where no row holds the drafter. `settle` follows either way.
+        """
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Whether to run one more forward."""

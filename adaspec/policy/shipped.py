@@ -34,7 +34,7 @@ def find_policy(name_or_path: str | Path) -> Path:
     known = f"shipped are {', '.join(shipped)}" if shipped else "none is shipped with this build"
     raise PolicyError(
         f"{name}: neither a folder nor a shipped policy{nearest(name, shipped)}: "
-        f"give a folder that 'adaspec train' wrote ({known})"
+        f"give the folder of a trained policy ({known})"
     )
 
 

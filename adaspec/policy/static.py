@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""
@@ -52,7 +53,7 @@ class StaticRule:
         )
 
 
-class StaticPolicy:
+class StaticPolicy(BasePolicy):
     """A `StaticRule` behind the `Policy` protocol."""
 
     def __init__(self, name: str, rule: StaticRule) -> None:
@@ -98,12 +99,6 @@ class StaticPolicy:
             splices = ~copies & (behind.length >= rule.splice_match)
             ngram_len[splices] = rule.splice_len
         return Proposal(neural_len, ngram_len, start)
-
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """A static rule learns nothing."""
-
-    def release(self, slots: NDArray[np.int32]) -> None:
-        """Nothing to forget."""
 
     def _copies(self, batch: Batch) -> NDArray[np.bool_]:
         return batch.matches.length >= self.rule.min_match

@@ -49,7 +49,7 @@ def parse_contender(text: str) -> Contender:
 
 
 def _refuse_path(text: str) -> None:
-    advice = "give the folder that 'adaspec train' wrote, or a policy spec"
+    advice = "give a policy spec, or the folder of a trained policy"
     if not text.strip():
         raise SpecError(f"the policy spec is empty: {advice}")
     try:

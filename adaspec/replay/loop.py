@@ -43,7 +43,9 @@ def run_policy(
     refills: bool = True,
     charged: bool = False,
 ) -> Result:
-    """One run of the loop; without refills the first `concurrency` entries run to their ends.
+    """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
+
+    Without refills the first `concurrency` entries of the order all run to their ends.
 
     What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
     where it is `charged`, it also counts as time.

@@ -204,7 +204,7 @@ def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
 
 
 def _manifest(path: Path) -> Manifest:
-    advice = "give the folder that 'adaspec import' or 'adaspec record' wrote"
+    advice = "give the folder that 'adaspec import' wrote"
     if not path.exists():
         raise TraceError(f"{path}: there is no such folder: {advice}")
     if not path.is_dir():

@@ -56,4 +56,4 @@ def test_synthesize_writes_a_trace_that_says_it_is_synthetic(tmp_path: Path) -> 
 @pytest.mark.parametrize("command", [import_command, synthesize_command])
 def test_help_holds_an_example(command: object) -> None:
     result = CliRunner().invoke(command, ["--help"])  # type: ignore[arg-type]
-    assert "Example: adaspec" in result.output
+    assert "Example:" in result.output

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adaspec.evaluate.grids import FIXED, HYBRID, NONE, settings
+from adaspec.evaluate.grids import FIXED, HYBRID, NONE, SPLICE, settings
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.tape import build_tape
 
@@ -59,8 +59,8 @@ def test_families_follow_the_head(tape):
         ("none", NONE),
         ("fixed", FIXED),
         ("hybrid", HYBRID),
-        ("hybrid-splice", HYBRID),
-        ("hybrid-agree", HYBRID),
+        ("hybrid-splice", SPLICE),
+        ("hybrid-agree", SPLICE),
     }
 
 

@@ -151,7 +151,7 @@ def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, 
     )
     families = {
         "static:best": lambda spec: True,
-        "hybrid:best": lambda spec: spec.startswith("hybrid"),
+        "hybrid:best": lambda spec: spec.startswith("hybrid:"),
         "fixed:best": lambda spec: spec.startswith(("fixed", "none")),
     }
     for at, n in enumerate((1, 4)):
