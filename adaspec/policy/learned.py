@@ -30,7 +30,8 @@ class LearnedPolicy:
         self.model = model
         self.mind = model.mind()
         self.knobs = knob_row(knobs)
-        self.cap, self.neural_cap = cap, neural_cap
+        # Curves reach no further, and compiled code does not check where it writes.
+        self.cap, self.neural_cap = cap, min(neural_cap, stages.LONGEST_NEURAL)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""

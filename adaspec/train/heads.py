@@ -135,9 +135,9 @@ def fit_before(
     run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
     neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
     boosters, curves = {}, {}
-    sources = (("ngram", run, columns.match[at] > 0, LONGEST_NGRAM),)
+    sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
     if tape.neural_cap:
-        sources += (("neural", neural, neural >= 0, LONGEST_NEURAL),)
+        sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
     for name, accepted, usable, longest in sources:
         y = (accepted[usable] >= 1).astype(np.float64)
         boosters[f"{name}_first"] = boost(x[usable], y, w[usable], "binary", BEFORE, settings)
@@ -145,7 +145,7 @@ def fit_before(
         more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            scores = more.predict(x[some])
+            scores = np.asarray(more.predict(x[some]), np.float64)
             curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
     behind = at + GAIN_BEHIND
     ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[_request(tape, at)]
@@ -187,7 +187,8 @@ def fit_splice(
     more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
     curves = no_curves(LONGEST_SPLICE)
     if some.any():
-        curves = fit_curves(more.predict(x[some]), run[some], ones[some], LONGEST_SPLICE, 10)
+        scores = np.asarray(more.predict(x[some]), np.float64)
+        curves = fit_curves(scores, run[some], ones[some], LONGEST_SPLICE, 10)
     return {"splice_first": first, "splice_more": more}, curves
 
 

@@ -20,7 +20,7 @@ from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import Film, film_of, run_learned
-from adaspec.replay.orders import draw_passes
+from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import (
@@ -218,11 +218,7 @@ class Trainer:
         total = 0.0
         for model, fold in zip(models, folds, strict=True):
             policy = self._policy(model, knobs)
-            pools = [
-                np.flatnonzero(fold & (self.tape.workload == w))
-                for w in range(len(self.tape.workloads))
-            ]
-            pools = [pool for pool in pools if len(pool)]
+            pools = pools_among(self.tape, fold)
             for load in self.loads:
                 rng = np.random.default_rng([self.settings.seed, 4, load])
                 order = draw_passes(pools, load, rng)

@@ -165,7 +165,9 @@ def test_the_tape_holds_what_a_naive_scan_finds(seed: int) -> None:
 
 def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() -> None:
     request = Request(
-        prompt=[1, 2, 3, 9, 8, 7], output=[4, 1, 6, 6], accepted=[0, 0, 0, 0],
+        prompt=[1, 2, 3, 9, 8, 7],
+        output=[4, 1, 6, 6],
+        accepted=[0, 0, 0, 0],
         drafted=[[-1], [9], [9], [9]],
     )
     rule = StaticRule(neural_len=1, splice_match=1, splice_len=3)
