@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
+from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
@@ -40,6 +41,7 @@ Members = NDArray[np.bool_]
 
 LOADS = (1, 8, 32, 128)
 FOLDS = 3
+STAGES = 5
 EVERYWHERE = 0.1
 """Weight of an example at a position where no policy was seen to decide."""
 WATCHED = (
@@ -63,6 +65,7 @@ class Trained:
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]]
     cap: int
     neural_cap: int
+    seed: int
 
     def policy(self, name: str) -> LearnedPolicy:
         """As a policy."""
@@ -78,6 +81,7 @@ class Trainer:
     settings: Settings
     cap: int = 48
     loads: Sequence[int] = LOADS
+    progress: Progress = silent
     film: Film = field(init=False)
     maker: TableMaker = field(init=False)
 
@@ -91,8 +95,13 @@ class Trainer:
         """Whether there is evidence to learn from."""
         return self.tape.shows_tokens and self.tape.neural_cap > 0
 
+    def train_all(self) -> Trained:
+        """Train on every request of the tape."""
+        return self.train(np.ones(len(self.tape), np.bool_))
+
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
+        self.progress("training", 0, STAGES)
         folds = self._folds(members)
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
@@ -104,6 +113,7 @@ class Trainer:
             self._fit(seen.of(other, self.maker.request), table, evidence=False)
             for other, table in zip(others, tables, strict=True)
         ]
+        self.progress("training", 1, STAGES)
         if self.evidence:
             listening = pooled(
                 [
@@ -116,6 +126,7 @@ class Trainer:
                 self._fit(seen.of(other, self.maker.request), table, evidence=True)
                 for other, table in zip(others, tables, strict=True)
             ]
+        self.progress("training", 2, STAGES)
         visited = pooled(
             [
                 self._visit(self._policy(model), fold)
@@ -134,11 +145,14 @@ class Trainer:
             self._fit(seen.of(other, self.maker.request), table, self.evidence)
             for other, table in zip(others, tables, strict=True)
         ]
+        self.progress("training", 3, STAGES)
         knobs = self._tuned([model for model, _ in models], folds)
+        self.progress("training", 4, STAGES)
         final, boosters = self._fit(
             seen.of(members, self.maker.request), self.maker.make(members), self.evidence
         )
-        return Trained(final, knobs, boosters, self.cap, self.tape.neural_cap)
+        self.progress("training", STAGES, STAGES)
+        return Trained(final, knobs, boosters, self.cap, self.tape.neural_cap, self.settings.seed)
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
