@@ -29,6 +29,8 @@ GAIN_BEHIND = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
 MOST_GAIN = 10
 FEWEST_EXAMPLES = 50
+THREAD_EXAMPLES = 20_000
+"""Examples that keep a thread busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class Settings:
             "deterministic": True,
             "force_row_wise": True,
             "seed": self.seed,
-            "num_threads": self.threads,
+            # On little data threads only wait for each other; the trees are the same either way.
+            "num_threads": max(1, min(self.threads, examples // THREAD_EXAMPLES)),
             "verbose": -1,
         }
 
@@ -123,7 +126,8 @@ def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
     data = lightgbm.Dataset(
         np.zeros((2, len(names)), np.float32), np.full(2, value), feature_name=list(names)
     )
-    return lightgbm.train({"objective": "regression", "verbose": -1}, data, 1)
+    parameters = {"objective": "regression", "num_threads": 1, "verbose": -1}
+    return lightgbm.train(parameters, data, 1)
 
 
 def fit_before(

@@ -137,7 +137,7 @@ def _manifest(
         fingerprint=feature_fingerprint(),
         sources=("ngram", "neural", "splice") if neural else ("ngram",),
         cap=trained.cap,
-        neural_cap=min(trained.neural_cap, trained.cap) if neural else None,
+        neural_cap=trained.neural_cap if neural else None,
         cost=cost.name,
         static_tuned=tuned,
         training_requests=content_hashes(corpus.trained.requests),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.stages import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
@@ -152,7 +153,8 @@ class Trainer:
             seen.of(members, self.maker.request), self.maker.make(members), self.evidence
         )
         self.progress("training", STAGES, STAGES)
-        return Trained(final, knobs, boosters, self.cap, self.tape.neural_cap, self.settings.seed)
+        neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
+        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed)
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
