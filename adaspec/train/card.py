@@ -151,7 +151,7 @@ def _held_out(manifest: PolicyManifest, options: Options) -> str:
 def _files(table_sizes: Mapping[str, int]) -> str:
     return (
         "`forest.npz`: decision trees and survival curves. `model.txt`: the same trees in "
-        f"LightGBM's own words. `tables.npz`: {table_sizes['keys']:,} token tables' entries: how "
+        f"LightGBM's own words. `tables.npz`: {table_sizes['keys']:,} entries of token tables: how "
         "often drafts were accepted after one, two or three tokens. Their keys are salted hashes "
         "of token ids of the training text; entries that fewer than "
         f"{FEWEST_REQUESTS} training requests share are dropped. The salt lies beside them: "
