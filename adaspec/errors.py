@@ -30,6 +30,10 @@ class PolicyFault(AdaspecError):
     """A policy broke the rules of the replay: asked for more than was drafted, known or allowed."""
 
 
+class TrainingError(AdaspecError):
+    """A policy cannot be trained as asked."""
+
+
 class EvaluationError(AdaspecError):
     """An evaluation cannot be run as asked."""
 

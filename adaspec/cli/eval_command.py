@@ -198,7 +198,12 @@ def command(
     # Imported here: numba and the replay take a second to load, --help should not.
     from dataclasses import replace
 
-    from adaspec.evaluate.evaluation import CLOSED_LOOP, evaluate, evaluate_by_protocol
+    from adaspec.evaluate.evaluation import (
+        CLOSED_LOOP,
+        evaluate,
+        evaluate_by_protocol,
+        seen_in_training,
+    )
     from adaspec.evaluate.render.write import check_destination
     from adaspec.evaluate.selection import select
     from adaspec.replay.contender import parse_contender
@@ -217,7 +222,13 @@ def command(
         jobs=jobs,
     )
     named = [parse_contender(spec) for spec in dict.fromkeys(specs)]
-    wanted = Wanted(workload, max_output_tokens, exclude, filtered=protocol is None)
+    wanted = Wanted(
+        workload,
+        max_output_tokens,
+        exclude,
+        filtered=protocol is None,
+        seen=frozenset() if include_training else seen_in_training(named),
+    )
     with ProgressBar() as bar:
         if protocol is not None:
             _refuse_beside_protocol(protocol, cost, batching)

@@ -19,6 +19,7 @@ COMMANDS = {
     "import": ("adaspec.cli.import_command", "Make a trace of recordings from elsewhere."),
     "synthesize": ("adaspec.cli.synthesize_command", "Write a synthetic trace of known truth."),
     "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
+    "train": ("adaspec.cli.train_command", "Train a policy on dense traces."),
     "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
     "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
 }

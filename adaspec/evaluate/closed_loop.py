@@ -25,6 +25,7 @@ from adaspec.evaluate.hindsight import (
 from adaspec.evaluate.intervals import Interval, Speeds, interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.measures import Measure, measure
 from adaspec.evaluate.options import Cell, Options, Progress, cells
+from adaspec.evaluate.tuned import is_hidden, tuned_rows, tuned_winners
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import LOOPS, Oracle
@@ -45,6 +46,8 @@ class CellResult:
     replicates: dict[str, Speeds] = field(default_factory=dict)
     variance_ratio: float = 1.0
     """The variance of what is measured over that of its replicates."""
+    tuned: dict[str, str] = field(default_factory=dict)
+    """By policy, the row of the static rule tuned on its training requests."""
 
     def speed(self, name: str) -> float | None:
         """Tokens per second of a row, None where it was not run."""
@@ -82,8 +85,14 @@ def evaluate_closed_loop(
         adaptive = adaptive_winners(player, grid, speeds, orders, progress)
         for cell in wanted:
             winners[cell][ADAPTIVE_BEST] = adaptive[cell]
+    for cell in wanted:
+        winners[cell] |= tuned_winners(player, named, cell[1])
     results = {
-        cell: CellResult(winners[cell], contenders_of(player, named, winners[cell], cell))
+        cell: CellResult(
+            winners[cell],
+            contenders_of(player, named, winners[cell], cell),
+            tuned=tuned_rows(named),
+        )
         for cell in wanted
     }
     for done, cell in enumerate(wanted):
@@ -174,6 +183,8 @@ def _label(workload: str | None) -> str:
 def _rows(cell: Cell, result: CellResult) -> list[dict[str, Any]]:
     rows = []
     for name, found in result.measures.items():
+        if is_hidden(name):
+            continue
         detail: dict[str, Any] = {
             "latency_s": {"median": found.token_s_median, "p95": found.token_s_p95},
         }

@@ -20,6 +20,8 @@ class Compared(Protocol):
     """Contenders of one cell, comparable by the name of their row."""
 
     measures: dict[str, Measure]
+    tuned: dict[str, str]
+    """By policy, the row of the static rule tuned on its training requests."""
 
     def speed(self, name: str) -> float | None:
         """Tokens per second of a row."""
@@ -38,13 +40,17 @@ def headline_entry(
     spread = cell.ratio_interval(name, STATIC_BEST)
     lifts = [_lift(each, name, STATIC_BEST) for each in alone]
     known = [lift for lift in lifts if lift is not None]
+    tuned = cell.tuned.get(name)
     return {
         "workload": workload,
         "concurrency": concurrency,
         "policy": name,
         "lift_over_static_best": _lift(cell, name, STATIC_BEST),
-        "lift_ci95": None if spread is None else [spread[0] - 1, spread[1] - 1],
-        "lift_over_static_tuned": None,
+        "lift_ci95": _minus_1(spread),
+        "lift_over_static_tuned": None if tuned is None else _lift(cell, name, tuned),
+        "lift_over_static_tuned_ci95": _minus_1(
+            None if tuned is None else cell.ratio_interval(name, tuned)
+        ),
         "lift_over_static_one": _lift(cell, name, STATIC_ONE),
         "lift_over_adaptive_best": _lift(cell, name, ADAPTIVE_BEST),
         "lift_over_hybrid_best": _lift(cell, name, HYBRID_BEST),
@@ -54,6 +60,10 @@ def headline_entry(
         "worst_workload_lift": min(known) if known else None,
         "decide_share_of_step": cell.measures[name].decision_share,
     }
+
+
+def _minus_1(spread: Interval | None) -> list[float] | None:
+    return None if spread is None else [spread[0] - 1, spread[1] - 1]
 
 
 def _lift(cell: Compared, name: str, other: str) -> float | None:

@@ -18,6 +18,7 @@ from adaspec.evaluate.hindsight import Speeds, grid_of, static_winners
 from adaspec.evaluate.intervals import bootstrap_ratio
 from adaspec.evaluate.measures import Measure, measure
 from adaspec.evaluate.options import Cell, Options, Progress, cells
+from adaspec.evaluate.tuned import tuned_rows, tuned_winners
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.paths import lockstep_speeds
 from adaspec.replay.result import Result
@@ -49,7 +50,12 @@ def evaluate_lockstep(
     runs: dict[tuple[str, bool, int], list[Result]] = {}
     for done, cell in enumerate(wanted):
         progress("policies and bounds", done, len(wanted))
-        found = CellResult(winners[cell], contenders_of(player, named, winners[cell], cell, True))
+        winners[cell] |= tuned_winners(player, named, cell[1])
+        found = CellResult(
+            winners[cell],
+            contenders_of(player, named, winners[cell], cell, True),
+            tuned=tuned_rows(named),
+        )
         members = tape.members(cell[0])
         for name, contender in found.contenders.items():
             key = (contender.name, player.charges(contender), cell[1])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adaspec.errors import EvaluationError, nearest
+from adaspec.trace.identity import request_hash
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import Request
 
@@ -17,6 +18,7 @@ LONGEST_OUTPUT = 2047
 UNPAIRED = "unpaired"
 SHORT = "shorter than 16"
 EXCLUDED = "excluded"
+SEEN = "seen in training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Wanted:
     """Requests as WORKLOAD/ID."""
     filtered: bool = True
     """Whether length and pairing matter; the protocol takes everything."""
+    seen: frozenset[str] = frozenset()
+    """Content hashes of requests that a policy to be judged was trained on: they are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,13 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
             why = SHORT
         elif wanted.filtered and longest is not None and output > longest:
             why = too_long
+        elif wanted.seen and content_hash(request) in wanted.seen:
+            why = SEEN
         if why is None:
             kept.append(request)
         else:
             left_out.setdefault(request.workload, Counter())[why] += 1
+    _check_held_out(kept, left_out)
     if not kept:
         total: Counter[str] = sum(left_out.values(), Counter())
         reasons = "; ".join(f"{n} {why}" for why, n in total.items())
@@ -103,6 +110,22 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
     )
+
+
+def content_hash(request: Request) -> str:
+    """What makes the request the same wherever it was recorded."""
+    return request_hash(request.prompt_tokens, request.output_tokens)
+
+
+def _check_held_out(kept: list[Request], left_out: dict[str, Counter[str]]) -> None:
+    for workload in sorted(left_out.keys() - {request.workload for request in kept}):
+        seen = left_out[workload][SEEN]
+        if seen:
+            raise EvaluationError(
+                f"workload '{workload}': a policy was trained on {seen} of its requests and none "
+                "is left to judge it by: give requests that it never saw, or add "
+                "--include-training, which marks the rows"
+            )
 
 
 def _check_names(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import PolicyError, nearest
+from adaspec.errors import PolicyError, SpecError, nearest
 from adaspec.policy import stages
+from adaspec.policy.artifact import load_artifact
+from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.policy.shipped import find_policy
+from adaspec.policy.spec import parse_policy
 from adaspec.policy.stages import KNOBS, Desk
+from adaspec.policy.static import StaticPolicy
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import CANDIDATE, FEATURES, HISTORY, TAIL, Rows, forget
-from adaspec.predict.model import HEADS, Model
+from adaspec.predict.model import HEADS, Model, feature_fingerprint, model_from
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.tables import LEVELS
 
@@ -24,13 +31,22 @@ class LearnedPolicy:
     """Chooses by what a trained model expects; every stage is a compiled function."""
 
     def __init__(
-        self, name: str, model: Model, knobs: Mapping[str, float], cap: int, neural_cap: int
+        self,
+        name: str,
+        model: Model,
+        knobs: Mapping[str, float],
+        cap: int,
+        neural_cap: int,
+        manifest: PolicyManifest | None = None,
     ) -> None:
+        """`manifest` is that of the folder which the policy came from; None while it is trained."""
         self.name = name
+        self.manifest = manifest
         self.model = model
         self.mind = model.mind()
         self.knobs = knob_row(knobs)
-        self.cap, self.neural_cap = cap, neural_cap
+        # Curves reach no further, and compiled code does not check where it writes.
+        self.cap, self.neural_cap = cap, min(neural_cap, stages.LONGEST_NEURAL)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""
@@ -159,6 +175,32 @@ class LearnedPolicy:
                 depth,
             )
         self._taken = drafts.count
+
+
+def load_policy(name_or_path: str | Path) -> LearnedPolicy:
+    """The policy in a folder, or the shipped one of that name; a `PolicyError` if it is unsound."""
+    artifact = load_artifact(find_policy(name_or_path), feature_fingerprint())
+    try:
+        return policy_of(artifact.name, artifact.manifest, artifact.forest, artifact.tables)
+    except (PolicyError, SpecError) as error:
+        raise PolicyError(
+            f"policy '{artifact.name}' cannot be used: {error}: retrain it with 'adaspec train'"
+        ) from error
+
+
+def policy_of(
+    name: str,
+    manifest: PolicyManifest,
+    forest: Mapping[str, NDArray[Any]],
+    tables: Mapping[str, NDArray[Any]],
+) -> LearnedPolicy:
+    """The policy that a manifest and its arrays describe."""
+    for spec in manifest.static_tuned.values():
+        if not isinstance(parse_policy(spec), StaticPolicy):
+            raise PolicyError(f"static_tuned names '{spec}', which is no static rule")
+    model = model_from(forest, tables)
+    neural_cap = manifest.neural_cap or 0
+    return LearnedPolicy(name, model, manifest.knobs, manifest.cap, neural_cap, manifest)
 
 
 def knob_row(knobs: Mapping[str, float]) -> NDArray[np.float64]:

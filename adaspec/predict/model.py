@@ -29,6 +29,7 @@ EVIDENCE_HEADS = ("accepted_next", "ngram_after")
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
 FEATURE_NAMES = {"before": BEFORE, "splice": SPLICE, "evidence": EVIDENCE}
 CURVES = ("ngram", "neural", "splice")
+_NAMES = ("features", "heads")
 
 
 class Mind(NamedTuple):
@@ -83,7 +84,9 @@ class Model:
         """What goes into `forest.npz`."""
         found: dict[str, NDArray[Any]] = {}
         for name, forest in sorted(self.forests.items()):
-            found |= {f"{name}.{key}": value for key, value in forest.to_arrays().items()}
+            arrays = forest.to_arrays()
+            # A file holds numbers only; the fingerprint vouches for the names.
+            found |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
         for name, curves in sorted(self.curves.items()):
             found |= curve_arrays(f"curve-{name}", curves)
         return found
@@ -105,11 +108,19 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
         if set(groups.get(group, {})) != {"edges", "shapes"}:
             raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
         curves[name] = curves_from(group, forest)
-    forests = {
-        name: Forest.from_arrays(arrays)
-        for name, arrays in groups.items()
-        if not name.startswith("curve-")
-    }
+    forests = {}
+    for name, arrays in groups.items():
+        if name.startswith("curve-"):
+            continue
+        if name not in HEADS:
+            raise PolicyError(f"a model holds no forest '{name}'")
+        names = {
+            "features": np.array(FEATURE_NAMES[name], np.str_),
+            "heads": np.array(HEADS[name], np.str_),
+        }
+        if any(key in arrays for key in _NAMES):
+            raise PolicyError(f"forest '{name}' names its own features or heads")
+        forests[name] = Forest.from_arrays({**arrays, **names})
     extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
     if extra:
         raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")

@@ -61,7 +61,8 @@ def find(tables: Tables, key: np.uint64) -> int:
     for _ in range(tables.keys.shape[0]):
         held = tables.keys[at]
         if held == key:
-            return np.int64(at)
+            # Not int: numba's would be unsigned, and float beside the -1.
+            return np.int64(at)  # type: ignore[return-value]
         if held == 0:
             return -1
         at = (at + np.uint64(1)) & mask

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.artifact import CHECKSUMS, FOREST
+from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
+from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
+from adaspec.replay.learned import Film, film_of, run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
@@ -31,7 +35,10 @@ ORACLES = (*LOOPS, "dp", "dp-splice")
 
 
 def parse_contender(text: str) -> Contender:
-    """A policy spec, `oracle:KIND`, or `python:MODULE:NAME` for a policy class of one's own."""
+    """A spec, a trained policy's folder or shipped name, `oracle:KIND`, or `python:MODULE:NAME`.
+
+    The last is for a policy class of one's own.
+    """
     check_legible(text)
     head, _, rest = text.partition(":")
     if head == "oracle":
@@ -43,9 +50,35 @@ def parse_contender(text: str) -> Contender:
         return Oracle(rest)
     if head == "python":
         return own_policy(text)
-    if head not in {usage.partition(":")[0] for usage in USAGES.values()}:
-        _refuse_path(text)
+    if head in _HEADS:
+        return parse_policy(text)
+    if _is_folder(text) or text in shipped_policies():
+        found = load_policy(text)
+        _check_name(found.name, text)
+        return found
+    _refuse_path(text)
     return parse_policy(text)
+
+
+_HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
+_ROWS = {"oracle", "python", "static", "adaptive"}
+"""What else the rows of a report begin with."""
+
+
+def _is_folder(text: str) -> bool:
+    """Whether a trained policy lies there, sound or not; a trace has neither of these files."""
+    try:
+        return any((Path(text) / name).exists() for name in (CHECKSUMS, FOREST))
+    except (OSError, ValueError):  # no name that a file could have
+        return False
+
+
+def _check_name(name: str, text: str) -> None:
+    if name.partition(":")[0] in _HEADS | _ROWS or not name:
+        raise SpecError(
+            f"'{text}': reports would call this policy '{name}', which means something else "
+            "there: rename the folder"
+        )
 
 
 def _refuse_path(text: str) -> None:
@@ -60,6 +93,9 @@ def _refuse_path(text: str) -> None:
         raise SpecError(f"'{text}' is not the folder of a trained policy: {advice}")
     if "/" in text:
         raise SpecError(f"'{text}': there is no such folder: {advice}")
+    close = nearest(text, shipped_policies())
+    if close:
+        raise SpecError(f"'{text}' is neither a policy spec nor a shipped policy{close}")
 
 
 class Player:
@@ -74,6 +110,7 @@ class Player:
         """
         self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
+        self._film: Film | None = None
 
     def charges(self, contender: Contender) -> bool:
         """Whether deciding counts as time."""
@@ -124,7 +161,19 @@ class Player:
             return run_adaptive(
                 self.tape, contender, order, concurrency, self.cost, self.cap, refills
             )
+        # Only the generic loop knows what a stressed tape charges.
+        if isinstance(contender, LearnedPolicy) and not self.tape.stressed:
+            return self._play_learned(contender, order, concurrency, refills)
         return self._play_any(contender, order, concurrency, refills)
+
+    def _play_learned(
+        self, policy: LearnedPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        if self._film is None:
+            self._film = film_of(self.tape)
+        return run_learned(
+            self.tape, self._film, policy, order, concurrency, self.cost, self.cap, refills
+        )
 
     def _play_oracle(
         self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
@@ -184,7 +233,7 @@ class Player:
 
 def is_compiled(contender: Contender) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    return isinstance(contender, Oracle | StaticPolicy | BatchTable | Budget | Ema)
+    return isinstance(contender, Oracle | StaticPolicy | BatchTable | Budget | Ema | LearnedPolicy)
 
 
 def longest_neural(contender: Contender) -> int:

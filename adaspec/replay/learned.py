@@ -143,7 +143,7 @@ def _loop(
                     record.filled[0] = at + 1
         if ruled:
             most = min(rule[2], neural_cap)
-        holding = seen.holds_neural.any()
+        holding = bool(seen.holds_neural.any())
         count = most
         if reads and most > 0:
             tokens_shown = np.full((rows, neural_cap), -1, np.int32)

@@ -32,6 +32,12 @@ def pools_of(tape: Tape, workload: str | None) -> list[Ints]:
     return [tape.members(name) for name in names]
 
 
+def pools_among(tape: Tape, members: NDArray[np.bool_]) -> list[Ints]:
+    """The marked requests, one pool per workload that has any."""
+    found = [tape.members(name) for name in tape.workloads]
+    return [pool[members[pool]] for pool in found if members[pool].any()]
+
+
 def draw_orders(
     tape: Tape, workload: str | None, concurrency: int, seed: int, orders: int
 ) -> list[Ints]:
@@ -50,7 +56,7 @@ def resampled(pools: list[Ints], rng: np.random.Generator) -> list[Ints]:
 
 
 def draw_passes(pools: list[Ints], concurrency: int, rng: np.random.Generator) -> Ints:
-    """Whole shuffled passes over all pools together, as many as keep the loop filled three times."""
+    """Whole shuffled passes over all pools together: enough to fill the loop three times."""
     everything = np.concatenate(pools)
     passes = max(1, -(-3 * concurrency // len(everything)))
     return np.concatenate([rng.permutation(everything) for _ in range(passes)]).astype(np.int32)

@@ -29,6 +29,8 @@ GAIN_BEHIND = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
 MOST_GAIN = 10
 FEWEST_EXAMPLES = 50
+THREAD_EXAMPLES = 20_000
+"""Examples that keep a thread busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class Settings:
             "deterministic": True,
             "force_row_wise": True,
             "seed": self.seed,
-            "num_threads": self.threads,
+            # On little data threads only wait for each other; the trees are the same either way.
+            "num_threads": max(1, min(self.threads, examples // THREAD_EXAMPLES)),
             "verbose": -1,
         }
 
@@ -123,7 +126,8 @@ def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
     data = lightgbm.Dataset(
         np.zeros((2, len(names)), np.float32), np.full(2, value), feature_name=list(names)
     )
-    return lightgbm.train({"objective": "regression", "verbose": -1}, data, 1)
+    parameters = {"objective": "regression", "num_threads": 1, "verbose": -1}
+    return lightgbm.train(parameters, data, 1)
 
 
 def fit_before(
@@ -135,9 +139,9 @@ def fit_before(
     run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
     neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
     boosters, curves = {}, {}
-    sources = (("ngram", run, columns.match[at] > 0, LONGEST_NGRAM),)
+    sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
     if tape.neural_cap:
-        sources += (("neural", neural, neural >= 0, LONGEST_NEURAL),)
+        sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
     for name, accepted, usable, longest in sources:
         y = (accepted[usable] >= 1).astype(np.float64)
         boosters[f"{name}_first"] = boost(x[usable], y, w[usable], "binary", BEFORE, settings)
@@ -145,7 +149,7 @@ def fit_before(
         more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            scores = more.predict(x[some])
+            scores = np.asarray(more.predict(x[some]), np.float64)
             curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
     behind = at + GAIN_BEHIND
     ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[_request(tape, at)]
@@ -187,7 +191,8 @@ def fit_splice(
     more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
     curves = no_curves(LONGEST_SPLICE)
     if some.any():
-        curves = fit_curves(more.predict(x[some]), run[some], ones[some], LONGEST_SPLICE, 10)
+        scores = np.asarray(more.predict(x[some]), np.float64)
+        curves = fit_curves(scores, run[some], ones[some], LONGEST_SPLICE, 10)
     return {"splice_first": first, "splice_more": more}, curves
 
 

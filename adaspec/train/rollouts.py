@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.learned import Film, new_record, run_learned
-from adaspec.replay.orders import draw_passes
+from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.tape import Tape
 from adaspec.train.heads import Examples
 
@@ -25,8 +25,8 @@ def rollout(
     weight: float = 1.0,
 ) -> Examples:
     """One closed loop over the marked requests, every one of which enters."""
-    pools = [np.flatnonzero(members & (tape.workload == w)) for w in range(len(tape.workloads))]
-    order = draw_passes([pool for pool in pools if len(pool)], concurrency, rng)
+    pools = pools_among(tape, members)
+    order = draw_passes(pools, concurrency, rng)
     size = int(tape.columns.length[order].sum())
     record = new_record(size, size, 8 * size if policy.model.reads_evidence else 0)
     run_learned(tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, record=record)

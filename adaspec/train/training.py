@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
+from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.stages import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import Film, film_of, run_learned
-from adaspec.replay.orders import draw_passes
+from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import (
@@ -40,6 +42,7 @@ Members = NDArray[np.bool_]
 
 LOADS = (1, 8, 32, 128)
 FOLDS = 3
+STAGES = 5
 EVERYWHERE = 0.1
 """Weight of an example at a position where no policy was seen to decide."""
 WATCHED = (
@@ -63,6 +66,7 @@ class Trained:
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]]
     cap: int
     neural_cap: int
+    seed: int
 
     def policy(self, name: str) -> LearnedPolicy:
         """As a policy."""
@@ -78,6 +82,7 @@ class Trainer:
     settings: Settings
     cap: int = 48
     loads: Sequence[int] = LOADS
+    progress: Progress = silent
     film: Film = field(init=False)
     maker: TableMaker = field(init=False)
 
@@ -91,8 +96,13 @@ class Trainer:
         """Whether there is evidence to learn from."""
         return self.tape.shows_tokens and self.tape.neural_cap > 0
 
+    def train_all(self) -> Trained:
+        """Train on every request of the tape."""
+        return self.train(np.ones(len(self.tape), np.bool_))
+
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
+        self.progress("training", 0, STAGES)
         folds = self._folds(members)
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
@@ -104,6 +114,7 @@ class Trainer:
             self._fit(seen.of(other, self.maker.request), table, evidence=False)
             for other, table in zip(others, tables, strict=True)
         ]
+        self.progress("training", 1, STAGES)
         if self.evidence:
             listening = pooled(
                 [
@@ -116,6 +127,7 @@ class Trainer:
                 self._fit(seen.of(other, self.maker.request), table, evidence=True)
                 for other, table in zip(others, tables, strict=True)
             ]
+        self.progress("training", 2, STAGES)
         visited = pooled(
             [
                 self._visit(self._policy(model), fold)
@@ -134,11 +146,15 @@ class Trainer:
             self._fit(seen.of(other, self.maker.request), table, self.evidence)
             for other, table in zip(others, tables, strict=True)
         ]
+        self.progress("training", 3, STAGES)
         knobs = self._tuned([model for model, _ in models], folds)
+        self.progress("training", 4, STAGES)
         final, boosters = self._fit(
             seen.of(members, self.maker.request), self.maker.make(members), self.evidence
         )
-        return Trained(final, knobs, boosters, self.cap, self.tape.neural_cap)
+        self.progress("training", STAGES, STAGES)
+        neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
+        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed)
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
@@ -218,11 +234,7 @@ class Trainer:
         total = 0.0
         for model, fold in zip(models, folds, strict=True):
             policy = self._policy(model, knobs)
-            pools = [
-                np.flatnonzero(fold & (self.tape.workload == w))
-                for w in range(len(self.tape.workloads))
-            ]
-            pools = [pool for pool in pools if len(pool)]
+            pools = pools_among(self.tape, fold)
             for load in self.loads:
                 rng = np.random.default_rng([self.settings.seed, 4, load])
                 order = draw_passes(pools, load, rng)

@@ -33,6 +33,7 @@ HEADLINE = {
     "lift_over_static_best",
     "lift_ci95",
     "lift_over_static_tuned",
+    "lift_over_static_tuned_ci95",
     "lift_over_static_one",
     "lift_over_adaptive_best",
     "lift_over_hybrid_best",

@@ -1,0 +1,81 @@
+"""`adaspec train`: traces in, a policy's folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adaspec.cli.eval_command import LARGEST_CONCURRENCY
+from adaspec.cli.numbers import WholeNumbers
+from adaspec.cli.output import ProgressBar, print_json
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
+from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
+
+
+@click.command("train", epilog="Example: adaspec train traces -o policy --seed 7")
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The policy."
+)
+@click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--concurrency",
+    type=WholeNumbers(LARGEST_CONCURRENCY),
+    default=CONCURRENCY,
+    show_default="1,8,32,128",
+    help="Loads to train, tune and judge at.",
+)
+@click.option(
+    "--exclude-workload",
+    "exclude",
+    metavar="W",
+    multiple=True,
+    help="Leave a workload out; may be repeated.",
+)
+@click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
+@click.option("--orders", type=click.IntRange(1, 1000), default=ORDERS, show_default=True)
+@click.option(
+    "--resamples",
+    type=click.IntRange(0, 10_000),
+    default=RESAMPLES,
+    show_default=True,
+    help="Bootstrap replicates per interval of the card; 0: no intervals.",
+)
+@click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@click.option("--force", is_flag=True, help="Replace a policy that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+def command(
+    traces: tuple[Path, ...],
+    out: Path,
+    cost: str,
+    seed: int,
+    concurrency: tuple[int, ...],
+    exclude: tuple[str, ...],
+    allow_mixed: bool,
+    orders: int,
+    resamples: int,
+    jobs: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train a policy on the dense traces in the folders TRACES.
+
+    30% of each workload's requests are kept back; the policy is judged on them, and its CARD.md
+    says how it did. The same traces and seed give the same bytes.
+    """
+    # Imported here: LightGBM and numba take seconds to load, --help should not.
+    from adaspec.train.recipe import train_policy
+
+    options = Options(
+        concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
+    )
+    with ProgressBar() as bar:
+        product = train_policy(
+            traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
+        )
+    if as_json:
+        print_json(product.document())
+    click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)

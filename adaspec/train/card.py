@@ -1,0 +1,201 @@
+"""The card of a policy: what a person needs to judge it, and nothing that changes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from adaspec.evaluate.options import Options
+from adaspec.evaluate.selection import Selection
+from adaspec.policy.manifest import PolicyManifest
+from adaspec.train.corpus import HELD_OUT, Corpus
+from adaspec.train.token_tables import FEWEST_REQUESTS
+
+MOST_NOISE = 0.02
+"""A lift that small on a few hundred requests says nothing."""
+
+
+def card_of(
+    manifest: PolicyManifest, corpus: Corpus, options: Options, table_sizes: Mapping[str, int]
+) -> str:
+    """The text of `CARD.md`."""
+    parts = [
+        f"# A policy for {manifest.target or 'an unnamed target'}",
+        _summary(manifest, corpus),
+        "## Data",
+        _data(corpus),
+        "## Trained with",
+        _settings(manifest, options),
+        "## On requests it never saw",
+        _held_out(manifest, options),
+        "## What the files hold",
+        _files(table_sizes),
+        "## Limits",
+        _limits(manifest, corpus),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
+    said = []
+    if corpus.trained.synthetic:
+        said.append(
+            "**Trained and judged on synthetic traces: the figures below show how adaspec reports, "
+            "not what it gains.**"
+        )
+    if "neural" in manifest.sources:
+        evidence = {
+            (): "It never sees drafted tokens or confidences: the traces held none.",
+            ("tokens",): "It reads drafted tokens as they come; the traces held no confidences.",
+            (
+                "tokens",
+                "confidences",
+            ): "It reads drafted tokens and the drafter's confidences as they come.",
+        }[manifest.evidence]
+        said.append(
+            f"Chooses between n-gram drafts, drafts of `{manifest.drafter or 'a neural drafter'}` "
+            f"(up to {manifest.neural_cap}), both spliced, and none. {evidence}"
+        )
+    else:
+        said.append(
+            "**n-gram only:** the traces held no neural drafts, so this policy never asks for one."
+        )
+    said.append(
+        "It maximises tokens per second of the whole batch: a single request may be served slower "
+        "than another policy would."
+    )
+    return "\n\n".join(said)
+
+
+def _data(corpus: Corpus) -> str:
+    rows = [
+        [
+            workload,
+            f"{count:,}",
+            f"{_tokens(corpus.trained, workload):,}",
+            f"{corpus.held_out.counts.get(workload, 0):,}",
+            f"{_tokens(corpus.held_out, workload):,}",
+        ]
+        for workload, count in corpus.trained.counts.items()
+    ]
+    head = ["workload", "trained on", "output tokens", "kept back", "output tokens"]
+    lines = [
+        f"Target: {corpus.trained.target or 'not said'}. Tokenizer: "
+        f"{corpus.tokenizer or 'not said'}. Drafter: {corpus.trained.drafter or 'none'}.",
+        table(head, rows),
+    ]
+    reasons: dict[str, int] = {}
+    for counts in corpus.trained.left_out.values():
+        for why, count in counts.items():
+            reasons[why] = reasons.get(why, 0) + count
+    if reasons:
+        each = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
+        lines.append(f"Left out of both: {each}.")
+    lines.append(
+        f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}); "
+        "the manifest lists the hashes of those trained on."
+    )
+    return "\n\n".join(lines)
+
+
+def _tokens(selection: Selection, workload: str) -> int:
+    return sum(len(r.output_tokens) for r in selection.requests if r.workload == workload)
+
+
+def _settings(manifest: PolicyManifest, options: Options) -> str:
+    loads = ", ".join(map(str, options.concurrency))
+    knobs = ", ".join(f"{name} {value:g}" for name, value in sorted(manifest.knobs.items()))
+    tuned = table(
+        ["concurrency", "static:tuned"],
+        [[str(at), f"`{spec}`"] for at, spec in manifest.static_tuned.items()],
+    )
+    return (
+        f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
+        f"concurrency {loads}, drafts of at most {manifest.cap} tokens.\n\n"
+        f"Planner knobs, tuned on the training requests: {knobs}.\n\n"
+        "The best static rule on the same training requests, what a careful operator would run:"
+        f"\n\n{tuned}"
+    )
+
+
+def _held_out(manifest: PolicyManifest, options: Options) -> str:
+    cells: Mapping[str, Mapping[str, Mapping[str, Any]]] = manifest.metrics["held_out"]
+    rows = [
+        [
+            workload,
+            concurrency,
+            _times(found["speedup"]),
+            _lift(found["lift_over_static_best"], found["lift_ci95"]),
+            _lift(found["lift_over_static_tuned"], found["lift_over_static_tuned_ci95"]),
+            _share(found["gap_closed"]),
+        ]
+        for workload, by_load in cells.items()
+        for concurrency, found in by_load.items()
+    ]
+    head = [
+        "workload",
+        "concurrency",
+        "speedup over none",
+        "lift over static:best",
+        "lift over static:tuned",
+        "gap closed",
+    ]
+    return (
+        f"Closed loop, {options.orders} orders, paired 95% intervals from {options.resamples} "
+        "resamples. `static:best` is the best of all static rules in hindsight on these very "
+        "requests (for a workload, on it alone); gap closed is towards perfect foresight "
+        f"(`oracle:plan-splice`).\n\n{table(head, rows)}"
+    )
+
+
+def _files(table_sizes: Mapping[str, int]) -> str:
+    return (
+        "`forest.npz`: decision trees and survival curves. `model.txt`: the same trees in "
+        f"LightGBM's own words. `tables.npz`: {table_sizes['keys']:,} entries of token tables: how "
+        "often drafts were accepted after one, two or three tokens. Their keys are salted hashes "
+        "of token ids of the training text; entries that fewer than "
+        f"{FEWEST_REQUESTS} training requests share are dropped. The salt lies beside them: "
+        "whoever guesses a short run of tokens can look up whether it was common."
+    )
+
+
+def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
+    few = sum(corpus.held_out.counts.values())
+    said = [
+        f"The lifts rest on {few:,} requests: one below {MOST_NOISE:.0%} on 30% of some hundred "
+        "requests cannot be told from noise. The intervals say more than the figures.",
+        "Step times come from a cost model: measure on your engine before you believe a percent.",
+        "A policy knows the traffic it was trained on; on other traffic it falls back to what its "
+        "features say, and recalibrates as it runs.",
+    ]
+    if not manifest.evidence and "neural" in manifest.sources:
+        said.append(
+            "Without drafted tokens in the traces, what a look-up finds behind a wrong draft is an "
+            "estimate."
+        )
+    return "\n".join(f"- {line}" for line in said)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [list(head), ["---"] * len(head), *([_escaped(each) for each in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _lift(value: float | None, interval: Sequence[float] | None) -> str:
+    if value is None:
+        return "-"
+    spread = "" if interval is None else f" ({100 * interval[0]:+.1f} .. {100 * interval[1]:+.1f})"
+    return f"{100 * value:+.1f}%{spread}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"

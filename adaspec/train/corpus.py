@@ -1,0 +1,113 @@
+"""What a policy is trained on, and what is kept back to judge it by."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adaspec.errors import TrainingError, nearest
+from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
+from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.schema import Request
+
+HELD_OUT = 0.3
+"""Share of each workload's requests that is kept back."""
+FEWEST_TRAINED, FEWEST_HELD_OUT = 6, 2
+"""Requests of each workload without which folds, or intervals, cannot be made."""
+ENOUGH = 20
+"""Requests per workload of which the hash deals enough to both sides, but for bad luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Both sides of the split, each a selection that an evaluation takes."""
+
+    trained: Selection
+    held_out: Selection
+    tokenizer: str | None
+
+
+def gather(
+    paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+) -> Corpus:
+    """Read dense traces and deal their requests; what cannot be trained on is refused."""
+    readers = open_traces(paths)
+    for reader in readers:
+        if reader.manifest.kind != "dense":
+            raise TrainingError(
+                f"{reader.path}: is a {reader.manifest.kind} trace: this version trains on dense "
+                "ones: record or import one"
+            )
+    if not allow_mixed:
+        _check_alike(readers)
+    selection = _without(select(paths, Wanted()), exclude_workloads)
+    trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
+    held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
+    _check_enough(selection, trained, held_out)
+    tokenizers = sorted({r.manifest.tokenizer for r in readers if r.manifest.tokenizer})
+    return Corpus(trained, held_out, ", ".join(tokenizers) or None)
+
+
+def is_held_out(request: Request) -> bool:
+    """Whether a request is kept back: its content alone decides, so it is always the same side."""
+    digest = hashlib.sha256(f"held out: {content_hash(request)}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64
+
+
+def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
+    """Distinct and ascending, as a policy's manifest keeps them."""
+    return tuple(sorted({content_hash(request) for request in requests}))
+
+
+def _part(selection: Selection, requests: Sequence[Request]) -> Selection:
+    return dataclasses.replace(selection, requests=tuple(requests))
+
+
+def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
+    left_out = set(workloads)
+    known = selection.counts.keys() | selection.left_out.keys()
+    for name in sorted(left_out - known):
+        raise TrainingError(
+            f"no workload '{name}' to exclude{nearest(name, known)} "
+            f"(has: {', '.join(sorted(known))})"
+        )
+    kept = [r for r in selection.requests if r.workload not in left_out]
+    if not kept:
+        raise TrainingError("every workload is excluded: leave one to train on")
+    counts = {name: why for name, why in selection.left_out.items() if name not in left_out}
+    return dataclasses.replace(selection, requests=tuple(kept), left_out=counts)
+
+
+def _check_alike(readers: Sequence[TraceReader]) -> None:
+    for what in ("target", "tokenizer", "drafter"):
+        found: dict[str, Path] = {}
+        for reader in readers:
+            name = getattr(reader.manifest, what)
+            if name is not None:
+                found.setdefault(name, reader.path)
+        if len(found) > 1:
+            each = ", ".join(f"'{name}' in {path}" for name, path in sorted(found.items()))
+            raise TrainingError(
+                f"the traces differ in their {what} ({each}): train on one, or add --allow-mixed"
+            )
+    bare = [reader.path for reader in readers if reader.manifest.drafter is None]
+    if bare and len(bare) < len(readers):
+        raise TrainingError(
+            f"{bare[0]}: holds no neural drafts, other traces do: its requests would be left out: "
+            "train on one kind"
+        )
+
+
+def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
+    for workload, count in selection.counts.items():
+        here, there = trained.counts.get(workload, 0), held_out.counts.get(workload, 0)
+        if here < FEWEST_TRAINED or there < FEWEST_HELD_OUT:
+            raise TrainingError(
+                f"workload '{workload}' has too few requests: of {count}, {here} are to train on "
+                f"and {there} kept back, {FEWEST_TRAINED} and {FEWEST_HELD_OUT} are needed: give "
+                f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
+                f"--exclude-workload {workload}"
+            )

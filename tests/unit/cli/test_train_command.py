@@ -1,0 +1,99 @@
+"""`adaspec train` from the outside, and `adaspec eval` of what it wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from adaspec.cli.main import run
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
+from adaspec.trace.writer import TraceWriter
+
+WORKLOADS = (Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),)
+QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2", "--jobs", "1"]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """Without neural drafts: that trains fastest."""
+    path = tmp_path_factory.mktemp("traces") / "trace"
+    with TraceWriter(path, Manifest(kind="dense", target="a/target", synthetic=True)) as writer:
+        for request in synthesize(0, WORKLOADS, requests_per_workload=24):
+            bare = {"neural_accepted": None, "drafted_tokens": None, "confidences": None}
+            writer.add(dataclasses.replace(request, **bare))
+    return path
+
+
+@pytest.fixture(scope="module")
+def policy(trace, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("policies") / "mine"
+    assert run(["train", str(trace), "-o", str(folder), *QUICK]) == 0
+    return folder
+
+
+@pytest.fixture
+def mistake(capsys, tmp_path):
+    """The one line that a command says of a mistake, having left nothing behind."""
+
+    def said(*arguments):
+        before = sorted(tmp_path.rglob("*"))
+        assert run([*map(str, arguments)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return err.removeprefix("adaspec: error: ").rstrip("\n")
+
+    return said
+
+
+def test_what_train_writes_is_inspected_and_judged_on_unseen_requests(policy, trace, capsys):
+    assert run(["inspect", str(policy), "--json"]) == 0
+    trained_on = json.loads(capsys.readouterr().out)["manifest"]["training_requests"]
+    assert run(["eval", str(trace), "--policy", str(policy), "--json", *QUICK]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["traces"]["left_out"] == {"edits": {"seen in training": len(trained_on)}}
+    assert report["traces"]["requests"] == {"edits": 24 - len(trained_on)}
+    assert "mine" in {row["policy"] for row in report["rows"]}
+    for entry in report["headline"]:
+        assert entry["policy"] == "mine"
+        assert entry["lift_over_static_tuned"] is not None
+
+
+def test_include_training_keeps_every_request_and_marks_the_rows(policy, trace, capsys):
+    command = ["eval", str(trace), "--policy", str(policy), "--include-training", "--json", *QUICK]
+    assert run(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["traces"]["left_out"] == {}
+    marked = {row["policy"] for row in report["rows"] if row["detail"].get("seen_in_training")}
+    assert marked == {"mine", "static:tuned"}
+
+
+def test_a_folder_that_exists_needs_force(policy, trace, mistake):
+    assert "exists: choose another folder, or add --force" in mistake(
+        "train", trace, "-o", policy, *QUICK
+    )
+
+
+def test_train_refuses_what_it_cannot_learn_from(trace, mistake, tmp_path):
+    out = tmp_path / "policy"
+    assert "there is no such folder" in mistake("train", tmp_path / "none", "-o", out)
+    assert "did you mean 'edits'?" in mistake(
+        "train", trace, "-o", out, "--exclude-workload", "edit"
+    )
+    assert "no cost model 'h200'" in mistake("train", trace, "-o", out, "--cost", "h200")
+    write_synthetic(tmp_path / "few", 0, WORKLOADS, requests_per_workload=4)
+    assert "too few requests" in mistake("train", tmp_path / "few", "-o", out)
+
+
+def test_eval_refuses_a_damaged_policy(policy, trace, mistake, tmp_path):
+    damaged = shutil.copytree(policy, tmp_path / "damaged")
+    card = damaged / "CARD.md"
+    card.write_bytes(card.read_bytes().replace(b"policy", b"Policy", 1))
+    assert "CARD.md: its SHA-256 is" in mistake("eval", trace, "--policy", damaged, *QUICK)
+    (damaged / "SHA256SUMS").unlink()
+    assert "SHA256SUMS: is missing" in mistake("eval", trace, "--policy", damaged, *QUICK)

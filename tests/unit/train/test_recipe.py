@@ -1,0 +1,338 @@
+"""Training end to end: what is kept back, what is written, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tiny_training import OPTIONS, TINY, train
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.errors import AdaspecError
+from adaspec.evaluate.evaluation import evaluate, seen_in_training
+from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
+from adaspec.policy.artifact import load_artifact, write_artifact
+from adaspec.policy.learned import load_policy
+from adaspec.replay.contender import Player, is_compiled, parse_contender
+from adaspec.replay.loop import run_policy
+from adaspec.replay.tape import build_tape
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.synthetic import HOPELESS, Workload, write_synthetic
+from adaspec.trace.writer import TraceWriter
+from adaspec.train.corpus import HELD_OUT, gather, is_held_out
+
+FILES = ["CARD.md", "SHA256SUMS", "forest.npz", "manifest.json", "model.txt", "tables.npz"]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def rewritten(source, path, change=lambda request: request, **manifest):
+    """A copy of a dense trace, its manifest and every request changed."""
+    reader = TraceReader(source)
+    changed = dataclasses.replace(reader.manifest, **manifest)
+    with TraceWriter(path, changed) as writer:
+        for request in reader.requests():
+            writer.add(change(request))
+    return path
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """What training says of a mistake, having written nothing."""
+
+    def said(traces, folder=None, **more):
+        folder = folder or tmp_path / "policy"
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(AdaspecError) as error:
+            train(traces, folder, **more)
+        assert "\n" not in str(error.value)
+        assert sorted(tmp_path.rglob("*")) == before
+        return str(error.value)
+
+    return said
+
+
+# --- the split ------------------------------------------------------------------------------------
+
+
+def test_a_requests_content_alone_decides_its_side(trace):
+    everyone = gather([trace])
+    alone = gather([trace], ["edits"])
+    for here, there in ((everyone.trained, alone.trained), (everyone.held_out, alone.held_out)):
+        talk = [r.id for r in here.requests if r.workload == "talk"]
+        assert talk == [r.id for r in there.requests]
+    requests = list(TraceReader(trace).requests())
+    renamed = [dataclasses.replace(r, id="other", workload="other") for r in requests]
+    assert [is_held_out(r) for r in requests] == [is_held_out(r) for r in renamed]
+
+
+def test_about_30_percent_are_kept_back():
+    rng = np.random.default_rng(0)
+    base = {"workload": "w", "id": "0", "output_tokens": np.array([1, 2], np.int32)}
+    requests = [
+        Request(prompt_tokens=rng.integers(0, 1000, 8).astype(np.int32), **base)
+        for _ in range(4000)
+    ]
+    share = np.mean([is_held_out(request) for request in requests])
+    assert abs(share - HELD_OUT) < 0.03
+
+
+def test_training_and_held_out_requests_are_apart_and_complete(trace, trained):
+    hashes = set(trained.manifest.training_requests)
+    corpus = gather([trace])
+    assert hashes == {content_hash(r) for r in corpus.trained.requests}
+    assert not hashes & {content_hash(r) for r in corpus.held_out.requests}
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_the_folder_loads_as_the_policy_that_was_judged(trained):
+    assert sorted(path.name for path in trained.folder.iterdir()) == FILES
+    found = load_policy(trained.folder)
+    assert found.name == "mine"
+    assert found.manifest == trained.manifest
+    assert sorted(found.manifest.static_tuned) == [1, 4]
+    assert found.manifest.evidence == ("tokens", "confidences")
+    tape = build_tape(trained.corpus.held_out.requests, 8)
+    order = np.arange(len(tape), dtype=np.int32)
+    player = Player(tape, H100_LLAMA_3_1_8B, 48)
+    mine, theirs = (player.play(policy, order, 4) for policy in (found, trained.policy))
+    assert mine.tokens_per_s == theirs.tokens_per_s
+
+
+def test_the_manifests_metrics_are_those_of_the_evaluation(trained):
+    cell = trained.manifest.metrics["held_out"]["talk"]["4"]
+    (entry,) = (
+        entry
+        for entry in trained.report["headline"]
+        if (entry["workload"], entry["concurrency"]) == ("talk", 4)
+    )
+    assert cell["lift_over_static_best"] == pytest.approx(entry["lift_over_static_best"], abs=1e-6)
+    assert cell["lift_over_static_tuned"] is not None
+
+
+def test_the_card_says_what_it_rests_on(trained):
+    card = (trained.folder / "CARD.md").read_text()
+    for text in (
+        "synthetic traces",
+        "| edits | ",
+        "static:tuned",
+        "hybrid",
+        "fewer than 3 training requests",
+        "cannot be told from noise",
+        "splice_weight",
+    ):
+        assert text in card, text
+    assert str(trained.folder) not in card
+
+
+def test_the_models_text_holds_every_head(trained):
+    text = (trained.folder / "model.txt").read_text()
+    heads = [line for line in text.splitlines() if line.startswith("====")]
+    assert "==== before: ngram_first ====" in heads
+    assert "==== evidence: accepted_next ====" in heads
+    assert len(heads) == 9
+    assert "num_threads" not in text
+
+
+def test_same_traces_and_seed_give_the_same_bytes_under_any_name_and_number_of_jobs(
+    trace, trained, tmp_path
+):
+    again = train(trace, tmp_path / "another name", dataclasses.replace(OPTIONS, jobs=2))
+    assert contents(again.folder) == contents(trained.folder)
+
+
+def test_a_trace_without_neural_drafts_trains_an_ngram_only_policy(trace, tmp_path):
+    bare = rewritten(
+        trace,
+        tmp_path / "bare",
+        lambda r: dataclasses.replace(
+            r, neural_accepted=None, drafted_tokens=None, confidences=None
+        ),
+        drafter=None,
+        neural_cap=None,
+        draft_cap=None,
+        confidences=(),
+    )
+    product = train(bare, tmp_path / "policy")
+    assert product.manifest.sources == ("ngram",)
+    assert product.manifest.neural_cap is None
+    assert "n-gram only" in (tmp_path / "policy" / "CARD.md").read_text()
+    rows = [row for row in product.report["rows"] if row["policy"] == "policy"]
+    assert {row["neural_steps_share"] for row in rows} == {0}
+    # On a trace with a drafter it keeps to what it knows.
+    with_drafter = build_tape(list(TraceReader(trace).requests())[:6], 8)
+    played = Player(with_drafter, H100_LLAMA_3_1_8B, 48).play(
+        load_policy(tmp_path / "policy"), np.arange(6, dtype=np.int32), 2
+    )
+    assert played.neural_steps == 0
+
+
+def test_unknown_confidences_are_no_obstacle(trace, tmp_path):
+    unsure = rewritten(
+        trace,
+        tmp_path / "unsure",
+        lambda r: dataclasses.replace(r, confidences=np.full_like(r.confidences, np.nan)),
+    )
+    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
+    product = train(unsure, tmp_path / "policy", options, exclude_workloads=["edits"])
+    assert load_artifact(tmp_path / "policy").manifest == product.manifest
+
+
+# --- judged by eval -------------------------------------------------------------------------------
+
+
+def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
+    policy = parse_contender(str(trained.folder))
+    assert is_compiled(policy)
+    selection = select([trace], Wanted(seen=seen_in_training([policy])))
+    assert selection.counts == trained.corpus.held_out.counts
+    for workload, count in trained.corpus.trained.counts.items():
+        assert selection.left_out[workload][SEEN] == count
+    report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, OPTIONS)
+    assert report["headline"] == trained.report["headline"]
+    assert not any("seen_in_training" in row["detail"] for row in report["rows"])
+    tuned = [row for row in report["rows"] if row["policy"] == "static:tuned"]
+    assert len(tuned) == len(report["headline"]) == 6
+    for row in tuned:
+        assert row["detail"]["spec"] == trained.manifest.static_tuned[row["concurrency"]]
+
+
+def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
+    policy = load_policy(trained.folder)
+    selection = select([trace], Wanted(workload="talk"))
+    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
+    report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, options)
+    for row in report["rows"]:
+        marked = row["policy"] in ("mine", "static:tuned")
+        assert row["detail"].get("seen_in_training", False) == marked
+    # Nothing was tuned at 2: what was tuned at 1 is what an operator would run.
+    tuned = [row for row in report["rows"] if row["policy"] == "static:tuned"]
+    assert {row["detail"]["spec"] for row in tuned} == {trained.manifest.static_tuned[1]}
+
+
+def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, tmp_path):
+    only = TraceReader(trace)
+    with TraceWriter(tmp_path / "seen", only.manifest) as writer:
+        for request in only.requests():
+            if not is_held_out(request):
+                writer.add(request)
+    with pytest.raises(AdaspecError, match=r"workload 'edits'.*--include-training"):
+        select([tmp_path / "seen"], Wanted(seen=frozenset(trained.manifest.training_requests)))
+
+
+def test_the_compiled_loop_says_what_the_generic_one_says(trained):
+    tape = build_tape(trained.corpus.held_out.requests, 8)
+    player = Player(tape, H100_LLAMA_3_1_8B, 48)
+    policy = trained.policy
+    order = np.arange(len(tape), dtype=np.int32)
+    for concurrency, refills in ((1, True), (4, True), (3, False)):
+        entering = order if refills else np.full(concurrency, 2, np.int32)
+        fast = player.play(policy, entering, concurrency, refills)
+        slow = run_policy(
+            tape, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills, False
+        )
+        assert fast.tokens_per_s == pytest.approx(slow.tokens_per_s, rel=1e-12)
+        assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
+            slow.steps,
+            slow.drafted,
+            slow.accepted,
+            slow.neural_steps,
+        )
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_too_few_requests_are_counted_and_the_need_is_named(refused, tmp_path):
+    write_synthetic(tmp_path / "few", 0, TINY, requests_per_workload=5)
+    said = refused(tmp_path / "few")
+    assert "too few requests" in said
+    assert "give about 20 requests" in said
+
+
+def test_a_trace_in_which_no_draft_was_right_teaches_nothing(refused, tmp_path):
+    write_synthetic(tmp_path / "hopeless", 0, (HOPELESS,), requests_per_workload=24)
+    assert "nothing to learn from" in refused(tmp_path / "hopeless")
+
+
+def test_a_logged_trace_is_refused(refused, tmp_path):
+    with TraceWriter(tmp_path / "log", Manifest(kind="logged", target="a/target")) as writer:
+        writer.add(LoggedStep("chat", "0", 0, draft_len=5, accepted=2))
+    assert "trains on dense" in refused(tmp_path / "log")
+
+
+def test_mixed_targets_are_refused_unless_asked_for(trace, tmp_path):
+    other = rewritten(
+        trace,
+        tmp_path / "other",
+        lambda r: dataclasses.replace(r, id=f"other {r.id}"),
+        target="other/target",
+    )
+    with pytest.raises(AdaspecError, match=r"differ in their target.*--allow-mixed"):
+        gather([trace, other])
+    assert "other/target" in str(gather([trace, other], allow_mixed=True).trained.target)
+
+
+def test_an_unknown_workload_to_exclude_is_answered_with_the_nearest(refused, trace):
+    said = refused(trace, exclude_workloads=["tlk"])
+    assert "no workload 'tlk' to exclude; did you mean 'talk'? (has: edits, talk)" in said
+    assert "leave one to train on" in refused(trace, exclude_workloads=["talk", "edits"])
+
+
+def test_a_folder_that_exists_is_refused_before_anything_is_read(refused, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.tex").write_text("years of work")
+    assert "add --force" in refused(tmp_path / "no trace", tmp_path / "there")
+    assert "will not replace it" in refused(tmp_path / "no trace", tmp_path / "there", force=True)
+
+
+# --- damaged and foreign policies -----------------------------------------------------------------
+
+
+def test_a_policy_for_other_features_or_with_odd_knobs_is_refused(trained, tmp_path):
+    found = load_artifact(trained.folder)
+    changes = {
+        "fingerprint": ("v00000000", "retrain it with 'adaspec train'"),
+        "knobs": ({"ngram_exponant": 1.0}, "did you mean 'ngram_exponent'"),
+        "static_tuned": ({1: "oracle:plan"}, "cannot be used"),
+    }
+    for field, (value, said) in changes.items():
+        manifest = dataclasses.replace(found.manifest, **{field: value})
+        write_artifact(tmp_path / field, manifest, found.forest, found.tables, "text", "card")
+        with pytest.raises(AdaspecError, match=said) as error:
+            parse_contender(str(tmp_path / field))
+        assert field in str(error.value)
+
+
+def test_a_folder_called_like_a_baseline_is_refused(trained, tmp_path):
+    shutil.copytree(trained.folder, tmp_path / "named" / "none")
+    with pytest.raises(AdaspecError, match="rename the folder"):
+        parse_contender(str(tmp_path / "named" / "none"))
+
+
+def test_two_policies_of_one_name_are_refused(trained):
+    policies = [load_policy(trained.folder), load_policy(trained.folder)]
+    with pytest.raises(AdaspecError, match="two policies are called 'mine'"):
+        evaluate(trained.corpus.held_out, policies, H100_LLAMA_3_1_8B, OPTIONS)
+
+
+def test_the_summary_is_json(trained):
+    document = json.loads(json.dumps(trained.document()))
+    assert document["requests"]["trained"] == trained.corpus.trained.counts
+
+
+def test_a_neural_cap_beyond_the_curves_is_cut_to_them(tmp_path):
+    deep = Workload("deep", (30, 60), (20, 50), 0.3, 8.0, 0.1, 0.95, 0.5)
+    write_synthetic(tmp_path / "deep", 0, (deep,), requests_per_workload=20, neural_cap=12)
+    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
+    product = train(tmp_path / "deep", tmp_path / "policy", options)
+    assert product.manifest.neural_cap == 8
