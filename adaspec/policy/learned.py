@@ -30,7 +30,7 @@ class LearnedPolicy:
         self.model = model
         self.mind = model.mind()
         self.knobs = knob_row(knobs)
-        self.cap, self.neural_cap = cap, neural_cap
+        self.cap, self.neural_cap = cap, min(neural_cap, stages.LONGEST_NEURAL)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""
@@ -194,8 +194,8 @@ def new_desk(model: Model, slots: int) -> Desk:
         agreed=np.zeros(slots, np.int32),
         least=np.zeros((slots, 2), np.float32),
         said=np.zeros((slots, 2)),
-        trust=np.zeros((2, 2)),
-        guard=np.zeros(4),
+        trust=np.zeros((2, 3)),
+        guard=np.zeros(stages.GUARD),
         ring=np.zeros((stages.PACE_RING, 2)),
         pace=np.zeros(3),
         keys=np.zeros(LEVELS, np.uint64),
