@@ -13,7 +13,7 @@ from pathlib import Path
 from numba import njit
 
 _PACKAGE = Path(__file__).parent
-_FOLDERS = ("cost", "draft", "policy", "predict", "replay")
+_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "train")
 """Where compiled code, and constants that it freezes, live."""
 
 

@@ -55,16 +55,22 @@ _NGRAM_EXPONENT, _NEURAL_EXPONENT, _SPLICE_WEIGHT, _PACE, _PRIOR, _PRIOR_STEPS, 
 PACE_RING = 1000
 _SUM_TOKENS, _SUM_TIME, _STEPS = range(3)
 _NGRAM, _NEURAL = 0, 1
-_SAID, _CAME = 0, 1
+_SAID, _CAME, _USED = 0, 1, 2
 _FORGET = 0.998
-_IMAGINED = 20.0
+"""What recalibration keeps of a source at each of its drafts: it is evidence that makes old."""
+_FORGET_IDLE = 0.999
+"""The same in a step in which the source drafts nothing: one day it is tried again."""
+_IMAGINED = 8.0
 """Accepted tokens that recalibration imagines to have come as said."""
 _MOST_TRUST = 1.15
 
-_WORTH, _SPENT, _WATCHED, _REFUSED = range(4)
+_WORTH, _SPENT, _WATCHED, _HOLDING, _HELD, _RESTED, _PATIENCE = range(7)
+GUARD = 7
 _GUARD_MEMORY = 0.99
-_GUARD_STEPS = 60.0
-_PROBE_EVERY = 16
+_GUARD_ROW_MEMORY = 0.998
+_GUARD_STEPS = 30.0
+_LONGEST_PROBE = 200.0
+_LEAST_PATIENCE, _MOST_PATIENCE = 4.0, 32.0
 
 
 class Desk(NamedTuple):
@@ -90,8 +96,9 @@ class Desk(NamedTuple):
     said: Array
     """(rows, 2) tokens expected of what was proposed, per source."""
     trust: Array
-    """(2, 2) tokens said and tokens that came, per source, fading."""
+    """(2, 3) per source tokens said before trust, tokens that came, and the trust in use."""
     guard: Array
+    """What the drafter was worth and what it took, in tokens, and when to try it again."""
     ring: Array
     pace: Array
     keys: NDArray[np.uint64]
@@ -130,23 +137,31 @@ def trust_in(desk: Desk, knobs: Array, source: int) -> float:
 
 
 @compiled
+def trusted(said: float, exponent: float, trust: float) -> float:
+    """A head's probability after its knob and its record; 0 where it says nothing sensible."""
+    return min(1.0, min(1.0, said) ** exponent * trust) if said > 0 else 0.0
+
+
+@compiled
 def consider(mind: Mind, desk: Desk, knobs: Array, rows: Rows) -> None:
     """Predict every row's survival curves from what is known before drafting."""
     count = rows.slots.shape[0]
     observe(rows, desk.history, mind.tables, desk.keys, desk.x)
     predict_rows(mind.before, desk.x, count, desk.before, desk.heads)
     ngram_trust, neural_trust = trust_in(desk, knobs, _NGRAM), trust_in(desk, knobs, _NEURAL)
+    desk.trust[_NGRAM, _USED], desk.trust[_NEURAL, _USED] = ngram_trust, neural_trust
     for row in range(count):
         said = desk.heads[row]
-        first = min(1.0, said[NGRAM_FIRST] ** knobs[_NGRAM_EXPONENT] * ngram_trust)
+        first = trusted(said[NGRAM_FIRST], knobs[_NGRAM_EXPONENT], ngram_trust)
         if rows.length[row] == 0:
             first = 0.0
         fill_survival(first, said[NGRAM_MORE], mind.ngram, desk.ngram[row])
-        first = min(1.0, said[NEURAL_FIRST] ** knobs[_NEURAL_EXPONENT] * neural_trust)
+        first = trusted(said[NEURAL_FIRST], knobs[_NEURAL_EXPONENT], neural_trust)
         if not rows.holds_neural[row]:
             first = 0.0
         fill_survival(first, said[NEURAL_MORE], mind.neural, desk.neural[row])
-        desk.gain[row] = max(0.0, np.expm1(said[SPLICE_GAIN])) * knobs[_SPLICE_WEIGHT]
+        gain = np.expm1(said[SPLICE_GAIN])
+        desk.gain[row] = min(gain, LONGEST_SPLICE) * knobs[_SPLICE_WEIGHT] if gain > 0 else 0.0
         desk.agreed[row] = 0
         desk.least[row] = np.nan
 
@@ -200,12 +215,20 @@ def batch_value(desk: Desk, rows: Rows, most: int, price: float, cap: int) -> fl
 def plan_forwards(
     mind: Mind, desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, neural_cap: int
 ) -> int:
-    """How many forwards the batch wants: worth of the plans less the forwards' time."""
+    """Predict every row, and say how many forwards the batch wants."""
+    consider(mind, desk, knobs, rows)
+    return forwards_of(desk, knobs, rows, cost, cap, neural_cap)
+
+
+@compiled
+def forwards_of(
+    desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, neural_cap: int
+) -> int:
+    """How many forwards are worth most: worth of the rows' plans less the forwards' time."""
     context = context_of(rows)
     count = rows.slots.shape[0]
     rate = rate_of(desk, knobs, cost, count, context)
     price = rate * token_s(cost, count)
-    consider(mind, desk, knobs, rows)
     weigh_ngram(desk, rows, price, cap)
     holds = False
     for row in range(count):
@@ -239,13 +262,18 @@ def take_evidence(
     confidences: Floats,
     depth: int,
 ) -> None:
-    """Change every holding row's curves by what its token at this depth says."""
+    """Change every holding row's curves by what its token at this depth says.
+
+    Where the drafter gave no token (-1), nothing survives from this depth on.
+    """
     asked = 0
     for row in range(rows.slots.shape[0]):
         if not rows.holds_neural[row]:
             continue
         j = depth - 1
-        agrees = depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
+        # Behind the candidate's end both may be -1, and that is no agreement.
+        drafted = tokens[row, j] >= 0
+        agrees = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
         if agrees and desk.agreed[row] == j:
             desk.agreed[row] = depth
         before = desk.neural[row, j]
@@ -267,7 +295,7 @@ def take_evidence(
             if not said >= desk.least[row, kind]:
                 desk.least[row, kind] = said
     predict_rows(mind.evidence, desk.evidence_x, asked, desk.evidence, desk.evidence_heads)
-    trust = trust_in(desk, knobs, _NGRAM)
+    trust = desk.trust[_NGRAM, _USED]
     asked = 0
     for row in range(rows.slots.shape[0]):
         if not rows.holds_neural[row]:
@@ -275,11 +303,15 @@ def take_evidence(
         said = desk.evidence_heads[asked]
         asked += 1
         was = desk.neural[row, depth]
-        now = desk.neural[row, depth - 1] * said[ACCEPTED_NEXT]
+        now = 0.0
+        if tokens[row, depth - 1] >= 0 and said[ACCEPTED_NEXT] > 0:
+            now = desk.neural[row, depth - 1] * min(1.0, said[ACCEPTED_NEXT])
+        if depth == 1:
+            now = min(1.0, now * desk.trust[_NEURAL, _USED])
         for k in range(depth, LONGEST_NEURAL + 1):
             desk.neural[row, k] = desk.neural[row, k] * now / was if was > 0 else 0.0
         if rows.length[row] > 0:
-            first = min(1.0, said[NGRAM_AFTER] ** knobs[_NGRAM_EXPONENT] * trust)
+            first = trusted(said[NGRAM_AFTER], knobs[_NGRAM_EXPONENT], trust)
             scale = first / desk.ngram[row, 1] if desk.ngram[row, 1] > 0 else 0.0
             for k in range(1, LONGEST_NGRAM + 1):
                 desk.ngram[row, k] = min(1.0, desk.ngram[row, k] * scale)
@@ -327,15 +359,23 @@ def choose(
     weigh_ngram(desk, rows, price, cap)
     for row in range(rows.slots.shape[0]):
         length, worth = best_neural(desk, row, count, price, cap)
-        desk.said[row] = 0.0
         neural_len[row] = ngram_len[row] = 0
         if worth > desk.ngram_value[row]:
             neural_len[row] = length
-            for j in range(1, length + 1):
-                desk.said[row, _NEURAL] += desk.neural[row, j]
         else:
             ngram_len[row] = desk.ngram_best[row]
-            for j in range(1, ngram_len[row] + 1):
+    commit(desk, neural_len, ngram_len)
+
+
+@compiled
+def commit(desk: Desk, neural_len: Ints, ngram_len: Ints) -> None:
+    """Note what is expected of the chosen lengths, to be held against what comes."""
+    for row in range(neural_len.shape[0]):
+        desk.said[row] = 0.0
+        for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
+            desk.said[row, _NEURAL] += desk.neural[row, j]
+        if neural_len[row] == 0:
+            for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
                 desk.said[row, _NGRAM] += desk.ngram[row, j]
 
 
@@ -408,29 +448,24 @@ def learn(
     context = context_of(rows)
     rate = rate_of(desk, knobs, cost, count, context)
     price = rate * token_s(cost, count)
-    tokens = 0
+    tokens = holders = ngram_rows = neural_rows = 0
     came_ngram = came_neural = said_ngram = said_neural = worth = 0.0
-    holds = False
     for row in range(count):
         tokens += emitted_tokens[row]
-        holds |= rows.holds_neural[row]
+        holders += rows.holds_neural[row]
         if neural_drafted[row] > 0:
+            neural_rows += 1
             said_neural += desk.said[row, _NEURAL]
             came_neural += min(accepted[row], neural_drafted[row])
             worth += accepted[row] - price * drafted[row] - desk.ngram_value[row]
         elif drafted[row] > 0:
+            ngram_rows += 1
             said_ngram += desk.said[row, _NGRAM]
             came_ngram += accepted[row]
-    fade = _FORGET**count
-    desk.trust[_NGRAM, _SAID] = desk.trust[_NGRAM, _SAID] * fade + said_ngram
-    desk.trust[_NGRAM, _CAME] = desk.trust[_NGRAM, _CAME] * fade + came_ngram
-    desk.trust[_NEURAL, _SAID] = desk.trust[_NEURAL, _SAID] * fade + said_neural
-    desk.trust[_NEURAL, _CAME] = desk.trust[_NEURAL, _CAME] * fade + came_neural
-    if holds:
-        spent = rate * paid_forwards(cost, forwards, True) * forward_s(cost, context)
-        desk.guard[_WORTH] = desk.guard[_WORTH] * _GUARD_MEMORY + worth
-        desk.guard[_SPENT] = desk.guard[_SPENT] * _GUARD_MEMORY + spent
-        desk.guard[_WATCHED] = desk.guard[_WATCHED] * _GUARD_MEMORY + 1.0
+    weigh_record(desk, _NGRAM, said_ngram, came_ngram, ngram_rows)
+    weigh_record(desk, _NEURAL, said_neural, came_neural, neural_rows)
+    spent = rate * paid_forwards(cost, forwards, holders > 0) * forward_s(cost, context)
+    watch(desk, worth, spent, count, holders)
     window = int(knobs[_PACE])
     at = int(desk.pace[_STEPS]) % window
     desk.pace[_SUM_TOKENS] += tokens - desk.ring[at, 0]
@@ -440,12 +475,49 @@ def learn(
 
 
 @compiled
+def weigh_record(desk: Desk, source: int, said: float, came: float, drafts: int) -> None:
+    """Hold what came of a source's drafts against what was said of them before trust."""
+    record = desk.trust[source]
+    fade = _FORGET**drafts if drafts > 0 else _FORGET_IDLE
+    # Held against what trust had left of it, a record would correct only half of what is wrong.
+    used = record[_USED]
+    record[_SAID] = record[_SAID] * fade + (said / used if used > 0 else 0.0)
+    record[_CAME] = record[_CAME] * fade + came
+
+
+@compiled
+def watch(desk: Desk, worth: float, spent: float, rows: int, holders: int) -> None:
+    """Keep the drafter's account: what it was worth, were every row to hold it, and what it took.
+
+    One holder pays for a whole batch's keep-alive, so its worth alone would never bring the
+    drafter back.
+    """
+    guard = desk.guard
+    guard[_HOLDING] = 1.0 if holders > 0 else 0.0
+    if holders == 0:
+        guard[_RESTED] += 1.0
+        return
+    fade = max(_GUARD_MEMORY, _GUARD_ROW_MEMORY**rows)
+    guard[_WORTH] = guard[_WORTH] * fade + worth * rows / holders
+    guard[_SPENT] = guard[_SPENT] * fade + spent
+    guard[_WATCHED] = guard[_WATCHED] * fade + 1.0
+    guard[_HELD] = min(guard[_HELD] + 1.0, _LONGEST_PROBE)
+    guard[_RESTED] = 0.0
+
+
+@compiled
 def admits(desk: Desk) -> bool:
     """Whether a request that enters now shall hold the neural drafter: while it earns its keep.
 
-    Once it does not, one request in `_PROBE_EVERY` still gets it, to notice when that changes.
+    Once it does not, one request at a time still gets it, to notice when that changes: after a
+    rest that is a multiple of the steps for which it was last held, doubled at every failure.
     """
-    if desk.guard[_WATCHED] < _GUARD_STEPS * 0.5 or desk.guard[_WORTH] >= desk.guard[_SPENT]:
+    guard = desk.guard
+    if guard[_WATCHED] < _GUARD_STEPS or guard[_WORTH] >= guard[_SPENT]:
+        guard[_PATIENCE] = _LEAST_PATIENCE
         return True
-    desk.guard[_REFUSED] += 1.0
-    return desk.guard[_REFUSED] % _PROBE_EVERY == 0
+    if guard[_HOLDING] > 0 or guard[_RESTED] < guard[_PATIENCE] * guard[_HELD]:
+        return False
+    guard[_PATIENCE] = min(2.0 * guard[_PATIENCE], _MOST_PATIENCE)
+    guard[_HOLDING], guard[_HELD] = 1.0, 0.0
+    return True

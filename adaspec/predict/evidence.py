@@ -23,7 +23,14 @@ EVIDENCE = (
     "least_logprob",
     "least_margin",
 )
-"""Features of the token drafted at a depth, in order; `expected` is what was thought before."""
+"""Features of the token drafted at a depth, in order.
+
+expected: P(it is accepted, given those before it), as thought before it was seen; its
+confidences; agrees: whether it and all before it are the n-gram candidate's; agreed_tokens: how
+many in a row from the first are (both NaN without a match); ngram_expected: P(the candidate's first
+token is right) as thought before; survival_so_far: P(all before it are accepted); the least
+log-probability and margin of those before it, NaN at the first.
+"""
 
 
 @compiled
@@ -54,3 +61,28 @@ def observe_evidence(
     out[9] = survival
     out[10] = least[0]
     out[11] = least[1]
+
+
+def probe_evidence() -> NDArray[np.float64]:
+    """Features of a few made-up tokens, for the fingerprint."""
+    rng = np.random.Generator(np.random.PCG64(6))
+    out = np.empty((12, len(EVIDENCE)), np.float32)
+    for row in range(12):
+        depth, match_length = 1 + row % 4, 3 * (row % 3)
+        least = np.full(2, np.nan, np.float32) if depth == 1 else _made_up(rng, 2)
+        observe_evidence(
+            depth,
+            rng.random(),
+            _made_up(rng, 3),
+            int(rng.integers(0, depth + 1)),
+            float(match_length),
+            rng.random(),
+            rng.random(),
+            least,
+            out[row],
+        )
+    return out.astype(np.float64)
+
+
+def _made_up(rng: np.random.Generator, count: int) -> Floats:
+    return -rng.random(count).astype(np.float32)

@@ -53,7 +53,19 @@ BEFORE = (
     "ngram_first_two",
     "ngram_first_two_count",
 )
-"""Features before drafting, in order. Those of a match are NaN where there is none."""
+"""Features before drafting, in order.
+
+match_*: the most recent longest match: its length (0: none), how many matches agree with it, how
+many were seen, the log of how many tokens back it lies, how many tokens it could copy (at most
+64), whether it begins in the prompt, whether it is where the last wholly right candidate ended.
+copied_tokens: how many tokens that copy has given in a row, 0 if the match does not go on. All but
+the length are NaN where there is no match.
+ngram_hit_rate: running mean, over steps with a match, of whether its first token was right.
+neural_hit_rate: the same of neural drafts that were verified; neural_accepted_mean: of how many
+were accepted, where a draft taken whole counts only if that raises the mean.
+emitted_last: tokens that the last step emitted, 0 before the first. The rest: output and prompt
+tokens known, and the token tables' mean and log count per key.
+"""
 
 TABLES_AT = 15
 FEATURES = len(BEFORE)
@@ -61,7 +73,11 @@ FEATURES = len(BEFORE)
 _HIT, _NEURAL_HIT, _NEURAL_MEAN, _COPIED, _GOES_ON_AT, _EMITTED, _MATCHED, _AHEAD = range(8)
 HISTORY = 8
 
+"""Carried per slot: the two hit rates, the mean accepted, tokens copied in a row, where the copy
+would go on (-1: nowhere), tokens emitted last."""
+
 NGRAM_MEMORY = 0.15
+"""Weight of the newest step in a running rate."""
 NEURAL_MEMORY = 0.15
 NEURAL_START, NEURAL_MEAN_START, NGRAM_START = 0.6, 1.3, 0.5
 
@@ -181,15 +197,19 @@ def remember(
                 past[_NEURAL_MEAN] += NEURAL_MEMORY * (taken - past[_NEURAL_MEAN])
 
 
-def fingerprint(*more: tuple[str, ...]) -> str:
+def fingerprint(names: tuple[str, ...] = (), *probes: NDArray[np.float64]) -> str:
     """What a model is made for: every feature's name, order and, on a probe, its values.
 
-    Rounded so that it is the same on every machine; a rewrite that changes no value keeps it.
+    `names` and `probes` are those of whatever else the model reads. Rounded so that it is the same
+    on every machine; a rewrite that changes no value keeps it.
     """
     digest = hashlib.sha256()
-    for name in (*BEFORE, *(name for names in more for name in names)):
+    for name in (*BEFORE, *names):
         digest.update(name.encode() + b"\0")
-    digest.update(np.round(_probe(), 4).astype("<f8").tobytes())
+    for values in (_probe(), *probes):
+        # Adding zero makes -0.0 the 0.0 that it equals.
+        settled = np.round(np.nan_to_num(values, nan=-7.0), 4) + 0.0
+        digest.update(settled.astype("<f8").tobytes())
     return "v" + digest.hexdigest()[:8]
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
-from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.evidence import EVIDENCE, probe_evidence
 from adaspec.predict.features import BEFORE, fingerprint
 from adaspec.predict.forest import Forest
 from adaspec.predict.kernels import Trees
-from adaspec.predict.splicing import SPLICE
+from adaspec.predict.splicing import SPLICE, probe_splice
 from adaspec.predict.survival import Curves, curve_arrays, curves_from
 from adaspec.predict.tables import Tables
 
@@ -130,7 +130,7 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
 def feature_fingerprint() -> str:
     """What this build computes: a model made for anything else is refused."""
     heads = tuple(f"{group}:{head}" for group, names in HEADS.items() for head in names)
-    return fingerprint(SPLICE, EVIDENCE, heads)
+    return fingerprint((*SPLICE, *EVIDENCE, *heads), probe_splice(), probe_evidence())
 
 
 def no_curves(longest: int) -> Curves:

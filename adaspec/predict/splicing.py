@@ -44,3 +44,23 @@ def observe_splice(
     out[5] = survival
     out[6] = match_length
     out[7] = hit_rate
+
+
+def probe_splice() -> NDArray[np.float64]:
+    """Features of a few made-up splices, for the fingerprint."""
+    rng = np.random.Generator(np.random.PCG64(7))
+    out = np.empty((8, len(SPLICE)), np.float32)
+    for row in range(8):
+        whole = [int(number) for number in rng.integers(1, 90, 5)]
+        observe_splice(
+            whole[0],
+            whole[1],
+            whole[2],
+            whole[3],
+            whole[4],
+            rng.random(),
+            float(rng.integers(0, 9)),
+            rng.random(),
+            out[row],
+        )
+    return out.astype(np.float64)

@@ -95,4 +95,6 @@ def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
     sound = np.isfinite(edges).all() and (np.diff(edges) > 0).all() and np.isfinite(shapes).all()
     if not sound or (shapes < 0).any() or (np.diff(shapes, axis=1) > 1e-12).any():
         raise PolicyError(f"survival curves '{name}' are not finite, ascending or non-increasing")
+    if (shapes[:, :2] != 1).any():
+        raise PolicyError(f"survival curves '{name}' do not begin at 1")
     return Curves(np.ascontiguousarray(edges), np.ascontiguousarray(shapes))

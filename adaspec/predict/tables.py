@@ -57,7 +57,8 @@ def key_of(salt: np.uint64, level: int, first: int, second: int, third: int) -> 
 def find(tables: Tables, key: np.uint64) -> int:
     """The slot that holds a key, -1 if none does."""
     mask = np.uint64(tables.keys.shape[0] - 1)
-    at = key & mask
+    # The lowest bit is always set: with it, half of the slots would be nobody's first choice.
+    at = (key >> np.uint64(1)) & mask
     for _ in range(tables.keys.shape[0]):
         held = tables.keys[at]
         if held == key:
@@ -142,7 +143,7 @@ def _fill(
 ) -> None:
     mask = np.uint64(tables.keys.shape[0] - 1)
     for i in range(keys.shape[0]):
-        at = keys[i] & mask
+        at = (keys[i] >> np.uint64(1)) & mask
         while tables.keys[at] != 0:
             at = (at + np.uint64(1)) & mask
         tables.keys[at], tables.means[at], tables.counts[at] = keys[i], means[i], counts[i]
@@ -186,4 +187,9 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
     for name in ("means", "counts", "base"):
         if not np.isfinite(arrays[name]).all():
             raise PolicyError(f"token tables: {name} holds a number that is not finite")
+    for name in ("means", "base"):
+        if (arrays[name] < 0).any() or (arrays[name] > 1).any():
+            raise PolicyError(f"token tables: {name} holds a number that is no share")
+    if (counts < 0).any():
+        raise PolicyError("token tables: counts holds a negative number")
     return packed(keys, means, counts, (float(base[0]), float(base[1])), int(salt[0]))

@@ -108,6 +108,7 @@ def _loop(
     knobs: Array,
     reads: bool,
     cap: int,
+    most_behind: int,
     neural_cap: int,
     cost: Array,
     rule: Longs,
@@ -115,7 +116,11 @@ def _loop(
     sums: Array,
     latency: Array,
 ) -> None:
-    """The closed loop; a `rule` of six numbers chooses in the policy's place."""
+    """The closed loop; a `rule` of six numbers chooses in the policy's place.
+
+    Where a rule chooses, every request holds the drafter: nobody would learn from one refused.
+    `most_behind` is the run's own cap, to which look-ups on the true path are cut.
+    """
     columns = film.columns
     ruled = rule.shape[0] > 0
     records = record.at.shape[0] > 0
@@ -125,7 +130,7 @@ def _loop(
     holds = np.zeros(concurrency, np.bool_)
     for slot in range(concurrency):
         forget(desk.history, slot)
-        holds[slot] = neural_cap > 0 and stages.admits(desk)
+        holds[slot] = neural_cap > 0 and (ruled or stages.admits(desk))
     emitted = np.zeros(concurrency, np.int64)
     tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
     behind = np.zeros((4, concurrency), np.int32)
@@ -186,6 +191,7 @@ def _loop(
                     ngram_len[row] = min(rule[1], seen.available[row], cap)
                 else:
                     neural_len[row] = count if seen.holds_neural[row] else 0
+            stages.commit(desk, neural_len, ngram_len)
         else:
             stages.choose(desk, knobs, seen, cost, cap, count, neural_len, ngram_len)
         behind[:] = 0
@@ -195,7 +201,7 @@ def _loop(
                 continue
             r, p = running.request[row], running.position[row]
             i = columns.offset[r] + p
-            if columns.behind_match.shape[1] > 0:
+            if film.drafted.shape[1] > 0:
                 if film.drafted[i, k - 1] >= 0:
                     behind[0, row] = columns.behind_match[i, k - 1]
                     behind[1, row] = columns.behind_agree[i, k - 1]
@@ -205,7 +211,7 @@ def _loop(
                 behind[0, row] = film.facts[0, i + k]
                 behind[1, row] = film.facts[3, i + k]
                 behind[2, row] = film.facts[4, i + k]
-                behind[3, row] = min(film.facts[5, i + k], cap)
+                behind[3, row] = min(film.facts[5, i + k], most_behind)
         stages.splice(
             mind,
             desk,
@@ -294,7 +300,7 @@ def _loop(
         for row in range(rows):
             if running.entry[row] >= entered:
                 forget(desk.history, slots[row])
-                holds[slots[row]] = neural_cap > 0 and stages.admits(desk)
+                holds[slots[row]] = neural_cap > 0 and (ruled or stages.admits(desk))
     sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
     sums[4], sums[5], sums[6] = taken_sum, drafted_sum, neural_steps
 
@@ -337,7 +343,7 @@ def run_learned(
     """What the generic loop would say of this policy, compiled."""
     sums = np.zeros(7)
     latency = new_latency(order)
-    cap = min(policy.cap, cap)
+    most_behind, cap = cap, min(policy.cap, cap)
     _loop(
         film,
         order,
@@ -348,6 +354,7 @@ def run_learned(
         policy.knobs,
         policy.model.reads_evidence and tape.shows_tokens,
         cap,
+        most_behind,
         min(policy.neural_cap, tape.neural_cap, cap),
         cost.constants(),
         np.empty(0, np.int64) if rule is None else rule,

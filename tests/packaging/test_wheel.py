@@ -107,7 +107,7 @@ def test_a_policy_is_found_by_its_name_in_checkout_and_wheel_alike(shipping, tmp
 def test_a_checkout_that_ships_policies_can_be_installed_for_development(shipping, tmp_path):
     pytest.importorskip(
         "editables",
-        reason="needs the package editables, which pip fetches by itself wherever it makes an editable install",
+        reason="needs the package editables, which pip fetches for itself",
     )
     script = f"import hatchling.build as b; b.build_editable({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", script], cwd=shipping, check=True, capture_output=True)

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+# The replay's random tapes serve here too.
+sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""Another future changes nothing that the learned policy saw or chose before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import random_policy
+from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+from reference import Request, common
+
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
+from adaspec.replay.loop import run_policy
+from adaspec.train.token_tables import TableMaker
+
+
+class Witness:
+    """Passes everything on to a learned policy, and keeps what it saw and chose by position."""
+
+    name = "witness"
+
+    def __init__(self, policy: LearnedPolicy) -> None:
+        self.policy = policy
+        self.log: list[tuple[int, object]] = []
+
+    def start(self, setup: Setup) -> None:
+        self.shows_tokens = setup.shows_tokens
+        self.policy.start(setup)
+
+    def admit(self, arrival: Arrival) -> bool:
+        return self.policy.admit(arrival)
+
+    def plan(self, batch: Batch) -> int:
+        most = self.policy.plan(batch)
+        desk = self.policy.desk
+        self.note(batch, most, desk.x[0], desk.history[0], desk.neural[0], desk.ngram[0], desk.gain)
+        return most
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        more = self.policy.proceed(batch, drafts)
+        self.note(batch, more, self.policy.desk.evidence_x[0] if self.policy._reads else 0)
+        return more
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        found = self.policy.settle(batch, drafts)
+        self.note(batch, found.neural_len)
+        if not self.shows_tokens:
+            # Without drafted tokens true ones stand in behind them: a splice's length may hang on
+            # those, and what it costs with it.
+            return replace(found, ngram_len=np.where(found.neural_len > 0, 0, found.ngram_len))
+        self.note(batch, found.ngram_len, self.policy.desk.splice_x[0])
+        return found
+
+    def learn(self, batch: Batch, proposal: Proposal, outcome: object) -> None:
+        self.policy.learn(batch, proposal, outcome)  # type: ignore[arg-type]
+
+    def release(self, slots: np.ndarray) -> None:
+        self.policy.release(slots)
+
+    def note(self, batch: Batch, *values: object) -> None:
+        kept = tuple(np.asarray(value).astype(np.float64).tobytes() for value in values)
+        self.log.append((int(batch.position[0]), kept))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_another_future_changes_no_feature_and_no_choice_before_it(
+    seed: int, tokens: bool, confidences: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    first = random_requests(seed, 1, tokens=tokens, output_tokens=(14, 30))[0]
+    now = int(rng.integers(1, len(first.output) - 1))
+    future = rng.permutation(first.output[now:]).tolist()
+    output = first.output[:now] + future
+    accepted = list(first.accepted)
+    drafted = None
+    if first.drafted is not None:
+        # The drafts up to now are held; those behind may be anything.
+        fresh = random_requests(seed + 1, 1, tokens=True, output_tokens=(len(output), len(output)))[
+            0
+        ]
+        assert fresh.drafted is not None
+        drafted = first.drafted[: now + 1] + fresh.drafted[now + 1 :]
+        accepted = [common(d, output[p:]) for p, d in enumerate(drafted)]
+        before = [common(d, first.output[p:]) for p, d in enumerate(first.drafted)]
+    else:
+        before = list(accepted)
+    others = random_requests(seed, 4, tokens=tokens)
+    shown = seed if tokens and confidences else None
+    tables = TableMaker(tape_of(others, seed=shown), 0).make(np.ones(4, np.bool_))
+    policy = random_policy(rng, tables, evidence=tokens, cap=20, neural_cap=NEURAL_CAP)
+    cost = random_cost(rng, keep_alive=1)
+    logs = []
+    for request in (
+        replace(first, accepted=before),
+        Request(first.prompt, output, accepted, drafted),
+    ):
+        witness = Witness(policy)
+        run_policy(tape_of([request], seed=shown), witness, np.zeros(1, np.int32), 1, cost, 9)
+        logs.append([entry for entry in witness.log if entry[0] <= now])
+    # A step that reaches beyond `now` may end elsewhere; up to it all is the same.
+    kept = min(map(len, logs))
+    assert kept > 0
+    assert logs[0][:kept] == logs[1][:kept]

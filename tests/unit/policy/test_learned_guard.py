@@ -1,0 +1,107 @@
+"""Never slower: a model that is wrong about everything soon costs next to nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.stages import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
+from adaspec.predict.survival import Curves
+from adaspec.predict.tables import packed
+from adaspec.replay.learned import film_of, run_learned
+from adaspec.replay.result import Result
+from adaspec.replay.tape import Tape, build_tape
+from adaspec.trace.schema import Request
+from adaspec.trace.synthetic import HOPELESS, WORKLOADS, synthesize
+from adaspec.train.compilation import compile_forest
+from adaspec.train.heads import constant
+
+CAP = 48
+EMPTY = packed(np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1)
+
+
+def optimist(*, evidence: bool) -> LearnedPolicy:
+    """Says at every position that both drafters are right seven times in ten."""
+    groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
+    forests = {
+        group: compile_forest(
+            {head: constant(0.7, FEATURE_NAMES[group]) for head in HEADS[group]},
+            FEATURE_NAMES[group],
+        )
+        for group in groups
+    }
+    curves = {
+        name: Curves(np.empty(0), np.append(1.0, 0.8 ** np.arange(longest))[None])
+        for name, longest in (
+            ("ngram", LONGEST_NGRAM),
+            ("neural", LONGEST_NEURAL),
+            ("splice", LONGEST_SPLICE),
+        )
+    }
+    return LearnedPolicy("optimist", Model(forests, curves, EMPTY), {}, CAP, 8)
+
+
+def tape_of(requests: list[Request], *, evidence: bool) -> Tape:
+    if not evidence:
+        requests = [replace(r, drafted_tokens=None, confidences=None) for r in requests]
+    return build_tape(requests, 8)
+
+
+def speeds(
+    tape: Tape, policy: LearnedPolicy, concurrency: int, first: int, entries: int
+) -> tuple[float, float, Result]:
+    """Throughput over that of `none` before and after the first entries have left."""
+    rng = np.random.default_rng(concurrency)
+    passes = -(-entries // len(tape))
+    order = np.concatenate([rng.permutation(len(tape)) for _ in range(passes)])[:entries]
+    order = order.astype(np.int32)
+    film, nobody = film_of(tape), replaced(policy)
+    runs = [
+        run_learned(tape, film, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
+        for who in (policy, nobody)
+        for until in (first, entries)
+    ]
+    assert runs[0].steps >= 100
+
+    def ratio(a: Result, b: Result, c: Result, d: Result) -> float:
+        mine = (b.tokens - a.tokens) / (b.time_s - a.time_s)
+        return float(mine / ((d.tokens - c.tokens) / (d.time_s - c.time_s)))
+
+    return runs[0].tokens_per_s / runs[2].tokens_per_s, ratio(*runs), runs[1]
+
+
+def replaced(policy: LearnedPolicy) -> LearnedPolicy:
+    """One that never drafts anything."""
+    return LearnedPolicy("nobody", policy.model, {}, 0, 0)
+
+
+@pytest.mark.parametrize("evidence", [False, True], ids=["no evidence", "evidence"])
+@pytest.mark.parametrize("concurrency", [1, 8, 32, 128])
+def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
+    concurrency: int, evidence: bool
+) -> None:
+    requests = list(synthesize(3, (HOPELESS,), requests_per_workload=40))
+    tape = tape_of(requests, evidence=evidence)
+    # About 200 steps a request: what is left out is the first 500 steps or a little more.
+    first = max(4, 4 * concurrency)
+    before, after, run = speeds(tape, optimist(evidence=evidence), concurrency, first, 8 * first)
+    print(concurrency, evidence, round(before, 4), round(after, 4), run.neural_steps / run.steps)
+    assert after >= 0.98
+
+
+@pytest.mark.parametrize("concurrency", [1, 32])
+def test_where_drafters_are_good_the_guard_takes_nothing_away(concurrency: int) -> None:
+    requests = list(synthesize(4, WORKLOADS, requests_per_workload=5))
+    tape = tape_of(requests, evidence=True)
+    before, after, run = speeds(
+        tape, optimist(evidence=True), concurrency, max(4, 2 * concurrency), 6 * concurrency + 10
+    )
+    print(concurrency, before, after, run.neural_steps / run.steps)
+    assert before > 1.2
+    assert after > 1.2
+    assert run.neural_steps > 0.5 * run.steps

@@ -1,0 +1,151 @@
+"""The policy's class behind the generic loop and the compiled loop are one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import random_policy
+from random_tapes import random_cost, random_requests, tape_of
+from reference import Request
+
+from adaspec.cost.model import CostModel
+from adaspec.policy import stages
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.replay.learned import film_of, run_learned
+from adaspec.replay.loop import run_policy
+from adaspec.replay.result import Result
+from adaspec.replay.tape import Tape
+from adaspec.train.token_tables import TableMaker
+
+KINDS = ("bare", "tokens", "confidences", "no drafter")
+
+
+def random_tape(seed: int, kind: str, requests: int = 6, neural_cap: int = 5) -> Tape:
+    found = random_requests(
+        seed, requests, tokens=kind in ("tokens", "confidences"), neural_cap=neural_cap
+    )
+    if kind == "tokens":
+        found = [stuttering(request, seed) for request in found]
+    if kind == "no drafter":
+        return tape_of(found, 0)
+    return tape_of(found, neural_cap, seed=seed if kind == "confidences" else None)
+
+
+def stuttering(request: Request, seed: int) -> Request:
+    """The same request, fewer tokens drafted at some positions."""
+    rng = np.random.default_rng(seed)
+    assert request.drafted is not None
+    drafted, accepted = [], []
+    for draft, count in zip(request.drafted, request.accepted, strict=True):
+        kept = int(rng.integers(0, len(draft) + 1)) if rng.random() < 0.4 else len(draft)
+        drafted.append([*draft[:kept], *[-1] * (len(draft) - kept)])
+        accepted.append(min(count, kept))
+    return replace(request, drafted=drafted, accepted=accepted)
+
+
+def assert_one(
+    tape: Tape,
+    policy: LearnedPolicy,
+    order: np.ndarray,
+    concurrency: int,
+    cost: CostModel,
+    cap: int,
+    refills: bool,
+) -> Result:
+    slow = run_policy(tape, policy, order, concurrency, cost, cap, refills)
+    fast = run_learned(tape, film_of(tape), policy, order, concurrency, cost, cap, refills)
+    for field in fields(Result):
+        if field.name == "token_s":
+            np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
+        elif field.name == "time_s":
+            assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
+        elif field.name != "decision_s":
+            assert getattr(fast, field.name) == getattr(slow, field.name), field.name
+    return fast
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), refills=st.booleans(), evidence=st.booleans())
+def test_the_class_and_the_compiled_loop_are_one(
+    kind: str, seed: int, refills: bool, evidence: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    tape = random_tape(seed % 1000, kind)
+    cap = int(rng.choice([1, 2, 4, 9, 30]))
+    policy = random_policy(
+        rng,
+        TableMaker(tape, 0).make(np.ones(len(tape), np.bool_)),
+        evidence=evidence,
+        cap=int(rng.choice([2, 6, 48])),
+        neural_cap=int(rng.choice([1, 3, 5, 8])),
+    )
+    order = rng.integers(0, len(tape), 14).astype(np.int32)
+    cost = random_cost(rng, keep_alive=int(rng.integers(0, 3)))
+    if rng.random() < 0.3:
+        tape = tape.with_prefill(cost)
+    assert_one(tape, policy, order, int(rng.integers(1, 6)), cost, cap, refills)
+
+
+@pytest.mark.parametrize("kind", ["bare", "confidences"])
+def test_they_are_one_while_the_guard_refuses_and_probes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        tape = random_tape(seed, kind, requests=12)
+        policy = random_policy(
+            rng,
+            TableMaker(tape, 0).make(np.ones(len(tape), np.bool_)),
+            evidence=True,
+            cap=48,
+            neural_cap=5,
+        )
+        cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, 3.0, 0.0)
+        order = rng.integers(0, len(tape), 120).astype(np.int32)
+        seen = []
+        admits = stages.admits
+
+        def watched(desk: stages.Desk, *more: object) -> bool:
+            seen.append(bool(admits(desk, *more)))  # noqa: B023
+            return seen[-1]  # noqa: B023
+
+        monkeypatch.setattr(stages, "admits", watched)
+        slow = run_policy(tape, policy, order, 4, cost, 20)
+        monkeypatch.setattr(stages, "admits", admits)
+        fast = run_learned(tape, film_of(tape), policy, order, 4, cost, 20)
+        assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
+        assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
+            slow.steps,
+            slow.drafted,
+            slow.accepted,
+            slow.neural_steps,
+        )
+        refused += seen.count(False)
+    assert refused > 50
+
+
+def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_they_tell() -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        tape = random_tape(seed, "confidences", neural_cap=12)
+        tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+        policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=12)
+        order = rng.integers(0, len(tape), 14).astype(np.int32)
+        assert policy.neural_cap == stages.LONGEST_NEURAL
+        assert_one(tape, policy, order, 3, random_cost(rng), 30, True)
+
+
+def test_a_tape_whose_splices_are_stressed_is_replayed_alike() -> None:
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        tape = random_tape(seed, "bare").with_stressed_splices()
+        tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+        policy = random_policy(rng, tables, evidence=False, cap=48, neural_cap=5)
+        order = rng.integers(0, len(tape), 14).astype(np.int32)
+        assert_one(tape, policy, order, 3, random_cost(rng), 30, True)
