@@ -79,9 +79,9 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
     drafted = None
     if first.drafted is not None:
         # The drafts up to now are held; those behind may be anything.
-        fresh = random_requests(
-            seed + 1, 1, tokens=True, output_tokens=(len(output), len(output))
-        )[0]
+        fresh = random_requests(seed + 1, 1, tokens=True, output_tokens=(len(output), len(output)))[
+            0
+        ]
         assert fresh.drafted is not None
         drafted = first.drafted[: now + 1] + fresh.drafted[now + 1 :]
         accepted = [common(d, output[p:]) for p, d in enumerate(drafted)]

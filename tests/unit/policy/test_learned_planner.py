@@ -109,7 +109,9 @@ def shortfalls(seed: int, batches: int, *, captured: bool) -> list[float]:
         fill(rng, desk, rows)
         cost = random_cost(rng)
         if not captured:
-            cost = CostModel(**{n: getattr(cost, n) for n in cost.__slots__ if n != "captured_sizes"})
+            cost = CostModel(
+                **{n: getattr(cost, n) for n in cost.__slots__ if n != "captured_sizes"}
+            )
         context = int((rows.prompt_tokens + rows.position).sum())
         tokens, seconds = rng.uniform(0.5, 4) * count, cost.step_s(2 * count, context, 1, True)
         desk.pace[:] = tokens * 500, seconds * 500, 500

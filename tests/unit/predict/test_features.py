@@ -11,8 +11,17 @@ import numpy as np
 import pytest
 
 from adaspec.predict import evidence, features, model, splicing, tables
-from adaspec.predict.features import BEFORE, CANDIDATE, FEATURES, HISTORY, TAIL, Rows
-from adaspec.predict.features import forget, observe, remember
+from adaspec.predict.features import (
+    BEFORE,
+    CANDIDATE,
+    FEATURES,
+    HISTORY,
+    TAIL,
+    Rows,
+    forget,
+    observe,
+    remember,
+)
 from adaspec.predict.tables import LEVELS, Tables, packed
 
 

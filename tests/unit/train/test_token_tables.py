@@ -11,11 +11,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
-from random_tapes import random_requests, tape_of  # noqa: E402
+from random_tapes import random_requests, tape_of
 
-from adaspec.predict.tables import find, key_of, to_arrays  # noqa: E402
-from adaspec.replay.tape import Tape  # noqa: E402
-from adaspec.train.token_tables import TableMaker  # noqa: E402
+from adaspec.predict.tables import find, key_of, to_arrays
+from adaspec.replay.tape import Tape
+from adaspec.train.token_tables import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3}
 
