@@ -56,11 +56,11 @@ PACE_RING = 1000
 _SUM_TOKENS, _SUM_TIME, _STEPS = range(3)
 _NGRAM, _NEURAL = 0, 1
 _SAID, _CAME, _USED = 0, 1, 2
-_FORGET = 0.998
+_FORGET = 0.999
 """What recalibration keeps of a source at each of its drafts: it is evidence that makes old."""
 _FORGET_IDLE = 0.999
 """The same in a step in which the source drafts nothing: one day it is tried again."""
-_IMAGINED = 8.0
+_IMAGINED = 4.0
 """Accepted tokens that recalibration imagines to have come as said."""
 _MOST_TRUST = 1.15
 
@@ -70,7 +70,7 @@ _GUARD_MEMORY = 0.99
 _GUARD_ROW_MEMORY = 0.998
 _GUARD_STEPS = 30.0
 _LONGEST_PROBE = 200.0
-_LEAST_PATIENCE, _MOST_PATIENCE = 4.0, 32.0
+_LEAST_PATIENCE, _MOST_PATIENCE = 8.0, 64.0
 
 
 class Desk(NamedTuple):
