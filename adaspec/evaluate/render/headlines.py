@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from adaspec.evaluate.render.grid import column_table, print_titled
+from adaspec.evaluate.render.frame import column_table, print_titled
 from adaspec.evaluate.render.results import ALL, LIFTS, OPPONENT, Interval, Results, number
 from adaspec.evaluate.render.wording import (
     NULL,

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adaspec.evaluate.render.grid import column_table, print_titled
+from adaspec.evaluate.render.frame import column_table, print_titled
 from adaspec.evaluate.render.headlines import lift_text, place_of, print_headline, print_latency
 from adaspec.evaluate.render.results import (
     ALL,
