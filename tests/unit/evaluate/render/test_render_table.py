@@ -158,7 +158,7 @@ def test_no_cell_is_cut_at_any_usual_width(width):
 
 
 def test_whole_columns_go_where_the_terminal_is_narrow_and_it_says_how_many():
-    assert "4 columns left out: widen the terminal, or see report.md" in printed(charged(), 80)
+    assert "3 columns left out: widen the terminal, or see report.md" in printed(charged(), 80)
     assert "columns left out" not in printed(charged(), 140)
 
 
