@@ -15,6 +15,9 @@ from adaspec.evaluate.hindsight import (
 from adaspec.evaluate.intervals import Interval
 from adaspec.evaluate.measures import Measure
 
+LEAST_GAP = 0.05
+"""The least gap, as a share of none's throughput, of which a share is worth stating."""
+
 
 class Compared(Protocol):
     """Contenders of one cell, comparable by the name of their row."""
@@ -72,7 +75,15 @@ def _lift(cell: Compared, name: str, other: str) -> float | None:
 
 
 def _gap_closed(cell: Compared, name: str, oracle: str) -> float | None:
+    """(policy - fixed:best) / (oracle - fixed:best); None where there is hardly a gap to close.
+
+    Below `LEAST_GAP` of none's throughput the quotient is noise: at concurrency 128 a greedy
+    oracle may lie under fixed:best, or so little over it that any policy "closes" -300%.
+    """
     mine, bound, start = cell.speed(name), cell.speed(oracle), cell.speed(FIXED_BEST)
-    if mine is None or bound is None or start is None or bound <= start:
+    plain = cell.speed("none")
+    if mine is None or bound is None or start is None or plain is None:
+        return None
+    if bound <= start or bound - start < LEAST_GAP * plain:
         return None
     return (mine - start) / (bound - start)

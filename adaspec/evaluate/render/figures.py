@@ -64,7 +64,7 @@ def positions_figure(found: Sequence[Acceptance], per_workload: int = 2) -> Figu
         height,
         "Tokens accepted at each position of single requests",
         "Neural upwards, n-gram downwards, means at the right; requests spread by their n-gram "
-        "mean. An n-gram run counts down as the copied stretch is used up.",
+        f"mean, {_of(found)}. An n-gram run counts down as the copied stretch is used up.",
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
     for row, (workload, requests) in enumerate(picked.items()):
@@ -95,7 +95,7 @@ def requests_figure(found: Sequence[Acceptance]) -> Figure | None:
         height,
         "Tokens accepted per position, request by request",
         "Requests ordered by their mean (line); the band holds the middle 80% of each request's "
-        "positions, the darker one the middle half.",
+        f"positions, the darker one the middle half; {_of(found)}.",
     )
     wide = (WIDTH_IN - 0.6 - 0.15 - 0.2 * (columns - 1)) / columns
     highest = {s: _band_top(found, names, s) for s in sources}
@@ -130,7 +130,7 @@ def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
     figure, top = canvas(
         3.1,
         "Share of positions at which at least j tokens are accepted",
-        "All positions of all requests of a workload; beside each name, the mean accepted.",
+        f"All positions {_of(found)}; beside each name, the mean accepted.",
     )
     wide = (WIDTH_IN - 0.6 - len(sources) * right - 0.25 * (len(sources) - 1)) / len(sources)
     for index, source in enumerate(sources):
@@ -175,7 +175,8 @@ def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
         height,
         "Where n-gram and where neural gets further",
         "A row is a request, ordered by the mean difference; a column is a position. "
-        f"At most {_STRIPS} requests each, evenly spread; cut where fewer than a fifth go on.",
+        f"At most {_STRIPS} requests each, evenly spread; cut where fewer than a fifth go on; "
+        f"{_of(found)}.",
     )
     colours = LinearSegmentedColormap.from_list("sources", [NEURAL, _NEUTRAL, NGRAM])
     norm = TwoSlopeNorm(0, -6, 12)
@@ -243,7 +244,7 @@ def difference_figure(found: Sequence[Acceptance]) -> Figure | None:
     figure, top = canvas(
         0.8 + 1.95 * lines,
         "Accepted by n-gram minus accepted by neural, position by position",
-        "Paired requests only. The shares add to 100%.",
+        f"Paired requests only, {_of(found)}. The shares add to 100%.",
     )
     wide = (WIDTH_IN - 0.65 - 0.15 - 0.6 * (columns - 1)) / columns
     for index, (name, values) in enumerate(by_workload.items()):
@@ -364,6 +365,10 @@ def _histogram(axes: Axes, values: NDArray[Any]) -> None:
             ha="left" if x < 0.3 else "right" if x > 0.7 else "center",
             va="top",
         )
+
+
+def _of(found: Sequence[Acceptance]) -> str:
+    return f"of the {len(found):,} requests evaluated; n-gram counts end at {_LONGEST}"
 
 
 def _sources(found: Sequence[Acceptance], workload: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from adaspec.evaluate.headline import LEAST_GAP
+from adaspec.evaluate.render.definitions import defined
 from adaspec.evaluate.render.results import (
     ALL,
     BASELINES,
@@ -17,8 +19,10 @@ from adaspec.evaluate.render.results import (
 )
 from adaspec.evaluate.render.wording import (
     EDGE,
+    EDGE_ADVICE,
     NULL,
     SEEN,
+    batched,
     decimal,
     facts,
     milliseconds,
@@ -29,6 +33,7 @@ from adaspec.evaluate.render.wording import (
     requests_used,
     signed_percent,
     signed_range,
+    summary,
     times,
 )
 
@@ -41,6 +46,7 @@ class Plot:
     caption: str
 
 
+_ONE = "static:one"
 HOW_TO_READ = (
     "**Speedup** is tokens per second over `none` (no speculation) on the same requests in the "
     "same order, with *concurrency* requests running at once. "
@@ -48,7 +54,8 @@ HOW_TO_READ = (
     "best of all static settings picked in hindsight on these very requests at that concurrency, "
     "and a lift whose 95% interval holds 0 cannot be told from nothing. "
     "**Gap closed** is how far a policy gets from `fixed:best` (one method, one length) to "
-    "`oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second."
+    "`oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
+    f"{NULL} where that gap is under {100 * LEAST_GAP:g}% of `none`, too little to take a share of."
 )
 
 
@@ -61,7 +68,9 @@ def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
     if results.has_headline:
         parts.append("## Headline")
         parts += [part for policy in results.policies for part in _headline(results, policy)]
-    parts += [_picture(plot) for plot in plots[:2]]
+    parts += _rows_shown(results)
+    if plots:
+        parts += ["## Pictures", *(_picture(plot) for plot in plots)]
     for workload in results.workloads:
         parts += _workload(results, workload)
     if results.has_headline and results.alone:
@@ -71,8 +80,6 @@ def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
     parts += _defaults(report)
     parts += _left_out(report)
     parts += _reproduce(report)
-    if plots[2:]:
-        parts += ["## Pictures", *(_picture(plot) for plot in plots[2:])]
     parts += _legend(results)
     return "\n\n".join(parts) + "\n"
 
@@ -100,8 +107,18 @@ def _runs_of(text: str, character: str) -> list[str]:
 
 def _title(results: Results) -> str:
     if not results.policies:
-        return "# Evaluation: the baselines and the oracles"
-    return "# Evaluation of " + ", ".join(code(name) for name in results.policies)
+        title = "# Evaluation: the baselines and the oracles"
+    else:
+        title = "# Evaluation of " + ", ".join(code(name) for name in results.policies)
+    return batched(results, title)
+
+
+def _rows_shown(results: Results) -> list[str]:
+    meanings, oracles = defined(results)
+    if not meanings:
+        return []
+    table = _table(["row", "is"], [[code(name, True), text] for name, text in meanings], "ll")
+    return ["## What each row is", table, *([oracles] if oracles else [])]
 
 
 def _facts(report: Report) -> str:
@@ -114,17 +131,15 @@ def _headline(results: Results, policy: str) -> list[str]:
     others = [name for name in LIFTS if name != OPPONENT]
     head = ["concurrency", "speedup", f"over `{OPPONENT}`", "95% interval"]
     head += [f"over `{name}`" for name in others]
-    head += ["gap closed", "to `oracle:combine`", "deciding, of a step"]
+    head += ["gap closed", "gap closed to `oracle:combine`", "deciding, of a step"]
     rows = []
     for concurrency in results.concurrencies:
         entry = results.headline(workload, concurrency, policy)
-        lift = results.lift(workload, concurrency, policy)
         rows.append(
             [
                 str(concurrency),
                 times(results.value(workload, concurrency, policy, "speedup")),
-                f"**{signed_percent(lift)}**" if lift is not None else NULL,
-                signed_range(results.lift_interval(workload, concurrency, policy)) or NULL,
+                *_over_opponent(results, workload, concurrency, policy),
                 *(signed_percent(number(entry.get(LIFTS[name]))) for name in others),
                 percent(number(entry.get("gap_closed"))),
                 percent(number(entry.get("gap_closed_combine"))),
@@ -132,7 +147,31 @@ def _headline(results: Results, policy: str) -> list[str]:
             ]
         )
     title = f"### {_name(results, policy)} on {_place(workload, results)}"
-    return [title, _table(head, rows)]
+    return [title, _markdown_sentence(results, policy), _table(*_without_nulls(head, rows))]
+
+
+def _markdown_sentence(results: Results, policy: str) -> str:
+    return f"{code(policy)} {prose(summary(results, policy).removeprefix(plain(policy)))}"
+
+
+def _over_opponent(results: Results, workload: str, concurrency: int, policy: str) -> list[str]:
+    """The lift over static:best and its interval; said in words where the policy is the winner."""
+    if results.is_winner(workload, concurrency, policy):
+        return [f"= `{OPPONENT}`", NULL]
+    lift = results.lift(workload, concurrency, policy)
+    spread = results.lift_interval(workload, concurrency, policy)
+    return [
+        f"**{signed_percent(lift)}**" if lift is not None else NULL,
+        signed_range(spread) or NULL,
+    ]
+
+
+def _without_nulls(
+    head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without the columns that hold nothing; the first two always stay."""
+    kept = [at for at in range(len(head)) if at < 2 or any(row[at] != NULL for row in rows)]
+    return [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _workload(results: Results, workload: str) -> list[str]:
@@ -196,15 +235,7 @@ def _lifts_alone(results: Results) -> list[str]:
             [
                 prose(workload),
                 *(
-                    " ".join(
-                        filter(
-                            None,
-                            (
-                                signed_percent(results.lift(workload, concurrency, policy)),
-                                signed_range(results.lift_interval(workload, concurrency, policy)),
-                            ),
-                        )
-                    )
+                    _lift_alone(results, workload, concurrency, policy)
                     for concurrency in results.concurrencies
                 ),
             ]
@@ -218,6 +249,13 @@ def _lifts_alone(results: Results) -> list[str]:
             rows.append(["**worst**", *(signed_percent(each) for each in worst)])
         parts += [f"{_name(results, policy)}, by concurrency:", _table(head, rows, "l")]
     return parts
+
+
+def _lift_alone(results: Results, workload: str, concurrency: int, policy: str) -> str:
+    if results.is_winner(workload, concurrency, policy):
+        return f"= `{OPPONENT}`"
+    lift = signed_percent(results.lift(workload, concurrency, policy))
+    return f"{lift} {signed_range(results.lift_interval(workload, concurrency, policy))}".rstrip()
 
 
 def _latency(results: Results) -> list[str]:
@@ -241,9 +279,13 @@ def _latency(results: Results) -> list[str]:
 
 
 def _winners(results: Results) -> list[str]:
-    rows = []
+    rows, single = [], []
     for workload in results.workloads:
+        for found in results.winners(workload, _ONE)[:1]:
+            single.append([prose(workload), _winner(found)])
         for policy in (OPPONENT, *BASELINES):
+            if policy == _ONE:
+                continue
             won = {
                 concurrency: _winner(found)
                 for found in results.winners(workload, policy)
@@ -252,14 +294,15 @@ def _winners(results: Results) -> list[str]:
             if won:
                 cells = (won.get(concurrency, NULL) for concurrency in results.concurrencies)
                 rows.append([prose(workload), code(policy, True), *cells])
-    if not rows:
+    if not rows and not single:
         return []
     head = ["workload", "best of", *(str(each) for each in results.concurrencies)]
     return [
         "## The winning settings",
-        f"By concurrency. {EDGE} marks a winner on the edge of its grid (in the parameters "
-        "named): a larger grid might hold a better one.",
+        f"By concurrency. {EDGE} {EDGE_ADVICE}.",
         _table(head, rows, "l" * len(head)),
+        f"`{_ONE}`, the same at every concurrency:",
+        _table(["workload", "setting"], single, "ll"),
     ]
 
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render.results import BOUNDS, OPPONENT, Interval, Report, Results
+from adaspec.evaluate.render.lines import interval, label_lines, lift_points, speedup_lines
+from adaspec.evaluate.render.results import BOUNDS, OPPONENT, Report, Results
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,
     SMALL,
-    TEXT,
     WIDTH_IN,
-    Look,
     canvas,
     groups,
     label_ends,
     label_width_in,
     legend_height,
     legend_row,
-    log2_loads,
     looks,
     named_axes,
     percent_ticks,
@@ -34,10 +31,10 @@ from adaspec.evaluate.render.style import (
     titled,
     where,
 )
-from adaspec.evaluate.render.wording import facts, short, signed_percent
+from adaspec.evaluate.render.wording import batched, facts, short
 
 _LOADS = "requests running at once (concurrency, log scale)"
-_LINES = ("none", "fixed:best", "hybrid:best", OPPONENT)
+_LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
 
 
@@ -55,12 +52,12 @@ def speedup_figure(report: Report, workload: str | None = None) -> Figure | None
         return _speedup_dots(results, workload, shown)
     look = looks(results)
     title = f"Speedup over no speculation, {where(results, workload)}"
-    figure, top = canvas(4.7, title, _note(results))
+    figure, top = canvas(4.7, batched(results, title), _note(results) + _left_away(results))
     right = label_width_in([look[name].label for name in shown]) + 0.2
     axes = place(figure, 0.62, top, WIDTH_IN - 0.62 - right, 4.7 - top - 0.5)
-    _speedup_lines(axes, results, workload, shown, look)
+    speedup_lines(axes, results, workload, shown, look)
     named_axes(axes, _LOADS, "tokens per second, times those of none")
-    _label_lines(axes, results, workload, shown, look)
+    label_lines(axes, results, workload, shown, look)
     return figure
 
 
@@ -73,10 +70,12 @@ def lift_figure(report: Report, workload: str | None = None) -> Figure | None:
     look = looks(results)
     names = [name for name in results.policies if name in look]
     title = f"Lift over the best static setting in hindsight, {where(results, workload)}"
-    figure, top = canvas(3.6, title, _note(results) + "; bars are paired 95% intervals")
+    figure, top = canvas(
+        3.6, batched(results, title), _note(results) + "; bars are paired 95% intervals"
+    )
     right = label_width_in([look[name].label for name in names] + [OPPONENT]) + 0.2
     axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
-    _lift_points(axes, results, workload, names, look)
+    lift_points(axes, results, workload, names, look)
     named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
     ends = [(0.0, OPPONENT, INK)]
     for name in names:
@@ -98,13 +97,13 @@ def workloads_figure(report: Report) -> Figure | None:
     entries = [look[name] for name in shown]
     height = 0.68 + legend_height(entries) + rows * 2.25
     title = "Speedup over no speculation on each workload alone"
-    figure, top = canvas(height, title, _note(results))
+    figure, top = canvas(height, batched(results, title), _note(results) + _left_away(results))
     top = legend_row(figure, top - 0.06, entries, bars=False) + 0.18
     wide, high = (WIDTH_IN - 0.64 - 0.15 - 0.4) / columns, 1.62
     for index, workload in enumerate(results.alone):
         row, column = divmod(index, columns)
         axes = place(figure, 0.64 + column * (wide + 0.4), top + row * 2.2, wide, high)
-        _speedup_lines(axes, results, workload, shown, look)
+        speedup_lines(axes, results, workload, shown, look)
         axes.locator_params(axis="y", nbins=5)
         titled(axes, short(workload, 32))
         last_row = index + columns >= len(results.alone)
@@ -125,8 +124,10 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
     body = step * len(places) + 0.1
     entries = [look[name] for name in names]
     height = 1.43 + legend_height(entries) + body
-    title = "Lift over static:best of the very workload"
-    figure, top = canvas(height, title, _note(results) + "; bars are paired 95% intervals")
+    title = "Lift over each workload's own static:best"
+    figure, top = canvas(
+        height, batched(results, title), _note(results) + "; bars are paired 95% intervals"
+    )
     top = legend_row(figure, top - 0.06, entries, bars=False) + 0.2
     labels = [short(where(results, str(each)), 24) for each in places]
     left = min(label_width_in(labels), 2.0) + 0.1
@@ -143,7 +144,7 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
                 if value is None:
                     continue
                 y = at + (index - (len(names) - 1) / 2) * 0.8 / max(len(names), 2)
-                _interval(axes, results.lift_interval(str(spot), load, name), y, look[name], False)
+                interval(axes, results.lift_interval(str(spot), load, name), y, look[name], False)
                 axes.plot(value, y, look[name].marker, color=look[name].colour, markersize=4)
         axes.set_ylim(len(places) - 0.5, -0.5)
         axes.set_yticks(range(len(places)), labels if column == 0 else [""] * len(places))
@@ -168,7 +169,7 @@ def oracles_figure(report: Report) -> Figure | None:
     foresight = any(each.hatch for each in entries)
     title = "Speedups beside the oracles" if foresight else "Speedups"
     note = _note(results) + ("; hatched: with perfect foresight" if foresight else "")
-    figure, top = canvas(height, title + " by workload and concurrency", note)
+    figure, top = canvas(height, batched(results, title + " by workload and concurrency"), note)
     top = legend_row(figure, top - 0.06, entries, bars=True) + 0.16
     known = (
         results.value(str(place), c, name, "speedup")
@@ -217,12 +218,12 @@ def _speedup_dots(results: Results, workload: str, shown: Sequence[str]) -> Figu
     rows.sort(key=lambda name: results.value(workload, load, name, "speedup") or 0.0)
     height = 1.35 + 0.24 * max(len(rows), 2)
     title = f"Speedup over no speculation, {where(results, workload)}, concurrency {load}"
-    figure, top = canvas(height, title, _note(results))
+    figure, top = canvas(height, batched(results, title), _note(results) + _left_away(results))
     left = label_width_in([look[name].label for name in rows]) + 0.1
     axes = place(figure, left, top, WIDTH_IN - left - 0.6, height - top - 0.5)
     for at, name in enumerate(rows):
         value = results.value(workload, load, name, "speedup") or 0.0
-        _interval(axes, results.interval(workload, load, name), at, look[name], False)
+        interval(axes, results.interval(workload, load, name), at, look[name], False)
         axes.plot(value, at, look[name].marker or "o", color=look[name].colour, markersize=6)
         axes.text(
             1.02,
@@ -246,132 +247,26 @@ def _speedup_dots(results: Results, workload: str, shown: Sequence[str]) -> Figu
     return figure
 
 
-def _speedup_lines(
-    axes: Axes, results: Results, workload: str, shown: Sequence[str], look: dict[str, Look]
-) -> None:
-    for name in shown:
-        if name == "none":
-            continue
-        points = [(c, results.value(workload, c, name, "speedup")) for c in results.concurrencies]
-        known = [(c, value) for c, value in points if value is not None]
-        if not known:
-            continue
-        each = look[name]
-        axes.plot(
-            [c for c, _ in known],
-            [value for _, value in known],
-            color=each.colour,
-            linestyle=each.dashes,
-            linewidth=each.width,
-            # A bound that holds at one load only has no line to be seen by.
-            marker=each.marker or ("D" if len(known) == 1 else ""),
-            markersize=4.5 if name in results.policies else 3.5,
-            zorder=each.order,
-            gid=name,
-        )
-        for c, _ in known:
-            _interval(axes, results.interval(workload, c, name), c, each, True)
-    log2_loads(axes, results.concurrencies)
-    speedup_ticks(axes)
-
-
-def _lift_points(
-    axes: Axes, results: Results, workload: str, names: Sequence[str], look: dict[str, Look]
-) -> None:
-    axes.axhline(0, color=INK, linewidth=1.2, zorder=2)
-    steps = [math.log2(b / a) for a, b in pairwise(results.concurrencies)]
-    room = min(steps, default=1.0) * 0.5
-    for index, name in enumerate(names):
-        shift = (index - (len(names) - 1) / 2) * room / max(len(names), 3)
-        known = [
-            (c, c * 2**shift, value)
-            for c in results.concurrencies
-            if (value := results.lift(workload, c, name)) is not None
-        ]
-        each = look[name]
-        axes.plot(
-            [x for _, x, _ in known],
-            [value for _, _, value in known],
-            color=each.colour,
-            marker=each.marker,
-            markersize=5,
-            linewidth=0.8,
-            alpha=0.95,
-            zorder=each.order,
-            gid=name,
-        )
-        for c, x, value in known:
-            _interval(axes, results.lift_interval(workload, c, name), x, each, True)
-            if len(names) == 1:
-                top = (results.lift_interval(workload, c, name) or (value, value))[1]
-                axes.annotate(
-                    signed_percent(value),
-                    (x, top),
-                    xytext=(0, 3),
-                    textcoords="offset points",
-                    fontsize=TEXT,
-                    color=each.ink,
-                    ha="center",
-                    va="bottom",
-                    weight="bold",
-                )
-    log2_loads(axes, results.concurrencies)
-    low, high = axes.get_xlim()
-    axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
-    percent_ticks(axes)
-    axes.margins(y=0.12)
-
-
-def _label_lines(
-    axes: Axes, results: Results, workload: str, shown: Sequence[str], look: dict[str, Look]
-) -> None:
-    ends = []
-    for name in shown:
-        points = [
-            (c, 1.0 if name == "none" else results.value(workload, c, name, "speedup"))
-            for c in results.concurrencies
-        ]
-        known = [(c, value) for c, value in points if value is not None]
-        if not known:
-            continue
-        at, value = known[-1]
-        if at == results.concurrencies[-1]:
-            ends.append((value, look[name].label, look[name].ink))
-        else:
-            _label_point(axes, at, value, look[name])
-    label_ends(axes, ends)
-
-
-def _label_point(axes: Axes, at: float, value: float, look: Look) -> None:
-    """Write a name beside the last point of a line that ends early."""
-    axes.annotate(
-        look.label,
-        xy=(at, value),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=look.ink,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-        parse_math=False,
-    )
-
-
-def _interval(axes: Axes, found: Interval | None, at: float, look: Look, upright: bool) -> None:
-    if found is None:
-        return
-    draw = axes.vlines if upright else axes.hlines
-    draw(at, *found, color=look.colour, linewidth=1.6, alpha=0.55, zorder=look.order - 0.5)
-
-
 def _main(results: Results) -> str | None:
     return results.main if results.has_all or len(results.workloads) == 1 else None
 
 
 def _drawn(results: Results) -> list[str]:
     _, named, oracles = groups(results)
-    baselines = [name for name in results.shown(_LINES) if name not in named]
+    away = _coinciding(results)
+    baselines = [n for n in results.shown(_LINES) if n not in named and n not in away]
     return [*baselines, *named, *(name for name in oracles if name in BOUNDS)]
+
+
+def _coinciding(results: Results) -> list[str]:
+    """Baselines whose line would lie under static:best's everywhere."""
+    names = [name for name in results.shown(_LINES) if name not in ("none", OPPONENT)]
+    return [name for name in names if results.coincides(name)]
+
+
+def _left_away(results: Results) -> str:
+    names = _coinciding(results)
+    return f"; {', '.join(names)} = {OPPONENT} throughout" if names else ""
 
 
 def _bars(results: Results) -> list[str]:

@@ -152,6 +152,42 @@ class Results:
         """The paired 95% interval of the lift over static:best."""
         return interval(self.headline(workload, concurrency, policy).get("lift_ci95"))
 
+    def is_winner(self, workload: str, concurrency: int, policy: str) -> bool:
+        """Whether a named policy is the very setting that static:best picked in a cell."""
+        spread = self.lift_interval(workload, concurrency, policy)
+        return self.lift(workload, concurrency, policy) == 0 and spread in (None, (0.0, 0.0))
+
+    @property
+    def is_lockstep(self) -> bool:
+        """Whether copies of one request advanced together."""
+        return self.report.get("batching") == "lockstep"
+
+    def coincides(self, policy: str) -> bool:
+        """Whether a baseline is as fast as static:best in every cell: the same settings won."""
+        cells = [(w, c) for w in self.workloads for c in self.concurrencies]
+        pairs = [
+            (self.value(w, c, policy, "speedup"), self.value(w, c, OPPONENT, "speedup"))
+            for w, c in cells
+        ]
+        known = [pair for pair in pairs if pair != (None, None)]
+        return bool(known) and all(mine == best for mine, best in known)
+
+    def adaptive_wins(self) -> list[tuple[str, int, float, float]]:
+        """Cells where adaptive:best beats static:best by over 0.1%: both their speedups."""
+        found = []
+        for workload in self.workloads:
+            for concurrency in self.concurrencies:
+                mine = self.value(workload, concurrency, "adaptive:best", "speedup")
+                best = self.value(workload, concurrency, OPPONENT, "speedup")
+                if mine is not None and best is not None and mine > 1.001 * best:
+                    found.append((workload, concurrency, mine, best))
+        return found
+
+    def latency(self, workload: str, concurrency: int, policy: str, key: str) -> float | None:
+        """Seconds per output token over requests; `key` is median or p95."""
+        found = self.detail(workload, concurrency, policy).get("latency_s")
+        return number(found.get(key)) if isinstance(found, Mapping) else None
+
     @property
     def has_headline(self) -> bool:
         """Whether any named policy has a lift to show."""

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adaspec.evaluate.render.frame import column_table, print_titled
+from adaspec.evaluate.render.headlines import lift_text, place_of, print_headline, print_latency
 from adaspec.evaluate.render.results import (
     ALL,
     BASELINES,
-    LIFTS,
     OPPONENT,
     ORACLES,
-    Interval,
     Report,
     Results,
     number,
 )
 from adaspec.evaluate.render.wording import (
     EDGE,
-    NULL,
+    EDGE_ADVICE,
+    SAME,
     SEEN,
     at_concurrencies,
+    batched,
     facts,
     marked,
-    percent,
     plain,
-    signed_percent,
+    rests_on_few,
     signed_range,
     times,
     winner,
@@ -35,6 +35,8 @@ from adaspec.evaluate.render.wording import (
 
 _SPECS_BESIDE = 5
 """With more concurrencies than this, winning specs no longer fit beside the speedups."""
+_NUMBER_WIDTH = 7
+"""Characters of a speedup and the gap before it."""
 _NAME_WIDTH = 34
 """Characters of a name before it folds."""
 
@@ -48,7 +50,8 @@ def print_report(report: Report, console: Console) -> None:
         return
     if results.has_headline:
         for policy in results.policies:
-            _print_headline(results, policy, console)
+            print_headline(results, policy, console)
+        print_latency(results, console)
     if results.has_all or len(results.workloads) == 1:
         _print_speedups(results, results.main, console)
     else:
@@ -63,85 +66,56 @@ def _print_facts(report: Report, console: Console) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
+    warned = {"note", "left out"} if rests_on_few(report) else {"note"}
     for label, text in facts(report):
-        grid.add_row(label, Text(text, style="yellow" if label == "note" else ""))
+        grid.add_row(label, Text(text, style="yellow" if label in warned else ""))
     console.print(grid)
 
 
-def _print_headline(results: Results, policy: str, console: Console) -> None:
-    workload = results.main
-    assert workload is not None
-    points = [
-        (concurrency, results.headline(workload, concurrency, policy))
-        for concurrency in results.concurrencies
-    ]
-    table = _table()
-    table.add_column("conc.", justify="right")
-    table.add_column("speedup", justify="right", no_wrap=True)
-    table.add_column("static\n:best", justify="right", style="bold", no_wrap=True)
-    table.add_column("95% interval", justify="left", no_wrap=True)
-    for opponent in [name for name in LIFTS if name != OPPONENT]:
-        table.add_column(opponent.replace(":", "\n:"), justify="right", no_wrap=True)
-    table.add_column("gap\nclosed", justify="right", no_wrap=True)
-    table.add_column("…to\ncombine", justify="right", no_wrap=True)
-    charged = any(number(entry.get("decide_share_of_step")) is not None for _, entry in points)
-    if charged:
-        table.add_column("decid-\ning", justify="right", no_wrap=True)
-    for concurrency, entry in points:
-        found = results.lift_interval(workload, concurrency, policy)
-        table.add_row(
-            str(concurrency),
-            times(results.value(workload, concurrency, policy, "speedup")),
-            _lift(results.lift(workload, concurrency, policy), found),
-            signed_range(found) or NULL,
-            *(
-                signed_percent(number(entry.get(key)))
-                for name, key in LIFTS.items()
-                if name != OPPONENT
-            ),
-            percent(number(entry.get("gap_closed"))),
-            percent(number(entry.get("gap_closed_combine"))),
-            *([percent(number(entry.get("decide_share_of_step")), 1)] if charged else []),
-        )
-    _print_titled(
-        f"{marked(results, policy)} on {_place(results, workload)}: "
-        "lift over each opponent, gap closed to the oracles",
-        table,
-        console,
-    )
-
-
 def _print_speedups(results: Results, workload: str, console: Console) -> None:
-    many = len(results.concurrencies) > _SPECS_BESIDE
-    table = _table()
-    table.add_column("policy", overflow="fold", max_width=_NAME_WIDTH)
+    winners = {name: _winners(results, workload, name) for name in (OPPONENT, *BASELINES)}
+    numbers = _NUMBER_WIDTH * len(results.concurrencies)
+    names = max(len(marked(results, name)) for name in results.order())
+    widest = max((len(line) for won in winners.values() for line in won.split("\n")), default=0)
+    beside = (
+        len(results.concurrencies) <= _SPECS_BESIDE
+        and min(names, _NAME_WIDTH) + numbers + widest + 4 <= console.width
+    )
+    room = _NAME_WIDTH if beside else max(_NAME_WIDTH, console.width - numbers - 4)
+    table = column_table()
+    table.add_column("policy", overflow="fold", max_width=room)
     for concurrency in results.concurrencies:
-        table.add_column(str(concurrency), justify="right")
-    if not many:
-        table.add_column("won by (at concurrency)", overflow="fold")
+        table.add_column(str(concurrency), justify="right", no_wrap=True)
+    if beside:
+        table.add_column("won by (at concurrency)", no_wrap=True)
     for policy in results.order():
         cells = [
             times(results.value(workload, concurrency, policy, "speedup"))
             for concurrency in results.concurrencies
         ]
-        if not many:
-            cells.append(_winners(results, workload, policy))
+        if beside:
+            cells.append(winners.get(policy, ""))
         style = _row_style(results, policy)
         table.add_row(Text(marked(results, policy)), *cells, style=style)
         if policy in _last_of_groups(results):
             table.add_section()
-    title = f"speedup over none on {_place(results, workload)}, by concurrency"
-    _print_titled(title, table, console)
-    if many:
-        for policy in (OPPONENT, *BASELINES):
-            won = _winners(results, workload, policy)
+    title = f"speedup over none on {place_of(results, workload)}, by concurrency"
+    print_titled(batched(results, title), table, console)
+    if not beside and any(winners.values()):
+        below = Table.grid(padding=(0, 2, 0, 0))
+        below.add_column(style="dim", no_wrap=True)
+        below.add_column(style="dim", overflow="fold")
+        for name, won in winners.items():
             if won:
-                console.print(Text(f" {policy}  {won}".replace("\n", "; ")), style="dim")
+                below.add_row(name, Text(won))
+        console.print()
+        console.print(Text("won by (at concurrency)", style="dim"))
+        console.print(below)
 
 
 def _print_by_workload(results: Results, console: Console) -> None:
-    table = _table()
-    table.add_column("workload", overflow="fold", max_width=24)
+    table = column_table()
+    table.add_column("workload", overflow="fold", max_width=_NAME_WIDTH)
     table.add_column("policy", overflow="fold", max_width=_NAME_WIDTH)
     for concurrency in results.concurrencies:
         table.add_column(str(concurrency), justify="right")
@@ -156,7 +130,7 @@ def _print_by_workload(results: Results, console: Console) -> None:
                 ),
             )
         table.add_section()
-    _print_titled("speedup over none by workload and concurrency", table, console)
+    print_titled(batched(results, "speedup over none by workload and concurrency"), table, console)
 
 
 def _print_lifts_alone(results: Results, policy: str, console: Console) -> None:
@@ -165,9 +139,9 @@ def _print_lifts_alone(results: Results, policy: str, console: Console) -> None:
         max(len(row[at]) for row in cells.values()) for at in range(len(results.concurrencies))
     ]
     name_width = min(max(len(plain(name)) for name in cells), _NAME_WIDTH)
-    if name_width + sum(widths) + len(widths) > console.width:
+    if name_width + sum(widths) + 2 * len(widths) + 1 > console.width:
         cells = {name: _lifts_alone(results, name, policy, False) for name in results.alone}
-    table = _table()
+    table = column_table()
     table.add_column("workload", overflow="fold", max_width=_NAME_WIDTH)
     for concurrency in results.concurrencies:
         table.add_column(str(concurrency), justify="right", no_wrap=True)
@@ -178,7 +152,7 @@ def _print_lifts_alone(results: Results, policy: str, console: Console) -> None:
         table.add_row(
             Text("worst", style="dim"), *(_worst(results, c, policy) for c in results.concurrencies)
         )
-    _print_titled(
+    print_titled(
         f"{marked(results, policy)}: lift over the static:best of each workload alone, "
         "worst underlined",
         table,
@@ -193,10 +167,11 @@ def _lifts_alone(results: Results, workload: str, policy: str, intervals: bool) 
         found = results.lift_interval(workload, concurrency, policy)
         others = [results.lift(name, concurrency, policy) for name in results.alone]
         known = [each for each in others if each is not None]
-        text = _lift(lift, found)
+        won = results.is_winner(workload, concurrency, policy)
+        text = Text(SAME) if won else lift_text(lift, found)
         if lift is not None and len(known) > 1 and lift == min(known):
             text.stylize("underline")
-        if found is not None and intervals:
+        if found is not None and intervals and not won:
             text.append(" " + signed_range(found), style="dim not underline")
         row.append(text)
     return row
@@ -204,7 +179,7 @@ def _lifts_alone(results: Results, workload: str, policy: str, intervals: bool) 
 
 def _worst(results: Results, concurrency: int, policy: str) -> Text:
     entry = results.headline(ALL, concurrency, policy)
-    return _lift(number(entry.get("worst_workload_lift")), None)
+    return lift_text(number(entry.get("worst_workload_lift")), None)
 
 
 def _print_legend(results: Results, console: Console) -> None:
@@ -215,7 +190,7 @@ def _print_legend(results: Results, console: Console) -> None:
         for policy in (OPPONENT, *BASELINES)
         for found in results.winners(workload, policy)
     ):
-        lines.append(f"{EDGE} the winner lies on the edge of its grid, in the parameters named")
+        lines.append(f"{EDGE} {EDGE_ADVICE}")
     if any(results.seen_in_training(policy) for policy in results.policies):
         lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out")
     if results.has_headline:
@@ -249,30 +224,3 @@ def _row_style(results: Results, policy: str) -> str:
     if policy in results.policies:
         return "bold"
     return "dim" if policy in ORACLES else ""
-
-
-def _lift(value: float | None, found: Interval | None) -> Text:
-    """A lift, green or red where its whole interval lies on one side of 0."""
-    style = ""
-    if found is not None and found[0] > 0:
-        style = "green"
-    elif found is not None and found[1] < 0:
-        style = "red"
-    return Text(signed_percent(value), style=style)
-
-
-def _place(results: Results, workload: str) -> str:
-    if workload != ALL:
-        return plain(workload)
-    names = [plain(name) for name in results.workloads if name != ALL]
-    return f"{names[0]}" if len(names) == 1 else "all workloads, mixed"
-
-
-def _print_titled(title: str, table: Table, console: Console) -> None:
-    console.print()
-    console.print(Text(title, style="bold"))
-    console.print(table)
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adaspec.evaluate.render.results import Interval, Report, Results, Winner
+from adaspec.evaluate.render.results import OPPONENT, Interval, Report, Results, Winner
 
 NULL = "–"
 """What stands where nothing was computed."""
 EDGE = "▲"
 """Marks a winner that lies on the edge of its grid: a larger grid might hold a better one."""
+EDGE_ADVICE = (
+    "the winner lies on the edge of its grid, in the parameters named: "
+    "try --policy with values beyond the edge"
+)
+SAME = f"= {OPPONENT}"
+"""What stands instead of a lift where a named policy is the very setting that won."""
+_MANY = 0.2
+"""The share of a workload's requests beyond which leaving them out is worth a warning."""
 SEEN = "†"
 """Marks a policy whose model had trained on requests of this evaluation."""
 
@@ -109,7 +117,9 @@ def facts(report: Report) -> list[tuple[str, str]]:
         each = ", ".join(f"{plain(name)} {n:,}" for name, n in used.items())
         found.append(("requests", f"{sum(used.values()):,} ({each})"))
     if left_out:
-        found.append(("left out", "; ".join(f"{n:,} {why}" for why, n in left_out.items())))
+        reasons = "; ".join(f"{n:,} {why}" for why, n in left_out.items())
+        few = rests_on_few(report)
+        found.append(("left out", f"{reasons}: {few}" if few else reasons))
     found += _models(report)
     found.append(("cost", plain(_named(report.get("cost")))))
     batching = plain(report.get("protocol") or report.get("batching") or NULL)
@@ -124,6 +134,12 @@ def facts(report: Report) -> list[tuple[str, str]]:
         settings.append("decisions charged")
     found.append(("batching", ", ".join(settings)))
     found += [("note", note) for note in _texts(report.get("notes"))]
+    wins = [
+        f"{plain(workload)}/{concurrency} ({times(mine)}, {times(best)})"
+        for workload, concurrency, mine, best in Results(report).adaptive_wins()
+    ]
+    if wins:
+        found.append(("note", f"adaptive:best beats {OPPONENT} at {', '.join(wins)}"))
     return found
 
 
@@ -146,6 +162,47 @@ def requests_left_out(report: Report, workload: str | None = None) -> dict[str, 
         elif isinstance(reasons, int) and workload is None:
             total[plain(name)] = total.get(plain(name), 0) + reasons
     return {why: n for why, n in total.items() if n}
+
+
+def rests_on_few(report: Report) -> str:
+    """Which workloads lost over a fifth of their requests: `sharegpt rests on 47 of 230`."""
+    used = requests_used(report)
+    found = []
+    for workload, n in used.items():
+        total = n + sum(requests_left_out(report, workload).values())
+        if total - n > _MANY * total:
+            found.append(f"{workload} rests on {n:,} of {total:,}")
+    total_out, total_used = sum(requests_left_out(report).values()), sum(used.values())
+    if not found and total_out > _MANY * (total_out + total_used):
+        found.append(f"all rest on {total_used:,} of {total_out + total_used:,}")
+    return ", ".join(plain(each) for each in found)
+
+
+def summary(results: Results, policy: str) -> str:
+    """What a named policy gains on the main workload, at the ends of the loads, in a sentence."""
+    workload = results.main
+    assert workload is not None
+    ends = list(dict.fromkeys((results.concurrencies[0], results.concurrencies[-1])))
+    speeds = [(c, results.value(workload, c, policy, "speedup")) for c in ends]
+    lifts = [
+        (c, "the same" if results.is_winner(workload, c, policy) else signed_percent(lift))
+        for c in ends
+        if (lift := results.lift(workload, c, policy)) is not None
+    ]
+    known = [f"{times(value)} at {c}" for c, value in speeds if value is not None]
+    runs = ", ".join(known).replace("x at ", "x no speculation at concurrency ", 1)
+    if not runs:
+        return f"{plain(policy)} has no speed to show."
+    text = f"{plain(policy)} runs at {runs}"
+    if lifts:
+        text += "; against the best static setting in hindsight it is "
+        text += ", ".join(f"{lift} at {c}" for c, lift in lifts)
+    return text + "."
+
+
+def batched(results: Results, title: str) -> str:
+    """`title`, saying so where copies of one request advanced in lockstep."""
+    return f"{title} (lockstep batching)" if results.is_lockstep else title
 
 
 def _models(report: Report) -> list[tuple[str, str]]:

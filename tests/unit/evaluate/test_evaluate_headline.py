@@ -55,6 +55,12 @@ def test_there_is_no_gap_to_close_where_the_oracle_is_no_better_than_fixed_best(
     assert entry(cell(**{"oracle:combine": 140.0}))["gap_closed_combine"] is None
 
 
+def test_a_gap_under_a_twentieth_of_nones_speed_is_none_to_take_a_share_of():
+    assert entry(cell(**{"oracle:combine": 154.9}))["gap_closed_combine"] is None
+    assert entry(cell(**{"oracle:plan-splice": 154.9}))["gap_closed"] is None
+    assert entry(cell(**{"oracle:combine": 155.0}))["gap_closed_combine"] == pytest.approx(18)
+
+
 def test_what_did_not_run_is_null():
     found = entry(cell(**{"adaptive:best": None, "oracle:combine": None}))
     assert found["lift_over_adaptive_best"] is None

@@ -173,3 +173,20 @@ def test_labels_on_a_log_axis_stand_at_their_values():
     axes.set_ylim(1e-3, 1)
     label_ends(axes, [(1e-2, "a", "k")])
     assert axes.texts[0].xyann[1] == pytest.approx(1 / 3)
+
+
+def test_adaptive_best_is_drawn_and_what_coincides_with_static_best_is_said_not_drawn():
+    report = fakes.report()
+    assert line(plots.speedup_figure(report).axes[0], "adaptive:best")
+    assert line(plots.workloads_figure(report).axes[0], "adaptive:best")
+    best = {
+        (r["workload"], r["concurrency"]): r["speedup"]
+        for r in report["rows"]
+        if r["policy"] == "static:best"
+    }
+    for row in report["rows"]:
+        if row["policy"] == "hybrid:best":
+            row["speedup"] = best[row["workload"], row["concurrency"]]
+    figure = plots.speedup_figure(report)
+    assert "hybrid:best" not in [each.get_gid() for each in figure.axes[0].get_lines()]
+    assert any("hybrid:best = static:best" in text for text in texts(figure))
