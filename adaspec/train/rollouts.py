@@ -30,15 +30,20 @@ def rollout(
     size = int(tape.columns.length[order].sum())
     record = new_record(size, size, 8 * size if policy.model.reads_evidence else 0)
     run_learned(tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, record=record)
-    a, b, c = (int(filled) for filled in record.filled)
+    # A request that entered several times counts once: of its decisions, so large a share is kept.
+    share = min(1.0, float(members.sum()) / len(order))
+    a, b, c = (
+        np.flatnonzero(rng.random(int(filled)) < share) if share < 1 else slice(0, int(filled))
+        for filled in record.filled
+    )
     return Examples(
-        at=record.at[:a].copy(),
-        x=record.x[:a].copy(),
-        weight=np.full(a, weight / max(1.0, len(order) / members.sum())),
-        splice_at=record.splice_at[:b].copy(),
-        splice_length=record.splice_length[:b].copy(),
-        splice_x=record.splice_x[:b].copy(),
-        evidence_at=record.evidence_at[:c].copy(),
-        evidence_depth=record.evidence_depth[:c].copy(),
-        evidence_x=record.evidence_x[:c].copy(),
+        at=record.at[a].copy(),
+        x=record.x[a].copy(),
+        weight=np.full(len(record.at[a]), weight),
+        splice_at=record.splice_at[b].copy(),
+        splice_length=record.splice_length[b].copy(),
+        splice_x=record.splice_x[b].copy(),
+        evidence_at=record.evidence_at[c].copy(),
+        evidence_depth=record.evidence_depth[c].copy(),
+        evidence_x=record.evidence_x[c].copy(),
     )

@@ -134,13 +134,17 @@ class Trainer:
                 for (model, _), fold in zip(models, folds, strict=True)
             ]
         )
-        if self.evidence:
-            seen = replace(
-                seen,
-                evidence_at=seen.evidence_at[:0],
-                evidence_depth=seen.evidence_depth[:0],
-                evidence_x=seen.evidence_x[:0],
-            )
+        # What was seen under a model that knew less says nothing of splices and evidence: both
+        # are judged beside what the model expects.
+        seen = replace(
+            seen,
+            splice_at=seen.splice_at[:0],
+            splice_length=seen.splice_length[:0],
+            splice_x=seen.splice_x[:0],
+            evidence_at=seen.evidence_at[:0],
+            evidence_depth=seen.evidence_depth[:0],
+            evidence_x=seen.evidence_x[:0],
+        )
         seen = pooled([seen, visited])
         models = [
             self._fit(seen.of(other, self.maker.request), table, self.evidence)
