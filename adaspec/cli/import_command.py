@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adaspec.cli.output import printable
 from adaspec.trace.importers.formats import FORMATS, import_trace
 
 
@@ -73,6 +74,6 @@ def command(
         counted += f", {summary['paired']:,} of the requests paired"
     click.echo(f"{out}: a {summary['kind']} trace: {counted}", err=True)
     for workload, requests in summary["workloads"].items():
-        click.echo(f"  {workload}: {requests:,}", err=True)
+        click.echo(f"  {printable(workload)}: {requests:,}", err=True)
     for note, times in summary["notes"].items():
         click.echo(f"  note: {note}: {times:,}", err=True)

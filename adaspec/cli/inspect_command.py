@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.output import ProgressBar, print_json, results
+from adaspec.cli.output import ProgressBar, print_json, printable, results
 from adaspec.evaluate.inspection import (
     CostInspection,
     Inspection,
@@ -106,7 +106,7 @@ def _trace_table(found: TraceInspection) -> Table:
     for workload in found.workloads:
         about = workload.document()
         first = [
-            escape(about["workload"]),
+            escape(printable(about["workload"])),
             _count(about["requests"]),
             _count(about["steps"] if logged else about["paired"]),
         ]

@@ -39,6 +39,11 @@ def remarks() -> Console:
     return _PlainPipeConsole(stderr=True, highlight=False)
 
 
+def printable(text: str) -> str:
+    """The text without what would steer a terminal: names come from whoever made the file."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def print_json(document: object) -> None:
     """Write a document to standard output as strict JSON: NaN and infinities become null."""
     print(json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False))
