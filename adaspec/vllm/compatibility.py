@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -155,11 +156,24 @@ def speculative_config(
         for name, value in flags.items():
             if hasattr(args, name):
                 setattr(args, name, value)
+    _shield_llvmlite()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
     os.environ[V2_VARIABLE] = "0"
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made
+
+
+def _shield_llvmlite() -> None:
+    """Let vLLM walk over every module's globals although numba is imported.
+
+    On CPU, vLLM 0.32 asks `vars(x).get("kernel")` of whatever has a `__dict__`; llvmlite's handle
+    answers for any name with a function, and vLLM does not start.
+    """
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    names = getattr(getattr(ffi, "lib", None), "_fntab", None)
+    if isinstance(names, dict):
+        names["__dict__"] = {}
 
 
 _FLAGS = {
