@@ -1,0 +1,8 @@
+import importlib.util
+
+import pytest
+
+
+def test_engine_tests_have_a_vllm_to_run_on():
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed: the engine tests need it")
