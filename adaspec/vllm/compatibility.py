@@ -156,7 +156,7 @@ def speculative_config(
         for name, value in flags.items():
             if hasattr(args, name):
                 setattr(args, name, value)
-    _shield_llvmlite()
+    shield_llvmlite()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
     os.environ[V2_VARIABLE] = "0"
     args.async_scheduling = False
@@ -164,7 +164,7 @@ def speculative_config(
     return made
 
 
-def _shield_llvmlite() -> None:
+def shield_llvmlite() -> None:
     """Let vLLM walk over every module's globals although numba is imported.
 
     On CPU, vLLM 0.32 asks `vars(x).get("kernel")` of whatever has a `__dict__`; llvmlite's handle

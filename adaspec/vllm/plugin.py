@@ -90,7 +90,7 @@ def _wrap(module: ModuleType, owner: str, name: str, replacement: Callable[..., 
     """Put `replacement(original, ...)` in a method's place, once."""
     holder = getattr(module, owner, None)
     original = getattr(holder, name, None)
-    if original is None or getattr(original, _MARK, False):
+    if holder is None or original is None or getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)

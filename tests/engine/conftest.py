@@ -52,9 +52,11 @@ class Engine:
     def __init__(self, models, speculative_config, **arguments):
         from vllm import LLM
 
+        from adaspec.vllm.compatibility import shield_llvmlite
         from adaspec.vllm.plugin import register
 
         register()
+        shield_llvmlite()  # engines without adaspec start in this process too
         defaults = {
             "enforce_eager": True,
             "dtype": "float32",

@@ -5,6 +5,9 @@ import numpy as np
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Proposal
 
+STAGES = ("refused", "admitted", "idle", "went_on", "stopped", "trimmed")
+SOURCES = ("none", "ngram", "neural", "splice")
+
 
 class Wanderer(BasePolicy):
     """Takes every stage's every way in turn: seeded chance, evidence and agreement decide."""
@@ -14,9 +17,7 @@ class Wanderer(BasePolicy):
     def start(self, setup):
         self.setup = setup
         self.draw = np.random.default_rng(7)
-        self.taken = dict.fromkeys(
-            ["refused", "admitted", "none", "ngram", "neural", "splice", "trimmed", "stopped", "went_on", "idle"], 0
-        )
+        self.taken = dict.fromkeys((*STAGES, *SOURCES), 0)
         self.learned = self.released = 0
 
     def admit(self, arrival):

@@ -85,7 +85,9 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(engines, prom
     assert count[0] == sum(ledger.drafting) + sum(ledger.keep_alive)
     assert sum(ledger.drafting) == sum(ledger.counts)
     assert all(n <= most for n, most in zip(ledger.counts, ledger.planned, strict=True))
-    assert all(n == 0 or alive == 0 for n, alive in zip(ledger.drafting, ledger.keep_alive))
+    assert all(
+        n == 0 or alive == 0 for n, alive in zip(ledger.drafting, ledger.keep_alive, strict=True)
+    )
     by_vllm = [each for one in engine.judged.values() for each in one]
     assert ledger.drafted == sum(drafted for drafted, _ in by_vllm)
     assert ledger.accepted == sum(accepted for _, accepted in by_vllm)
