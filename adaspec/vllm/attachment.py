@@ -14,9 +14,10 @@ from adaspec.vllm.choice import choose, target_of
 from adaspec.vllm.compatibility import check_names
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
-from adaspec.vllm.observer import Serving
+from adaspec.vllm.observer import Observer, Serving
 from adaspec.vllm.options import Options
 from adaspec.vllm.plugin import RUNNER
+from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session
 
@@ -30,9 +31,7 @@ def attach(runner: Any, options: Options) -> None:
     if drafter is None:
         return
     session = session_of(runner, options)
-    if isinstance(drafter, NgramDrafter):
-        pass
-    else:
+    if not isinstance(drafter, NgramDrafter):
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
         drafter.adaspec_limit = runner.effective_drafter_max_model_len
@@ -70,8 +69,10 @@ def session_of(runner: Any, options: Options) -> Session:
         rank=rank,
     )
     alone = config.parallel_config.tensor_parallel_size == 1
+    rehearse(Session(policy, serving, target.vocabulary, watch=False))
     session = Session(policy, serving, target.vocabulary, watch=alone)
     if rank == 0:
+        session.watched_by(*observers_of(options, serving))
         log.info(
             "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
             "cost model %s%s",
@@ -86,6 +87,11 @@ def session_of(runner: Any, options: Options) -> Session:
     return session
 
 
+def observers_of(options: Options, serving: Serving) -> list[Observer]:
+    """Who watches this session, as these options ask for it; only on the first rank."""
+    return []
+
+
 def _hook(original: Any) -> Any:
     """`propose_draft_token_ids`, opened and closed by the session's step."""
 
@@ -93,7 +99,12 @@ def _hook(original: Any) -> Any:
         runner: Any, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> Any:
         session: Session = runner.adaspec_session
-        session.begin(rows_of(runner, scheduler_output, sampled_token_ids), runner.requests)
+        try:
+            rows = rows_of(runner, scheduler_output, sampled_token_ids)
+        except Exception as error:
+            session.skip(runner.input_batch.num_reqs, error)
+        else:
+            session.begin(rows, runner.requests)
         drafter = runner.drafter
         name = "session" if isinstance(drafter, NgramDrafter) else "adaspec"
         setattr(drafter, name, session)

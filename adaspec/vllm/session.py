@@ -30,7 +30,7 @@ from adaspec.policy.protocol import (
 )
 from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
 from adaspec.vllm.guard import Guard
-from adaspec.vllm.observer import Audience, Came, Entered, Proposed, Serving
+from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
 from adaspec.vllm.roster import Roster, Rows
 
 SLOW_S = 1.0
@@ -86,10 +86,10 @@ class Session:
         self._decision_s = 0.0
         policy.start(self.setup)
 
-    def watched_by(self, *observers: object) -> None:
+    def watched_by(self, *observers: Observer) -> None:
         """Let these observers in, and tell them what is being served."""
         for observer in observers:
-            self.audience.add(observer)  # type: ignore[arg-type]
+            self.audience.add(observer)
         self.audience.tell("serving", self.serving)
 
     @property
@@ -100,11 +100,7 @@ class Session:
     def begin(self, rows: Rows, alive: Mapping[str, object]) -> None:
         """Take in what came, and see who is running."""
         began = perf_counter()
-        self.step += 1
-        self._engine_rows = len(rows.requests)
-        self._decision, self._failed, self._lenient = None, False, False
-        # If anything below fails, other rows' KV must not get holes for it.
-        self._keeps_alive = self._ever_held
+        self._open(len(rows.requests))
         if self.guard.off:
             self._failed = True
             return
@@ -124,6 +120,18 @@ class Session:
                 # Whatever was half done is done again from the text in the next step.
                 self._forget_everyone()
         self._decision_s = perf_counter() - began
+
+    def skip(self, rows: int, error: Exception) -> None:
+        """Begin a step of which nothing could be read: nothing is proposed in it."""
+        self._open(rows)
+        self._fault("batch", error)
+
+    def _open(self, rows: int) -> None:
+        self.step += 1
+        self._engine_rows = rows
+        self._decision, self._failed, self._lenient = None, False, False
+        # If anything fails from here on, the rows' KV must not get holes for it.
+        self._keeps_alive = self._ever_held
 
     def forwards(self, possible: bool = True) -> int:
         """The most forwards that the drafter runs; 0 where it cannot or the policy will not."""

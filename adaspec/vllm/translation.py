@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError
@@ -23,6 +25,8 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
     if options.model is not None:
         method = head_method(options.model, target, options.passed.get("revision"))
     choice = choose(options, target, method is not None)
+    if options.trace_dir is not None:
+        _check_writable(Path(options.trace_dir))
     settled = dataclasses.replace(
         options, policy=choice.spec, cost=choice.cost_name, num_speculative_tokens=choice.cap
     )
@@ -33,6 +37,18 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
     if method in UNPADDED:
         config["disable_padded_drafter_batch"] = True
     return config, settled
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ServingError(
+            f"trace_dir '{folder}' cannot be written to ({error.strerror or error}): give a folder "
+            "that the server may write to"
+        ) from error
 
 
 def head_method(model: str, target: Target, revision: str | None = None) -> str:

@@ -41,6 +41,7 @@ def refusal(models, config, **arguments):
         ({**HEAD, "draft_sample_method": "probabilistic"}, "draft_sample_method"),
         ({**BARE, "model": "/no/such/head"}, "/no/such/head"),
         ({**BARE, "policy": "fixed:neural:3"}, "neural drafter"),
+        ({**BARE, "trace_dir": "/proc/nowhere"}, "/proc/nowhere"),
     ],
 )
 def test_a_wrong_word_is_named(models, config, says):

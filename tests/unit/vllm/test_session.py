@@ -18,7 +18,7 @@ from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from random_tapes import NEURAL_CAP, random_requests, tape_of  # noqa: E402
+from random_tapes import NEURAL_CAP, random_requests, tape_of
 
 CAP = 12
 
@@ -231,3 +231,24 @@ def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once(
             engine.step()
             engine.states = states
     assert not session.guard.counts
+
+
+@pytest.mark.parametrize("name", [*POLICIES, "dice"])
+def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
+    from adaspec.vllm.rehearsal import rehearse
+
+    session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
+    rehearse(session)
+    assert not session.guard.counts
+    assert not session._roster.seats
+
+
+def test_a_step_that_cannot_be_read_proposes_nothing():
+    requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
+    session = session_of(parse_policy("hybrid-splice:1:8:3:1:5"), 2)
+    ScriptedEngine(requests, session).step()
+    session.skip(2, AttributeError("injected"))
+    assert session.forwards() == 0
+    assert session.keeps_alive
+    assert session.finish() == [[], []]
+    assert session.guard.counts["batch"] == 1
