@@ -105,20 +105,18 @@ class Session:
             self._failed = True
             return
         try:
-            stage = "learn"
             self._learn(rows)
-            stage = "release"
+        except Exception as error:
+            self._fault("learn", error)
+        try:
             self._release(rows, alive)
-            stage = "admit"
             self._admit(rows)
-            stage = "look-up"
             self._roster.catch_up(rows, self.step)
             self._decision = self._look(rows)
         except Exception as error:
-            self._fault(stage, error)
-            if stage != "learn":
-                # Whatever was half done is done again from the text in the next step.
-                self._forget_everyone()
+            self._fault("look-up", error)
+            # Whatever was half done is done again from the text in the next step.
+            self._roster = Roster(self.setup.slots)
         self._decision_s = perf_counter() - began
 
     def skip(self, rows: int, error: Exception) -> None:
@@ -294,18 +292,21 @@ class Session:
         for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):
             if names:
                 self.audience.tell("left", names)
-                self.policy.release(slots)
+                try:
+                    self.policy.release(slots)
+                except Exception as error:
+                    self._fault("release", error)
 
     def _admit(self, rows: Rows) -> None:
         for row, name in enumerate(rows.requests):
             if name in self._roster.seats:
                 continue
             seat = self._roster.enter(rows, row)
-            if self.setup.neural_cap > 0:
-                arrival = Arrival(seat.slot, seat.prompt_tokens, len(rows.requests))
-                seat.holds_neural = bool(self.policy.admit(arrival))
-            else:
-                self.policy.admit(Arrival(seat.slot, seat.prompt_tokens, len(rows.requests)))
+            arrival = Arrival(seat.slot, seat.prompt_tokens, len(rows.requests))
+            try:
+                seat.holds_neural = bool(self.policy.admit(arrival)) and self.setup.neural_cap > 0
+            except Exception as error:
+                self._fault("admit", error)  # it runs without the drafter
             self._ever_held |= seat.holds_neural
             prompt = rows.tokens[row, : seat.prompt_tokens]
             self.audience.tell("entered", Entered(name, seat.slot, prompt, seat.holds_neural))
@@ -337,13 +338,12 @@ class Session:
         )
 
     def _fault(self, stage: str, error: Exception) -> None:
+        if self._failed:  # one step, one fault: several in one do not wear out the guard
+            self.guard.counts[stage] += 1
+            return
         self._failed = True
         self._pending = None
         self.guard.fault(self.step, stage, error)
-
-    def _forget_everyone(self) -> None:
-        self._roster = Roster(self.setup.slots)
-        self._decision = None
 
 
 def _verified(ours: list[int], judged: object) -> int:
