@@ -11,7 +11,7 @@ import numpy as np
 
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.vllm.choice import choose, target_of
-from adaspec.vllm.compatibility import check_names
+from adaspec.vllm.compatibility import check_names, draft_to_the_end
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Observer, Serving
@@ -31,15 +31,13 @@ def attach(runner: Any, options: Options) -> None:
     if drafter is None:
         return
     session = session_of(runner, options)
+    limit = draft_to_the_end(runner)
     if not isinstance(drafter, NgramDrafter):
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
-        drafter.adaspec_limit = runner.effective_drafter_max_model_len
+        drafter.adaspec_limit = limit
     runner.adaspec_session = session
     runner.propose_draft_token_ids = MethodType(_hook(runner.propose_draft_token_ids), runner)
-    # vLLM drafts for nobody once one request comes near the end; cutting is done per request here,
-    # by the scheduler, and positions beyond the drafter's own limit are dealt with in the head.
-    runner._input_fits_in_drafter = lambda metadata: metadata is not None
 
 
 def session_of(runner: Any, options: Options) -> Session:

@@ -61,12 +61,11 @@ NAMES = (
         ("scheduler_output", "sampled_token_ids"),
         patched=True,
     ),
-    Name(RUNNER, "GPUModelRunner", "_input_fits_in_drafter", (), patched=True),
     Name(
         _PROPOSER,
         "SpecDecodeBaseProposer",
         "propose",
-        ("target_token_ids", "target_positions", "target_hidden_states", "next_token_ids"),
+        ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
         patched=True,
     ),
     Name(
@@ -162,6 +161,23 @@ def speculative_config(
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made
+
+
+def draft_to_the_end(runner: Any) -> int:
+    """Have the runner draft up to the longest length; the drafter's own limit on positions.
+
+    vLLM drafts for nobody once one request comes within CAP of the end. Here the scheduler cuts
+    each request's draft, and the head deals with positions beyond its own limit.
+    """
+    limit = getattr(runner, "effective_drafter_max_model_len", None)
+    if limit is None:
+        config = runner.speculative_config.draft_model_config
+        return int(config.max_model_len or runner.max_model_len)
+    runner.effective_drafter_max_model_len = _NO_LIMIT
+    return int(limit)
+
+
+_NO_LIMIT = 1 << 40
 
 
 def shield_llvmlite() -> None:
