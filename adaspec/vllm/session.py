@@ -240,6 +240,7 @@ class Session:
             return
         count = len(pending.requests)
         at = {name: row for row, name in enumerate(rows.requests)}
+        context = pending.batch.context_tokens
         known = np.zeros(count, np.bool_)
         drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
         counts = np.zeros(count, np.int32)
@@ -247,6 +248,9 @@ class Session:
         dropped = []
         for row, name in enumerate(pending.requests):
             here = at.get(name)
+            # A step that never came to us lies between where the text goes on elsewhere.
+            if here is not None and rows.known[here] != context[row]:
+                here = None
             came = list(rows.sampled[here]) if here is not None else []
             ours = pending.tokens[row]
             verified = _verified(ours, rows.verified.get(name, ())) if came else 0

@@ -97,7 +97,7 @@ class Engine:
     def session(self):
         return self.runner.adaspec_session
 
-    def put(self, policy, **changes):
+    def put(self, policy, watch=False, **changes):
         """Serve by another policy from here on, with a session of its own."""
         import dataclasses
 
@@ -108,7 +108,7 @@ class Engine:
         serving = dataclasses.replace(old.serving, **changes)
         if isinstance(policy, str):
             policy = named_policy(policy)
-        session = Session(policy, serving, old._vocabulary, watch=True)
+        session = Session(policy, serving, old._vocabulary, watch)
         self.runner.adaspec_session = session
         return session
 

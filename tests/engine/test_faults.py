@@ -19,9 +19,9 @@ FAULTS = [
 ]
 
 
-def served(engines, policy):
+def served(engines, policy, watch=False):
     engine = engines({"method": "adaspec", "model": "eagle", "num_speculative_tokens": 24})
-    return engine, engine.put(policy)
+    return engine, engine.put(policy, watch)
 
 
 @pytest.mark.parametrize(("stage", "how", "every"), FAULTS)
@@ -48,7 +48,7 @@ def test_a_policy_that_always_fails_is_switched_off(engines, prompts, truth, sta
 
 def test_a_slow_policy_is_counted_and_still_lossless(engines, prompts, truth, monkeypatch):
     expected = truth()
-    engine, session = served(engines, Wanderer())
+    engine, session = served(engines, Wanderer(), watch=True)
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", -1.0)
     assert engine.greedy(prompts, 48) == expected
     assert session.guard.counts["time"] > 0
