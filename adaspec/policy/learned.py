@@ -9,20 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import PolicyError, SpecError, nearest
+from adaspec.errors import PolicyError, SpecError
 from adaspec.policy import stages
 from adaspec.policy.artifact import load_artifact
+from adaspec.policy.desk import LONGEST_NEURAL, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
-from adaspec.policy.stages import KNOBS, Desk
 from adaspec.policy.static import StaticPolicy
-from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import CANDIDATE, FEATURES, HISTORY, TAIL, Rows, forget
-from adaspec.predict.model import HEADS, Model, feature_fingerprint, model_from
-from adaspec.predict.splicing import SPLICE
-from adaspec.predict.tables import LEVELS
+from adaspec.predict.features import CANDIDATE, TAIL, Rows, forget
+from adaspec.predict.model import Model, feature_fingerprint, model_from
 
 Ints = NDArray[np.int32]
 
@@ -46,11 +43,12 @@ class LearnedPolicy:
         self.mind = model.mind()
         self.knobs = knob_row(knobs)
         # Curves reach no further, and compiled code does not check where it writes.
-        self.cap, self.neural_cap = cap, min(neural_cap, stages.LONGEST_NEURAL)
+        self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""
-        self.desk = new_desk(self.model, setup.slots)
+        self.desk = new_desk([self.model], setup.slots)
+        self._every = np.arange(setup.slots, dtype=np.int32)
         self._cost = setup.cost.constants()
         self._cap = min(self.cap, setup.cap)
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self._cap)
@@ -78,15 +76,11 @@ class LearnedPolicy:
             candidate=batch.context.candidate(CANDIDATE),
         )
         self._taken = self._forwards = 0
+        self._all = self._every[: len(batch)]
+        stages.consider(self.mind, self.desk, self.knobs, self._rows, self._all)
         self._most = int(
-            stages.plan_forwards(
-                self.mind,
-                self.desk,
-                self.knobs,
-                self._rows,
-                self._cost,
-                self._cap,
-                self._neural_cap,
+            stages.forwards_of(
+                self.desk, self.knobs, self._rows, self._cost, self._cap, self._neural_cap
             )
         )
         # Evidence may make a longer draft worth while than the plan foresaw.
@@ -133,6 +127,7 @@ class LearnedPolicy:
                 self.desk,
                 self.knobs,
                 self._rows,
+                self._all,
                 self._cost,
                 self._cap,
                 neural_len,
@@ -170,6 +165,7 @@ class LearnedPolicy:
                 self.desk,
                 self.knobs,
                 self._rows,
+                self._all,
                 drafts.tokens,
                 drafts.confidences,
                 depth,
@@ -201,47 +197,3 @@ def policy_of(
     model = model_from(forest, tables)
     neural_cap = manifest.neural_cap or 0
     return LearnedPolicy(name, model, manifest.knobs, manifest.cap, neural_cap, manifest)
-
-
-def knob_row(knobs: Mapping[str, float]) -> NDArray[np.float64]:
-    """Knobs as compiled code takes them; those not named have their defaults."""
-    for name in knobs:
-        if name not in KNOBS:
-            raise PolicyError(f"unknown planner knob '{name}'{nearest(name, KNOBS)}")
-    row = np.array([float(knobs.get(name, default)) for name, default in KNOBS.items()])
-    if not np.isfinite(row).all() or (row < 0).any():
-        raise PolicyError("planner knobs must be finite and not negative")
-    row[3] = min(max(row[3], 1.0), float(stages.PACE_RING))
-    return row
-
-
-def new_desk(model: Model, slots: int) -> Desk:
-    """Fresh working memory for so many slots."""
-    forests = model.forests
-    evidence = forests.get("evidence", forests["splice"])
-    return Desk(
-        history=np.zeros((slots, HISTORY)),
-        x=np.zeros((slots, FEATURES), np.float32),
-        heads=np.zeros((slots, len(HEADS["before"]))),
-        neural=np.zeros((slots, stages.LONGEST_NEURAL + 1)),
-        ngram=np.zeros((slots, stages.LONGEST_NGRAM + 1)),
-        gain=np.zeros(slots),
-        ngram_value=np.zeros(slots),
-        ngram_best=np.zeros(slots, np.int32),
-        splice_x=np.zeros((slots, len(SPLICE)), np.float32),
-        splice_heads=np.zeros((slots, len(HEADS["splice"]))),
-        spliced=np.zeros(stages.LONGEST_SPLICE + 1),
-        evidence_x=np.zeros((slots, len(EVIDENCE)), np.float32),
-        evidence_heads=np.zeros((slots, len(HEADS["evidence"]))),
-        agreed=np.zeros(slots, np.int32),
-        least=np.zeros((slots, 2), np.float32),
-        said=np.zeros((slots, 2)),
-        trust=np.zeros((2, 3)),
-        guard=np.zeros(stages.GUARD),
-        ring=np.zeros((stages.PACE_RING, 2)),
-        pace=np.zeros(3),
-        keys=np.zeros(LEVELS, np.uint64),
-        before=forests["before"].scratch(),
-        splice=forests["splice"].scratch(),
-        evidence=evidence.scratch(),
-    )

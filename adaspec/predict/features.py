@@ -114,15 +114,17 @@ def forget(history: NDArray[np.float64], slot: int) -> None:
 @compiled
 def observe(
     rows: Rows,
+    speaks_for: Ints,
     history: NDArray[np.float64],
     tables: Tables,
     keys: NDArray[np.uint64],
     out: Floats,
 ) -> None:
-    """Fill `out` (rows, FEATURES)."""
-    for row in range(rows.slots.shape[0]):
+    """Fill `out` (rows, FEATURES) for the rows named, in their order."""
+    for place in range(speaks_for.shape[0]):
+        row = speaks_for[place]
         past = history[rows.slots[row]]
-        x = out[row]
+        x = out[place]
         context = rows.prompt_tokens[row] + rows.position[row]
         if rows.length[row] > 0:
             x[0] = rows.length[row]
@@ -244,7 +246,7 @@ def _probe() -> NDArray[np.float64]:
             tail=rng.integers(2, 6, (count, TAIL)).astype(np.int32),
             candidate=rng.integers(2, 6, (count, CANDIDATE)).astype(np.int32),
         )
-        observe(rows, history, tables, keys, out)
+        observe(rows, rows.slots, history, tables, keys, out)
         seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
         emitted = rng.integers(2, 6, (count, 3)).astype(np.int32)
         counts = rng.integers(1, 4, count).astype(np.int32)

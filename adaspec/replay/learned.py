@@ -5,6 +5,7 @@ It is also how training sees the states in which policies decide: a run can reco
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, step_s
 from adaspec.jit import compiled
 from adaspec.policy import stages
-from adaspec.policy.learned import LearnedPolicy, new_desk
-from adaspec.policy.stages import Desk
+from adaspec.policy.desk import Desk, new_desk
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.pace import context_of
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, Rows, forget
 from adaspec.predict.model import Mind
@@ -58,6 +60,24 @@ class Film(NamedTuple):
     confidences: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Policies that share a batch, each deciding for the requests that it never saw.
+
+    They are alike in caps and in what they read; the pace, the trust and the guard are common.
+    """
+
+    name: str
+    policies: tuple[LearnedPolicy, ...]
+    member: Ints
+    """Which of them decides for each request of the tape."""
+
+
+def alone(policy: LearnedPolicy, tape: Tape) -> Panel:
+    """A panel of one."""
+    return Panel(policy.name, (policy,), np.zeros(len(tape), np.int32))
+
+
 STATIC = 6
 """Numbers of a static rule that may stand in for the policy's choices while it watches."""
 
@@ -98,12 +118,27 @@ def _gather(
 
 
 @compiled
+def _speaks_for(member: Ints, request: Longs, rows: int, mind: int, minds: int) -> Ints:
+    """The rows of the requests that this mind speaks for."""
+    if minds == 1:
+        return np.arange(rows).astype(np.int32)
+    found = np.empty(rows, np.int32)
+    count = 0
+    for row in range(rows):
+        if member[request[row]] == mind:
+            found[count] = row
+            count += 1
+    return found[:count]
+
+
+@compiled
 def _loop(
     film: Film,
     order: Ints,
     concurrency: int,
     refills: bool,
-    mind: Mind,
+    minds: tuple[Mind, ...],
+    member: Ints,
     desk: Desk,
     knobs: Array,
     reads: bool,
@@ -118,12 +153,14 @@ def _loop(
 ) -> None:
     """The closed loop; a `rule` of six numbers chooses in the policy's place.
 
+    `member` says which of the minds speaks for each request. A record is of one mind alone.
     Where a rule chooses, every request holds the drafter: nobody would learn from one refused.
     `most_behind` is the run's own cap, to which look-ups on the true path are cut.
     """
     columns = film.columns
     ruled = rule.shape[0] > 0
     records = record.at.shape[0] > 0
+    common = knobs[0]
     rows = following = concurrency
     running, time = enter(columns, order, concurrency, refills)
     slots = np.arange(concurrency).astype(np.int32)
@@ -137,8 +174,11 @@ def _loop(
     ended = False
     while rows > 0 and not ended:
         seen = _gather(film, running.request, running.position, slots, holds, rows)
-        context = stages.context_of(seen)
-        most = stages.plan_forwards(mind, desk, knobs, seen, cost, cap, neural_cap)
+        context = context_of(seen)
+        for m in range(len(minds)):
+            said_by = _speaks_for(member, running.request, rows, m, len(minds))
+            stages.consider(minds[m], desk, knobs[m], seen, said_by)
+        most = stages.forwards_of(desk, common, seen, cost, cap, neural_cap)
         if records:
             for row in range(rows):
                 at = record.filled[0]
@@ -162,7 +202,11 @@ def _loop(
                         if film.confidences.shape[0] > 0:
                             shown[row, count] = film.confidences[i, count]
                 count += 1
-                stages.take_evidence(mind, desk, knobs, seen, tokens_shown, shown, count)
+                for m in range(len(minds)):
+                    said_by = _speaks_for(member, running.request, rows, m, len(minds))
+                    stages.take_evidence(
+                        minds[m], desk, knobs[m], seen, said_by, tokens_shown, shown, count
+                    )
                 if records:
                     asked = 0
                     for row in range(rows):
@@ -180,7 +224,7 @@ def _loop(
                     if count >= most:
                         break
                 elif count < neural_cap and not stages.goes_on(
-                    desk, knobs, seen, cost, cap, count, neural_cap
+                    desk, common, seen, cost, cap, count, neural_cap
                 ):
                     break
         neural_len = np.zeros(rows, np.int32)
@@ -193,7 +237,7 @@ def _loop(
                     neural_len[row] = count if seen.holds_neural[row] else 0
             stages.commit(desk, neural_len, ngram_len)
         else:
-            stages.choose(desk, knobs, seen, cost, cap, count, neural_len, ngram_len)
+            stages.choose(desk, common, seen, cost, cap, count, neural_len, ngram_len)
         behind[:] = 0
         for row in range(rows):
             k = neural_len[row]
@@ -212,20 +256,22 @@ def _loop(
                 behind[1, row] = film.facts[3, i + k]
                 behind[2, row] = film.facts[4, i + k]
                 behind[3, row] = min(film.facts[5, i + k], most_behind)
-        stages.splice(
-            mind,
-            desk,
-            knobs,
-            seen,
-            cost,
-            cap,
-            neural_len,
-            behind[0],
-            behind[1],
-            behind[2],
-            behind[3],
-            ngram_len,
-        )
+        for m in range(len(minds)):
+            stages.splice(
+                minds[m],
+                desk,
+                knobs[m],
+                seen,
+                _speaks_for(member, running.request, rows, m, len(minds)),
+                cost,
+                cap,
+                neural_len,
+                behind[0],
+                behind[1],
+                behind[2],
+                behind[3],
+                ngram_len,
+            )
         if records:
             asked = 0
             for row in range(rows):
@@ -271,7 +317,7 @@ def _loop(
         seconds = step_s(cost, rows + total, context, count, holding)
         stages.learn(
             desk,
-            knobs,
+            common,
             seen,
             cost,
             came,
@@ -331,7 +377,7 @@ def new_record(decisions: int, splices: int, depths: int) -> Record:
 def run_learned(
     tape: Tape,
     film: Film,
-    policy: LearnedPolicy,
+    policy: LearnedPolicy | Panel,
     order: Ints,
     concurrency: int,
     cost: CostModel,
@@ -343,19 +389,22 @@ def run_learned(
     """What the generic loop would say of this policy, compiled."""
     sums = np.zeros(7)
     latency = new_latency(order)
-    most_behind, cap = cap, min(policy.cap, cap)
+    panel = policy if isinstance(policy, Panel) else alone(policy, tape)
+    first = panel.policies[0]
+    most_behind, cap = cap, min(first.cap, cap)
     _loop(
         film,
         order,
         concurrency,
         refills,
-        policy.mind,
-        new_desk(policy.model, concurrency),
-        policy.knobs,
-        policy.model.reads_evidence and tape.shows_tokens,
+        tuple(each.mind for each in panel.policies),
+        panel.member,
+        new_desk([each.model for each in panel.policies], concurrency),
+        np.stack([each.knobs for each in panel.policies]),
+        first.model.reads_evidence and tape.shows_tokens,
         cap,
         most_behind,
-        min(policy.neural_cap, tape.neural_cap, cap),
+        min(first.neural_cap, tape.neural_cap, cap),
         cost.constants(),
         np.empty(0, np.int64) if rule is None else rule,
         new_record(0, 0, 0) if record is None else record,

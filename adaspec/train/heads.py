@@ -9,7 +9,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.stages import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import BEFORE
 from adaspec.predict.forest import Forest

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
+from adaspec.policy.desk import LONGEST_NEURAL
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.stages import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables

@@ -7,8 +7,8 @@ from functools import lru_cache
 import lightgbm
 import numpy as np
 
+from adaspec.policy.desk import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.stages import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves

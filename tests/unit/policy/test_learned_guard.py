@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.stages import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed

@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learned_tapes import KINDS, random_tape
 from random_models import random_policy
-from random_tapes import random_cost, random_requests, tape_of
-from reference import Request
+from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel
 from adaspec.policy import stages
+from adaspec.policy.desk import LONGEST_NEURAL, Desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.learned import film_of, run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.result import Result
 from adaspec.replay.tape import Tape
 from adaspec.train.token_tables import TableMaker
-
-KINDS = ("bare", "tokens", "confidences", "no drafter")
-
-
-def random_tape(seed: int, kind: str, requests: int = 6, neural_cap: int = 5) -> Tape:
-    found = random_requests(
-        seed, requests, tokens=kind in ("tokens", "confidences"), neural_cap=neural_cap
-    )
-    if kind == "tokens":
-        found = [stuttering(request, seed) for request in found]
-    if kind == "no drafter":
-        return tape_of(found, 0)
-    return tape_of(found, neural_cap, seed=seed if kind == "confidences" else None)
-
-
-def stuttering(request: Request, seed: int) -> Request:
-    """The same request, fewer tokens drafted at some positions."""
-    rng = np.random.default_rng(seed)
-    assert request.drafted is not None
-    drafted, accepted = [], []
-    for draft, count in zip(request.drafted, request.accepted, strict=True):
-        kept = int(rng.integers(0, len(draft) + 1)) if rng.random() < 0.4 else len(draft)
-        drafted.append([*draft[:kept], *[-1] * (len(draft) - kept)])
-        accepted.append(min(count, kept))
-    return replace(request, drafted=drafted, accepted=accepted)
 
 
 def assert_one(
@@ -111,7 +87,7 @@ def test_they_are_one_while_the_guard_refuses_and_probes(
         seen = []
         admits = stages.admits
 
-        def watched(desk: stages.Desk, *more: object) -> bool:
+        def watched(desk: Desk, *more: object) -> bool:
             seen.append(bool(admits(desk, *more)))  # noqa: B023
             return seen[-1]  # noqa: B023
 
@@ -137,7 +113,7 @@ def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_t
         tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
         policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=12)
         order = rng.integers(0, len(tape), 14).astype(np.int32)
-        assert policy.neural_cap == stages.LONGEST_NEURAL
+        assert policy.neural_cap == LONGEST_NEURAL
         assert_one(tape, policy, order, 3, random_cost(rng), 30, True)
 
 

@@ -10,8 +10,8 @@ from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel, step_s
 from adaspec.policy import stages
-from adaspec.policy.learned import knob_row, new_desk
-from adaspec.policy.stages import Desk
+from adaspec.policy.desk import Desk, knob_row, new_desk
+from adaspec.policy.pace import rate_of
 from adaspec.predict.features import CANDIDATE, TAIL, Rows
 from adaspec.predict.tables import packed
 
@@ -105,7 +105,7 @@ def shortfalls(seed: int, batches: int, *, captured: bool) -> list[float]:
     for _ in range(batches):
         count = int(rng.integers(1, 4))
         rows = random_rows(rng, count)
-        desk, knobs = new_desk(MODEL, count), knob_row({})
+        desk, knobs = new_desk([MODEL], count), knob_row({})
         fill(rng, desk, rows)
         cost = random_cost(rng)
         if not captured:
@@ -115,7 +115,7 @@ def shortfalls(seed: int, batches: int, *, captured: bool) -> list[float]:
         context = int((rows.prompt_tokens + rows.position).sum())
         tokens, seconds = rng.uniform(0.5, 4) * count, cost.step_s(2 * count, context, 1, True)
         desk.pace[:] = tokens * 500, seconds * 500, 500
-        rate = float(stages.rate_of(desk, knobs, cost.constants(), count, context))
+        rate = float(rate_of(desk, knobs, cost.constants(), count, context))
         neural_cap = int(rng.integers(0, 5))
         best = exhaustive(desk, rows, cost, rate, neural_cap)
         got = planned(desk, knobs, rows, cost, rate, neural_cap)

@@ -145,7 +145,9 @@ def test_features_and_histories_are_what_their_definitions_say() -> None:
             running = rng.permutation(slots)[: rng.integers(1, slots + 1)].astype(np.int32)
             rows = random_rows(rng, running, past)
             out = np.full((slots, FEATURES), 99, np.float32)
-            observe(rows, history, packed_table, keys, out)
+            observe(
+                rows, np.arange(len(rows.slots), dtype=np.int32), history, packed_table, keys, out
+            )
             for row, slot in enumerate(running):
                 said = expected_features(past[slot], rows, row, table)
                 np.testing.assert_allclose(out[row], said, rtol=2e-6, err_msg=str(BEFORE))

@@ -1,0 +1,139 @@
+"""What a model expects of every row's drafts, before and while they are made.
+
+A mind speaks for the rows named in `speaks_for` (indices into the batch): in serving for all of
+them, in a cross-fitted evaluation for the requests that it never saw.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.policy.desk import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    NEURAL,
+    NEURAL_EXPONENT,
+    NGRAM,
+    NGRAM_EXPONENT,
+    SPLICE_WEIGHT,
+    USED,
+    Desk,
+)
+from adaspec.policy.trust import trust_in, trusted
+from adaspec.predict.evidence import observe_evidence
+from adaspec.predict.features import CANDIDATE, Rows, observe
+from adaspec.predict.kernels import predict_rows
+from adaspec.predict.model import (
+    ACCEPTED_NEXT,
+    NEURAL_FIRST,
+    NEURAL_MORE,
+    NGRAM_AFTER,
+    NGRAM_FIRST,
+    NGRAM_MORE,
+    SPLICE_GAIN,
+    Mind,
+)
+from adaspec.predict.survival import fill_survival
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@compiled
+def consider(mind: Mind, desk: Desk, knobs: Array, rows: Rows, speaks_for: Ints) -> None:
+    """Predict the survival curves of these rows from what is known before drafting."""
+    observe(rows, speaks_for, desk.history, mind.tables, desk.keys, desk.x)
+    count = speaks_for.shape[0]
+    predict_rows(mind.before, desk.x, count, desk.before, desk.heads)
+    ngram_trust, neural_trust = trust_in(desk, knobs, NGRAM), trust_in(desk, knobs, NEURAL)
+    desk.trust[NGRAM, USED], desk.trust[NEURAL, USED] = ngram_trust, neural_trust
+    for place in range(count):
+        row = speaks_for[place]
+        said = desk.heads[place]
+        first = trusted(said[NGRAM_FIRST], knobs[NGRAM_EXPONENT], ngram_trust)
+        if rows.length[row] == 0:
+            first = 0.0
+        fill_survival(first, said[NGRAM_MORE], mind.ngram, desk.ngram[row])
+        first = trusted(said[NEURAL_FIRST], knobs[NEURAL_EXPONENT], neural_trust)
+        if not rows.holds_neural[row]:
+            first = 0.0
+        fill_survival(first, said[NEURAL_MORE], mind.neural, desk.neural[row])
+        gain = np.expm1(said[SPLICE_GAIN])
+        desk.gain[row] = min(gain, LONGEST_SPLICE) * knobs[SPLICE_WEIGHT] if gain > 0 else 0.0
+        desk.agreed[row] = 0
+        desk.least[row] = np.nan
+
+
+@compiled
+def take_evidence(
+    mind: Mind,
+    desk: Desk,
+    knobs: Array,
+    rows: Rows,
+    speaks_for: Ints,
+    tokens: Ints,
+    confidences: Floats,
+    depth: int,
+) -> None:
+    """Change the curves of these rows, where they hold the drafter, by its token at this depth.
+
+    Where the drafter gave no token (-1), nothing survives from this depth on.
+    """
+    asked = 0
+    for row in speaks_for:
+        if not rows.holds_neural[row]:
+            continue
+        j = depth - 1
+        # Behind the candidate's end both may be -1, and that is no agreement.
+        drafted = tokens[row, j] >= 0
+        agrees = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
+        if agrees and desk.agreed[row] == j:
+            desk.agreed[row] = depth
+        before = desk.neural[row, j]
+        expected = desk.neural[row, depth] / before if before > 0 else 0.0
+        observe_evidence(
+            depth,
+            expected,
+            confidences[row, j],
+            desk.agreed[row],
+            float(rows.length[row]),
+            desk.ngram[row, 1],
+            before,
+            desk.least[row],
+            desk.evidence_x[asked],
+        )
+        asked += 1
+        for kind in range(2):
+            said = confidences[row, j, kind]
+            if not said >= desk.least[row, kind]:
+                desk.least[row, kind] = said
+    predict_rows(mind.evidence, desk.evidence_x, asked, desk.evidence, desk.evidence_heads)
+    trust = desk.trust[NGRAM, USED]
+    asked = 0
+    for row in speaks_for:
+        if not rows.holds_neural[row]:
+            continue
+        heard = desk.evidence_heads[asked]
+        asked += 1
+        was = desk.neural[row, depth]
+        now = 0.0
+        if tokens[row, depth - 1] >= 0 and heard[ACCEPTED_NEXT] > 0:
+            now = desk.neural[row, depth - 1] * min(1.0, heard[ACCEPTED_NEXT])
+        if depth == 1:
+            now = min(1.0, now * desk.trust[NEURAL, USED])
+        for k in range(depth, LONGEST_NEURAL + 1):
+            desk.neural[row, k] = desk.neural[row, k] * now / was if was > 0 else 0.0
+        if rows.length[row] > 0:
+            first = trusted(heard[NGRAM_AFTER], knobs[NGRAM_EXPONENT], trust)
+            scale = first / desk.ngram[row, 1] if desk.ngram[row, 1] > 0 else 0.0
+            for k in range(1, LONGEST_NGRAM + 1):
+                desk.ngram[row, k] = min(1.0, desk.ngram[row, k] * scale)
+            # Tokens that both propose are right together.
+            for k in range(1, desk.agreed[row] + 1):
+                desk.ngram[row, k] = max(desk.ngram[row, k], desk.neural[row, k])
+            for k in range(2, LONGEST_NGRAM + 1):
+                desk.ngram[row, k] = min(desk.ngram[row, k], desk.ngram[row, k - 1])

@@ -1,0 +1,135 @@
+"""Plans for a batch: the forwards of the drafter, and per row a source and a length.
+
+A draft is worth its expected tokens less what verifying it costs in tokens at the running rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import forward_s, paid_forwards
+from adaspec.jit import compiled
+from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, Desk
+from adaspec.policy.pace import context_of, rate_of, token_s
+from adaspec.predict.features import Rows
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@compiled
+def price_of(desk: Desk, knobs: Array, rows: Rows, cost: Array) -> float:
+    """Tokens that the time of verifying one more is worth."""
+    count = rows.slots.shape[0]
+    return rate_of(desk, knobs, cost, count, context_of(rows)) * token_s(cost, count)
+
+
+@compiled
+def weigh_ngram(desk: Desk, rows: Rows, price: float, cap: int) -> None:
+    """Each row's best n-gram length at this price per token, and what it is worth."""
+    for row in range(rows.slots.shape[0]):
+        worth, length = 0.0, 0
+        survives = desk.ngram[row]
+        for j in range(1, min(rows.available[row], cap, LONGEST_NGRAM) + 1):
+            if survives[j] < price:
+                break
+            worth += survives[j] - price
+            length = j
+        desk.ngram_value[row], desk.ngram_best[row] = worth, length
+
+
+@compiled
+def best_neural(desk: Desk, row: int, most: int, price: float, cap: int) -> tuple[int, float]:
+    """The neural length up to `most` that is worth most, and its worth; 0 where none pays."""
+    length, best, worth = 0, 0.0, 0.0
+    survives, gain = desk.neural[row], desk.gain[row]
+    for k in range(1, most + 1):
+        worth += survives[k] - price
+        found = worth + survives[k] * gain if k < cap else worth
+        if found > best:
+            length, best = k, found
+    return length, best
+
+
+@compiled
+def weigh_batch(desk: Desk, rows: Rows, most: int, price: float, cap: int) -> None:
+    """Fill `desk.worth`: all rows' best plans together, with 0 .. `most` forwards at hand."""
+    total = desk.worth
+    total[: most + 1] = 0.0
+    for row in range(rows.slots.shape[0]):
+        best, worth = desk.ngram_value[row], 0.0
+        survives, gain = desk.neural[row], desk.gain[row]
+        total[0] += best
+        for k in range(1, most + 1):
+            worth += survives[k] - price
+            best = max(best, worth + survives[k] * gain if k < cap else worth)
+            total[k] += best
+
+
+@compiled
+def forwards_of(
+    desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, neural_cap: int
+) -> int:
+    """How many forwards are worth most: worth of the rows' plans less the forwards' time."""
+    context = context_of(rows)
+    count = rows.slots.shape[0]
+    rate = rate_of(desk, knobs, cost, count, context)
+    price = rate * token_s(cost, count)
+    weigh_ngram(desk, rows, price, cap)
+    holds = False
+    for row in range(count):
+        holds |= rows.holds_neural[row]
+    if not holds:
+        return 0
+    most = min(neural_cap, LONGEST_NEURAL, cap)
+    weigh_batch(desk, rows, most, price, cap)
+    best, best_value = 0, -np.inf
+    for forwards in range(most + 1):
+        value = desk.worth[forwards]
+        value -= rate * paid_forwards(cost, forwards, True) * forward_s(cost, context)
+        # More forwards at the same value: evidence that costs nothing.
+        if value > best_value - 1e-12:
+            best, best_value = forwards, max(value, best_value)
+    return best
+
+
+@compiled
+def goes_on(
+    desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, count: int, most: int
+) -> bool:
+    """Whether the batch gains by more forwards than `count`, up to `most`."""
+    context = context_of(rows)
+    rate = rate_of(desk, knobs, cost, rows.slots.shape[0], context)
+    price = rate * token_s(cost, rows.slots.shape[0])
+    weigh_ngram(desk, rows, price, cap)
+    weigh_batch(desk, rows, most, price, cap)
+    one = rate * forward_s(cost, context)
+    now = desk.worth[count] - one * paid_forwards(cost, count, True)
+    for forwards in range(count + 1, most + 1):
+        if desk.worth[forwards] - one * paid_forwards(cost, forwards, True) > now:
+            return True
+    return False
+
+
+@compiled
+def choose(
+    desk: Desk,
+    knobs: Array,
+    rows: Rows,
+    cost: Array,
+    cap: int,
+    count: int,
+    neural_len: Ints,
+    ngram_len: Ints,
+) -> None:
+    """Per row: so many drafted tokens, or so many copied ones, or nothing."""
+    price = price_of(desk, knobs, rows, cost)
+    weigh_ngram(desk, rows, price, cap)
+    for row in range(rows.slots.shape[0]):
+        length, worth = best_neural(desk, row, count, price, cap)
+        neural_len[row] = ngram_len[row] = 0
+        if worth > desk.ngram_value[row]:
+            neural_len[row] = length
+        else:
+            ngram_len[row] = desk.ngram_best[row]
