@@ -6,7 +6,7 @@ from policies import Wanderer
 from tiny_models import document, ids_of
 
 HEADS = ("eagle", "eagle3", "draft")
-CHUNKED = {"max_num_batched_tokens": 48, "max_num_seqs": 8}
+CHUNKED = {"max_num_batched_tokens": 48, "max_num_seqs": 8, "block_size": 32}
 POLICIES = (
     "none",
     "fixed:ngram:8:2",
@@ -84,7 +84,7 @@ def test_chunked_prefill_and_prefix_hits_leave_the_output_as_it_was(engines, pro
 def test_preemption_and_resumption_leave_the_output_as_it_was(engines, prompts, truth, head):
     expected = truth(tokens=96)
     engine = engines(
-        asked(head), num_gpu_blocks_override=60, block_size=16, enable_prefix_caching=False
+        asked(head), num_gpu_blocks_override=28, block_size=32, enable_prefix_caching=False
     )
     session = engine.put(Wanderer())
     assert engine.greedy(prompts, 96) == expected
