@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -28,9 +29,9 @@ def pytest_ignore_collect(collection_path):
 
 
 def _has_vllm():
-    import importlib.util
-
-    return importlib.util.find_spec("vllm") is not None
+    # A folder of that name on the path, such as tests/unit/vllm, is found too, but has no origin.
+    found = importlib.util.find_spec("vllm")
+    return found is not None and found.origin is not None
 
 
 @pytest.fixture(scope="session")
