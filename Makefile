@@ -16,11 +16,12 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test lint bench test-packaging clean
+.PHONY: help demo test test-engine engine lint bench test-packaging clean
 
 help:
 	@echo 'make demo            compare policies on a small synthetic trace, with a table and plots'
-	@echo 'make test            run every test that needs no network'
+	@echo 'make test            run every test; those on a real vLLM where it can be installed'
+	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM (needs the registries)'
@@ -55,8 +56,20 @@ demo: $(READY)
 	@echo 'These traces are synthetic: a seeded generator made them, so the figures show how adaspec'
 	@echo 'reports, not what it gains on real traffic. Report and plots: demo/report/'
 
-test: $(READY)
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile
+test: $(READY) engine
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
+	$(PY) -m pytest tests/engine -m 'not thorough'
+
+# One engine at a time: two would share the cores, and each would take three times as long.
+test-engine: $(READY) engine
+	$(PY) -m pytest tests/engine
+
+# With a GPU, vLLM is for its user to install; its tests run on what is there.
+engine: $(READY)
+	@if [ ! -e $(VENV)/.engine ]; then \
+	  command -v nvidia-smi >/dev/null || $(PY) tests/engine/install_vllm.py; \
+	  touch $(VENV)/.engine; \
+	fi
 
 lint: $(READY)
 	$(PY) -m ruff check .

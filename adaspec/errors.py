@@ -34,6 +34,10 @@ class TrainingError(AdaspecError):
     """A policy cannot be trained as asked."""
 
 
+class ServingError(AdaspecError, ValueError):
+    """vLLM cannot serve with adaspec as asked; vLLM's own callers expect a `ValueError`."""
+
+
 class EvaluationError(AdaspecError):
     """An evaluation cannot be run as asked."""
 

@@ -170,6 +170,8 @@ def remember(
     for row in range(rows.slots.shape[0]):
         past = history[rows.slots[row]]
         count = emitted_tokens[row]
+        if count == 0:
+            continue  # an engine lost sight of it: nothing is known of what came
         past[_EMITTED] = count
         if rows.length[row] > 0:
             right = 0

@@ -1,0 +1,1 @@
+"""The only code that knows vLLM: plug-in entry, config translation, proposer."""

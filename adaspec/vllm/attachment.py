@@ -1,0 +1,156 @@
+"""Puts a session into one of vLLM's model runners, as that runner is made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from adaspec.policy.protocol import Policy, Setup
+from adaspec.vllm.choice import choose, target_of
+from adaspec.vllm.compatibility import check_names, draft_to_the_end
+from adaspec.vllm.head import HeadMixin
+from adaspec.vllm.ngram import NgramDrafter
+from adaspec.vllm.observer import Observer, Serving
+from adaspec.vllm.options import Options
+from adaspec.vllm.plugin import RUNNER
+from adaspec.vllm.rehearsal import rehearse
+from adaspec.vllm.roster import Rows
+from adaspec.vllm.session import Recording, Session
+
+log = logging.getLogger("vllm.adaspec")
+
+
+def attach(runner: Any, options: Options) -> None:
+    """Let the runner's drafter draft by the policy that these options name."""
+    check_names(RUNNER)
+    drafter = getattr(runner, "drafter", None)
+    if drafter is None:
+        return
+    session = session_of(runner, options)
+    limit = draft_to_the_end(runner)
+    if not isinstance(drafter, NgramDrafter):
+        base = type(drafter)
+        drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
+        drafter.adaspec_limit = limit
+    runner.adaspec_session = session
+    runner.propose_draft_token_ids = MethodType(_hook(runner.propose_draft_token_ids), runner)
+
+
+def session_of(runner: Any, options: Options) -> Session:
+    """The session that serves a runner's requests."""
+    config = runner.vllm_config
+    has_head = options.model is not None
+    target = target_of(config.model_config)
+    choice = choose(options, target, has_head)
+    policy: Policy = Recording() if options.mode == "record" else choice.policy
+    setup = Setup(
+        cost=choice.cost,
+        cap=choice.cap,
+        neural_cap=choice.cap if has_head else 0,
+        # Preempted requests keep their slots, as far as these go.
+        slots=2 * runner.scheduler_config.max_num_seqs,
+        shows_tokens=has_head,
+        shows_confidences=has_head,
+    )
+    rank = config.parallel_config.rank
+    serving = Serving(
+        policy=choice.spec,
+        why=choice.why,
+        mode=options.mode,
+        setup=setup,
+        target=target.name,
+        drafter=options.model,
+        rank=rank,
+    )
+    alone = config.parallel_config.tensor_parallel_size == 1
+    rehearse(Session(policy, serving, target.vocabulary, watch=False))
+    session = Session(policy, serving, target.vocabulary, watch=alone)
+    if rank == 0:
+        session.watched_by(*observers_of(options, serving))
+        log.info(
+            "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
+            "cost model %s%s",
+            choice.spec,
+            choice.why,
+            options.mode,
+            choice.cap,
+            options.model or "none: n-gram alone",
+            choice.cost_name,
+            _other_hardware(choice.cost.hardware),
+        )
+    return session
+
+
+def observers_of(options: Options, serving: Serving) -> list[Observer]:
+    """Who watches this session, as these options ask for it; only on the first rank."""
+    return []
+
+
+def _hook(original: Any) -> Any:
+    """`propose_draft_token_ids`, opened and closed by the session's step."""
+
+    def propose_draft_token_ids(
+        runner: Any, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        session: Session = runner.adaspec_session
+        try:
+            rows = rows_of(runner, scheduler_output, sampled_token_ids)
+        except Exception as error:
+            session.skip(runner.input_batch.num_reqs, error)
+        else:
+            session.begin(rows, runner.requests)
+        drafter = runner.drafter
+        name = "session" if isinstance(drafter, NgramDrafter) else "adaspec"
+        setattr(drafter, name, session)
+        try:
+            return original(scheduler_output, sampled_token_ids, *args, **kwargs)
+        finally:
+            setattr(drafter, name, None)
+
+    return propose_draft_token_ids
+
+
+def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Rows:
+    """The runner's batch, as the session wants it."""
+    batch = runner.input_batch
+    count = batch.num_reqs
+    requests = list(batch.req_ids[:count])
+    known = np.array(batch.num_tokens_no_spec[:count], np.int32)
+    if isinstance(sampled_token_ids, list):
+        sampled: Sequence[Sequence[int]] = sampled_token_ids
+        # Bookkeeping is done: the batch's text already ends with what was sampled.
+        known -= np.array([len(came) for came in sampled], np.int32)
+    else:
+        sampled = _on_host(runner, sampled_token_ids, count)
+    return Rows(
+        requests=requests,
+        states=[runner.requests[name] for name in requests],
+        tokens=batch.token_ids_cpu,
+        prompt_tokens=np.array(batch.num_prompt_tokens[:count], np.int32),
+        known=known,
+        sampled=sampled,
+        verified=scheduler_output.scheduled_spec_decode_tokens,
+    )
+
+
+def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
+    """Valid sampled tokens per row, where drafting comes before bookkeeping."""
+    host = sampled.cpu().numpy()
+    vocabulary = runner.input_batch.vocab_size
+    valid = (host >= 0) & (host < vocabulary)
+    unfinished = runner.discard_request_mask.np[:count]
+    return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
+
+
+def _other_hardware(made_on: str | None) -> str:
+    """A warning where the cost model was measured on another device than this one."""
+    import torch
+
+    here = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    if made_on is None or any(word in here for word in made_on.split() if len(word) > 2):
+        return ""
+    return f" (measured on {made_on}, this is {here}: decisions weigh that machine's step times)"

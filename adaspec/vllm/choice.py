@@ -1,0 +1,208 @@
+"""Which policy, which cost model and how long a draft: chosen from what was asked, with reasons."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
+from adaspec.cost.model import CostModel
+from adaspec.errors import AdaspecError, PolicyError, ServingError
+from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.artifact import CHECKSUMS, FOREST, MANIFEST
+from adaspec.policy.learned import LearnedPolicy, load_policy
+from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.own import own_policy
+from adaspec.policy.protocol import Policy
+from adaspec.policy.shipped import find_policy, shipped_policies
+from adaspec.policy.spec import DEFAULTS, USAGES, check_legible, parse_policy
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.options import Options
+
+NEURAL_DEFAULT = DEFAULTS["hybrid-splice"]
+NGRAM_DEFAULT = "hybrid:4:16:0"
+RECORD_CAP = 8
+OWN_CAP = 48
+"""For a policy class of one's own, which does not say how far it drafts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a policy or a head must fit: the model that is served."""
+
+    name: str
+    vocabulary: int
+    width: int | None
+    tokenizer: str
+    other_name: str | None = None
+    """What the model's own config says that it is called."""
+
+    def is_called(self, name: str) -> bool:
+        """Whether a hub id, or a folder named for one, means this model."""
+        ours = {_short(each) for each in (self.name, self.other_name) if each}
+        return _short(name) in ours
+
+
+def target_of(config: Any) -> Target:
+    """The target that a vLLM `ModelConfig` describes."""
+    return Target(
+        name=str(config.model),
+        vocabulary=int(config.get_vocab_size()),
+        width=int(config.get_hidden_size()),
+        tokenizer=str(config.tokenizer),
+        other_name=getattr(config.hf_config, "_name_or_path", None) or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy ready to start, and why it is this one."""
+
+    policy: Policy
+    spec: str
+    """What makes the same policy again, in a worker."""
+    why: str
+    cap: int
+    cost: CostModel
+    cost_name: str
+
+
+def choose(options: Options, target: Target, has_head: bool) -> Choice:
+    """What serves these options; an `AdaspecError` where nothing sound does."""
+    spec, why = options.policy, "asked for"
+    if spec is None:
+        spec, why = _default(target, has_head)
+    policy = named_policy(spec)
+    manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
+    if manifest is not None:
+        _check_made_for(spec, manifest, target)
+    if not has_head and _needs_head(policy):
+        raise ServingError(
+            f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
+            f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
+        )
+    longest = RECORD_CAP if options.mode == "record" else _longest(policy)
+    cap = options.num_speculative_tokens or longest
+    if isinstance(policy, LearnedPolicy) and cap > policy.cap:
+        raise ServingError(
+            f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
+            f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
+        )
+    cost_name = options.cost or _cost_name(manifest)
+    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name)
+
+
+def named_policy(text: str) -> Policy:
+    """The policy that a folder, a shipped name, a spec or `python:MODULE:NAME` means."""
+    check_legible(text)
+    if text.startswith("python:"):
+        return own_policy(text)
+    if text.partition(":")[0] in _HEADS:
+        return parse_policy(text)
+    if _is_policy_folder(text) or text in shipped_policies():
+        return load_policy(text)
+    if ":" in text and not text.startswith(("/", ".", "~")):
+        return parse_policy(text)
+    raise PolicyError(
+        f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
+        f"{_shipped()}; specs begin with {', '.join(sorted(_HEADS))}"
+    )
+
+
+_HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
+
+
+def _shipped() -> str:
+    return f"shipped are {', '.join(shipped_policies()) or 'none'}"
+
+
+def _is_policy_folder(text: str) -> bool:
+    try:
+        return any((Path(text) / name).exists() for name in (CHECKSUMS, FOREST, MANIFEST))
+    except (OSError, ValueError):
+        return False
+
+
+def _default(target: Target, has_head: bool) -> tuple[str, str]:
+    if not has_head:
+        return NGRAM_DEFAULT, "the default without a neural drafter"
+    for name in shipped_policies():
+        made_for = _manifest_target(name)
+        if made_for is not None and target.is_called(made_for):
+            try:
+                policy = load_policy(name)
+                assert policy.manifest is not None
+                _check_made_for(name, policy.manifest, target)
+            except AdaspecError:
+                continue
+            return name, f"shipped for {made_for}"
+    return NEURAL_DEFAULT, f"the default: no shipped policy was made for {target.name}"
+
+
+def _manifest_target(name: str) -> str | None:
+    try:
+        text = (find_policy(name) / MANIFEST).read_text(encoding="utf-8")
+        found = json.loads(text).get("target")
+    except (OSError, ValueError, AttributeError, AdaspecError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> None:
+    """Refuse a policy whose token tables speak of another tokenizer's ids."""
+    made_for = manifest.tokenizer or manifest.target
+    if (
+        made_for is None
+        or target.is_called(made_for)
+        or _short(made_for) == _short(target.tokenizer)
+    ):
+        return
+    raise ServingError(
+        f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
+        f"'{target.tokenizer}': its tables would speak of other tokens; train one on traces of "
+        'this target, or leave "policy" out'
+    )
+
+
+def _needs_head(policy: Policy) -> bool:
+    if isinstance(policy, StaticPolicy):
+        return policy.rule.neural_len > 0
+    return isinstance(policy, Budget | Ema | BatchTable)
+
+
+def _longest(policy: Policy) -> int:
+    """The longest draft that a policy asks for."""
+    if isinstance(policy, LearnedPolicy):
+        return policy.cap
+    if isinstance(policy, StaticPolicy):
+        rule = policy.rule
+        return max(1, rule.ngram_len, rule.neural_len + rule.splice_len)
+    if isinstance(policy, Budget):
+        return policy.depth
+    if isinstance(policy, Ema):
+        return int(policy.tiers.max())
+    if isinstance(policy, BatchTable):
+        return max(1, *(span.length for span in policy.ranges))
+    return OWN_CAP
+
+
+def _cost_name(manifest: PolicyManifest | None) -> str:
+    if manifest is None:
+        return DEFAULT
+    try:
+        load_cost(manifest.cost)
+    except AdaspecError:
+        return DEFAULT
+    return manifest.cost
+
+
+def _short(name: str) -> str:
+    """A hub id's last word, from the id, a folder named for it or the hub's own cache."""
+    path = name.rstrip("/")
+    cached = re.search(r"models--([^/]+)/snapshots/", path + "/")
+    word = cached[1].replace("--", "/") if cached else path
+    return word.rpartition("/")[2].lower()

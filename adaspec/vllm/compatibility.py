@@ -1,0 +1,249 @@
+"""All that is known of vLLM's versions: which are supported, what is patched, what is called.
+
+Everything else in this package speaks to vLLM through what is listed here, so that a new version
+is judged in one place: by its number, then by the signatures of every patched and called name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from adaspec.errors import ServingError
+from adaspec.vllm.options import read_options
+from adaspec.vllm.plugin import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
+from adaspec.vllm.translation import translated
+
+OLDEST, NEWEST = (0, 24), (0, 33)
+"""The versions whose source has been read."""
+RAN = ((0, 32),)
+"""The versions that the engine tests have run on."""
+
+V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+
+_PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A function of vLLM's that is patched or called, and the parameters relied on."""
+
+    module: str
+    owner: str
+    name: str
+    parameters: tuple[str, ...]
+    patched: bool = False
+
+    @property
+    def dotted(self) -> str:
+        """How people write it."""
+        return f"{self.module}.{self.owner}.{self.name}"
+
+
+NAMES = (
+    Name(
+        ENGINE_ARGS,
+        "EngineArgs",
+        "create_speculative_config",
+        ("target_model_config", "target_parallel_config"),
+        patched=True,
+    ),
+    Name(RUNNER, "GPUModelRunner", "__init__", ("vllm_config", "device"), patched=True),
+    Name(
+        RUNNER,
+        "GPUModelRunner",
+        "propose_draft_token_ids",
+        ("scheduler_output", "sampled_token_ids"),
+        patched=True,
+    ),
+    Name(
+        _PROPOSER,
+        "SpecDecodeBaseProposer",
+        "propose",
+        ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
+        patched=True,
+    ),
+    Name(
+        _PROPOSER,
+        "SpecDecodeBaseProposer",
+        "_sample_draft_tokens",
+        ("hidden_states", "sampling_metadata"),
+        patched=True,
+    ),
+)
+
+
+def installed_version() -> str:
+    """The version of the vLLM that is imported here."""
+    return str(importlib.import_module("vllm").__version__)
+
+
+def version_problem(version: str) -> str | None:
+    """Why that version cannot be served with, in one line; None if it can."""
+    words = version.split(".")
+    try:
+        found = int(words[0]), int(words[1])
+    except (IndexError, ValueError):
+        return f"vLLM {version}: no version number that adaspec can read"
+    if OLDEST <= found <= NEWEST:
+        return None
+    known = f"{_shown(OLDEST)} to {_shown(NEWEST)}"
+    return (
+        f"vLLM {version} is not supported: adaspec knows {known}; install one of these, or an "
+        "adaspec that knows yours"
+    )
+
+
+def was_run(version: str) -> bool:
+    """Whether the engine tests have run on that version, not only read its source."""
+    return any(version.startswith(f"{_shown(each)}.") for each in RAN)
+
+
+def signature_problems(names: tuple[Name, ...] = NAMES) -> Iterator[str]:
+    """One line for every patched or called name that is not as this file expects it."""
+    for each in names:
+        try:
+            found = getattr(getattr(importlib.import_module(each.module), each.owner), each.name)
+        except (ImportError, AttributeError):
+            yield f"{each.dotted} is missing"
+            continue
+        has = inspect.signature(inspect.unwrap(found)).parameters
+        lacks = [name for name in each.parameters if name not in has]
+        if lacks:
+            yield f"{each.dotted} lacks the parameter {', '.join(lacks)}"
+
+
+def check_names(module: str) -> None:
+    """Refuse a vLLM in which a name of this module is not as expected."""
+    problems = list(signature_problems(tuple(each for each in NAMES if each.module == module)))
+    if problems:
+        raise ServingError(
+            f"vLLM {installed_version()} is not as adaspec knows it: {problems[0]}; "
+            "'adaspec doctor' lists all that differs"
+        )
+
+
+def speculative_config(
+    original: Callable[..., Any], args: Any, target_model_config: Any, target_parallel_config: Any
+) -> Any:
+    """What `EngineArgs.create_speculative_config` answers where method 'adaspec' was asked for."""
+    problem = version_problem(installed_version())
+    if problem:
+        raise ServingError(problem)
+    check_names(ENGINE_ARGS)
+    written = args.speculative_config
+    flags = {name: getattr(args, name, None) for name in _FLAGS}
+    options = read_options(_with_flags(written or {}, flags))
+    if options.mode == "off":
+        return None
+    _check_combination(args, target_model_config, target_parallel_config)
+    config, options = translated(options, target_model_config)
+    # vLLM writes into its arguments; whoever makes a second config of them must find ours again.
+    args.speculative_config = config
+    for name in _FLAGS:
+        if hasattr(args, name):
+            setattr(args, name, None)
+    try:
+        made = original(args, target_model_config, target_parallel_config)
+    finally:
+        args.speculative_config = written
+        for name, value in flags.items():
+            if hasattr(args, name):
+                setattr(args, name, value)
+    shield_llvmlite()
+    # Model runner V2 and async scheduling never call what we patch, and would not say so.
+    os.environ[V2_VARIABLE] = "0"
+    args.async_scheduling = False
+    object.__setattr__(made, ATTRIBUTE, options)
+    return made
+
+
+def draft_to_the_end(runner: Any) -> int:
+    """Have the runner draft up to the longest length; the drafter's own limit on positions.
+
+    vLLM drafts for nobody once one request comes within CAP of the end. Here the scheduler cuts
+    each request's draft, and the head deals with positions beyond its own limit.
+    """
+    limit = getattr(runner, "effective_drafter_max_model_len", None)
+    if limit is None:
+        config = runner.speculative_config.draft_model_config
+        return int(config.max_model_len or runner.max_model_len)
+    runner.effective_drafter_max_model_len = _NO_LIMIT
+    return int(limit)
+
+
+_NO_LIMIT = 1 << 40
+
+
+def shield_llvmlite() -> None:
+    """Let vLLM walk over every module's globals although numba is imported.
+
+    On CPU, vLLM 0.32 asks `vars(x).get("kernel")` of whatever has a `__dict__`; llvmlite's handle
+    answers for any name with a function, and vLLM does not start.
+    """
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    names = getattr(getattr(ffi, "lib", None), "_fntab", None)
+    if isinstance(names, dict):
+        names["__dict__"] = {}
+
+
+_FLAGS = {
+    "spec_method": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+}
+
+
+def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """The config with what `--spec-method` and its kin said; saying a thing twice is refused."""
+    merged = dict(config)
+    for name, value in flags.items():
+        if value is None:
+            continue
+        key = _FLAGS[name]
+        if key in merged:
+            raise ServingError(
+                f"--{name.replace('_', '-')} and the speculative config's '{key}' say the same: "
+                "leave one out"
+            )
+        merged[key] = value
+    return merged
+
+
+def _check_combination(args: Any, target: Any, parallel: Any) -> None:
+    """Refuse what the plug-in cannot serve with, in one line that says what to change."""
+    if os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false"):
+        raise ServingError(
+            f"{V2_VARIABLE}={os.environ[V2_VARIABLE]}: method '{METHOD}' runs on model runner V1: "
+            "unset it"
+        )
+    if getattr(args, "async_scheduling", None):
+        raise ServingError(
+            f"async scheduling was asked for: method '{METHOD}' decides on tokens that it would "
+            "not know yet: leave --async-scheduling out"
+        )
+    if parallel.pipeline_parallel_size > 1:
+        raise ServingError(
+            f"pipeline_parallel_size={parallel.pipeline_parallel_size}: method '{METHOD}' needs "
+            "the whole model on every rank: use tensor parallelism"
+        )
+    if parallel.data_parallel_size > 1 and getattr(target, "is_moe", False):
+        raise ServingError(
+            f"data_parallel_size={parallel.data_parallel_size} with a mixture of experts: its "
+            f"ranks must run the drafter in step, which method '{METHOD}' does not: serve one "
+            "replica per address"
+        )
+    if parallel.decode_context_parallel_size > 1:
+        raise ServingError(
+            f"decode_context_parallel_size={parallel.decode_context_parallel_size}: not supported "
+            f"by method '{METHOD}': set it to 1"
+        )
+
+
+def _shown(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,61 @@
+"""Faults degrade to no proposal: counted, said once, and the policy is switched off if repeated."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+
+from adaspec.vllm.observer import Audience, Fault
+
+log = logging.getLogger("vllm.adaspec")
+
+MOST_IN_A_ROW = 8
+"""Steps that fail one after another before the policy is switched off."""
+MOST_EVER = 100
+"""The same for failures in between steps that went well."""
+
+
+class Guard:
+    """Counts what went wrong; `off` is for good."""
+
+    def __init__(self, policy: str, audience: Audience) -> None:
+        self.off = False
+        self.counts: Counter[str] = Counter()
+        """Faults by stage."""
+        self._policy, self._audience = policy, audience
+        self._in_a_row = 0
+
+    def fault(self, step: int, stage: str, error: Exception) -> None:
+        """A step of which nothing more is made."""
+        self._in_a_row += 1
+        first = self.counts[stage] == 0
+        self.counts[stage] += 1
+        if self._in_a_row >= MOST_IN_A_ROW or self.counts.total() >= MOST_EVER:
+            self.off = True
+        said = _line(error)
+        if first:
+            log.warning(
+                "adaspec: policy '%s' failed in %s; nothing is proposed in this step, and further "
+                "failures there are only counted: %s",
+                self._policy,
+                stage,
+                said,
+            )
+            log.debug("%s", "".join(traceback.format_exception(error)))
+        if self.off:
+            log.error(
+                "adaspec: policy '%s' is switched off after %d failures: serving goes on without "
+                "speculation until a restart",
+                self._policy,
+                self.counts.total(),
+            )
+        self._audience.tell("fault", Fault(step, stage, said, self.off))
+
+    def went_well(self) -> None:
+        """A step was decided and learned from without a fault."""
+        self._in_a_row = 0
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

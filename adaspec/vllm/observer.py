@@ -1,0 +1,184 @@
+"""What whoever watches the live decisions is told; recorder and metrics plug in here."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from adaspec.policy.protocol import Batch, Bools, Drafts, Ints, Proposal, Setup
+
+log = logging.getLogger("vllm.adaspec")
+
+MOST_COMPLAINTS = 5
+"""An observer that has failed so often is dropped: watching must not cost serving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is being served: told once, before anything else."""
+
+    policy: str
+    why: str
+    mode: str
+    setup: Setup
+    target: str
+    drafter: str | None
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A request that is seen for the first time, with whether it holds the neural drafter."""
+
+    request: str
+    slot: int
+    prompt_tokens: Ints
+    holds_neural: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """One step's decision, row by row of its batch."""
+
+    step: int
+    requests: list[str]
+    batch: Batch
+    planned: int
+    """The most forwards that the policy asked for."""
+    drafts: Drafts
+    """What the drafter said: `count` forwards were run for drafting."""
+    proposal: Proposal
+    neural_len: Ints
+    """After cuts."""
+    ngram_len: Ints
+    """After cuts; behind neural tokens they are spliced on."""
+    tokens: list[list[int]]
+    """What is proposed; nothing in the modes that only watch, whatever the lengths above say."""
+    decision_s: float
+    """What deciding took on this machine, look-ups and index upkeep included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a step's proposal, row by row of its batch."""
+
+    step: int
+    requests: list[str]
+    known: Bools
+    """False where the request left, or its drafts were dropped, before the target spoke."""
+    drafted: Ints
+    """Tokens that were verified."""
+    neural_drafted: Ints
+    accepted: Ints
+    emitted: Ints
+    emitted_tokens: Ints
+    step_s: float
+    """Modelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that failed and was lived with."""
+
+    step: int
+    stage: str
+    error: str
+    switched_off: bool
+
+
+class Observer(Protocol):
+    """Told of everything, in the engine's own thread: be quick, keep no array without a copy."""
+
+    def serving(self, serving: Serving) -> None:
+        """The policy has started."""
+
+    def entered(self, entered: Entered) -> None:
+        """A request is seen for the first time."""
+
+    def proposed(self, proposed: Proposed) -> None:
+        """A step was decided."""
+
+    def came(self, came: Came) -> None:
+        """The target has spoken on the last step's proposal."""
+
+    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+        """Drafter forwards of a step; the first of a draft keeps the KV alive too."""
+
+    def dropped(self, requests: list[str]) -> None:
+        """Proposals of these requests were not verified as proposed."""
+
+    def left(self, requests: list[str]) -> None:
+        """These requests will not come back."""
+
+    def fault(self, fault: Fault) -> None:
+        """Something failed."""
+
+
+class Silent:
+    """An observer that cares for nothing: inherit it and write what matters."""
+
+    def serving(self, serving: Serving) -> None:
+        """Ignored."""
+
+    def entered(self, entered: Entered) -> None:
+        """Ignored."""
+
+    def proposed(self, proposed: Proposed) -> None:
+        """Ignored."""
+
+    def came(self, came: Came) -> None:
+        """Ignored."""
+
+    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+        """Ignored."""
+
+    def dropped(self, requests: list[str]) -> None:
+        """Ignored."""
+
+    def left(self, requests: list[str]) -> None:
+        """Ignored."""
+
+    def fault(self, fault: Fault) -> None:
+        """Ignored."""
+
+
+class Audience:
+    """All observers as one; an exception in one of them reaches nobody, and ends it if repeated."""
+
+    def __init__(self) -> None:
+        self._observers: list[Observer] = []
+        self._complaints: dict[int, int] = {}
+
+    def add(self, observer: Observer) -> None:
+        """Tell this observer too."""
+        self._observers.append(observer)
+
+    def tell(self, what: str, *facts: object) -> None:
+        """Call the method of that name on every observer."""
+        for observer in tuple(self._observers):
+            try:
+                getattr(observer, what)(*facts)
+            except Exception as error:
+                self._complain(observer, what, error)
+
+    def _complain(self, observer: Observer, what: str, error: Exception) -> None:
+        count = self._complaints[id(observer)] = self._complaints.get(id(observer), 0) + 1
+        name = type(observer).__name__
+        if count == 1:
+            log.warning("adaspec: %s failed in %s and goes on: %r", name, what, error)
+        if count >= MOST_COMPLAINTS:
+            log.warning("adaspec: %s failed %d times and is dropped", name, count)
+            self._observers.remove(observer)
+
+
+__all__ = [
+    "Audience",
+    "Came",
+    "Entered",
+    "Fault",
+    "Observer",
+    "Proposed",
+    "Serving",
+    "Silent",
+]

@@ -1,0 +1,125 @@
+"""What an operator writes beside `"method": "adaspec"`: read strictly, carried to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adaspec.errors import ServingError, nearest
+from adaspec.policy.spec import LONGEST_DRAFT
+
+MODES = ("serve", "record", "shadow", "off")
+"""serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
+position, propose nothing. off: vLLM without speculation."""
+
+PASSED = (
+    "attention_backend",
+    "code_revision",
+    "draft_load_config",
+    "draft_tensor_parallel_size",
+    "enforce_eager",
+    "kv_cache_dtype",
+    "max_model_len",
+    "moe_backend",
+    "quantization",
+    "revision",
+)
+"""Keys of vLLM's own that say how the drafter is loaded: handed on as they are."""
+
+REFUSED = {
+    "disable_padded_drafter_batch": "adaspec sets it",
+    "draft_sample_method": "drafts are greedy, or n-gram drafts would be judged by the head",
+    "num_speculative_tokens_per_batch_size": 'write "policy": "batch-table:1-8=5,9-=2" instead',
+    "parallel_drafting": "drafting may stop after any token, which parallel drafting cannot",
+    "prompt_lookup_max": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',
+    "prompt_lookup_min": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',
+    "rejection_sample_method": "only the standard method keeps outputs as they are",
+    "use_heterogeneous_vocab": "n-gram and neural tokens must be of one vocabulary",
+    "use_local_argmax_reduction": "confidences need the drafter's whole logits",
+}
+"""Keys of vLLM's own that contradict what adaspec does, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Our part of the speculative config; None is what the operator left to us."""
+
+    model: str | None = None
+    """The neural drafter: folder or hub id; None is n-gram alone."""
+    num_speculative_tokens: int | None = None
+    """CAP: the most tokens that one draft may hold."""
+    policy: str | None = None
+    mode: str = "serve"
+    cost: str | None = None
+    trace_dir: str | None = None
+    max_trace_bytes: int = 10 << 30
+    record_fraction: float = 0.0
+    passed: Mapping[str, Any] = field(default_factory=dict)
+
+
+_OWN = tuple(name for name in Options.__dataclass_fields__ if name != "passed")
+
+
+def read_options(config: Mapping[str, Any]) -> Options:
+    """The options in a speculative config; a `ServingError` names what is wrong with it."""
+    found: dict[str, Any] = {}
+    passed: dict[str, Any] = {}
+    for written, value in config.items():
+        key = written.replace("-", "_")
+        if key == "method":
+            continue
+        if key in found or key in passed:
+            raise ServingError(f"speculative config: '{key}' stands there twice")
+        if key in REFUSED:
+            raise ServingError(
+                f"speculative config: '{key}' does not go with method 'adaspec': {REFUSED[key]}; "
+                "leave it out"
+            )
+        if key in PASSED:
+            passed[key] = value
+        elif key in _OWN:
+            found[key] = value
+        else:
+            raise ServingError(
+                f"speculative config: unknown key '{written}' for method 'adaspec'"
+                f"{nearest(key, (*_OWN, *PASSED))} Known: {', '.join(_OWN)}; handed on to vLLM: "
+                f"{', '.join(PASSED)}"
+            )
+    options = Options(**{key: value for key, value in found.items() if value is not None})
+    _check(options)
+    return Options(**{**{name: getattr(options, name) for name in _OWN}, "passed": passed})
+
+
+def _check(options: Options) -> None:
+    for name in ("model", "policy", "mode", "cost", "trace_dir"):
+        value = getattr(options, name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise _wrong(name, value, "a text")
+    if options.mode not in MODES:
+        raise ServingError(
+            f"speculative config: mode={options.mode!r}{nearest(options.mode, MODES)} "
+            f"Known: {', '.join(MODES)}"
+        )
+    cap = options.num_speculative_tokens
+    if cap is not None and not _is_whole(cap, 1, LONGEST_DRAFT):
+        raise _wrong(
+            "num_speculative_tokens",
+            cap,
+            f"a whole number from 1 to {LONGEST_DRAFT} (no speculation at all is mode 'off')",
+        )
+    if not _is_whole(options.max_trace_bytes, 1, 1 << 62):
+        raise _wrong("max_trace_bytes", options.max_trace_bytes, "a number of bytes from 1 on")
+    fraction = options.record_fraction
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+        raise _wrong("record_fraction", fraction, "a number from 0 to 1")
+    if not 0 <= fraction <= 1:
+        raise _wrong("record_fraction", fraction, "a number from 0 to 1")
+
+
+def _is_whole(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _wrong(name: str, value: object, expected: str) -> ServingError:
+    return ServingError(f"speculative config: {name}={value!r:.60}: give {expected}")

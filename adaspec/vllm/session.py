@@ -1,0 +1,360 @@
+"""A policy, driven step by step as the replay drives it; knows requests, but no engine.
+
+    begin(rows, alive)          the target has spoken: learn, release, admit, index
+    forwards()                  at most how many drafter forwards
+    take(tokens, confidences)   after each of them: one more?
+    finish()                    what is proposed, row by row of the engine's batch
+
+Nothing here raises: what fails becomes an empty proposal, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import (
+    Arrival,
+    Batch,
+    Drafts,
+    Floats,
+    Ints,
+    Outcome,
+    Policy,
+    Proposal,
+    Setup,
+)
+from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
+from adaspec.vllm.guard import Guard
+from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
+from adaspec.vllm.roster import Roster, Rows
+
+SLOW_S = 1.0
+"""A decision that takes longer counts as a fault; it never changes what is decided."""
+
+
+class Recording(BasePolicy):
+    """Drafts to the cap at every position and proposes nothing: what dense traces are made of."""
+
+    name = "record"
+
+    def start(self, setup: Setup) -> None:
+        """Remember how far drafting goes."""
+        self._cap = setup.neural_cap
+
+    def plan(self, batch: Batch) -> int:
+        """As far as it goes."""
+        return self._cap if batch.holds_neural.any() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A proposal on its way through the target."""
+
+    step: int
+    requests: list[str]
+    batch: Batch
+    proposal: Proposal
+    neural_len: Ints
+    tokens: list[list[int]]
+    forwards: int
+
+
+class Session:
+    """One policy serving one engine."""
+
+    def __init__(self, policy: Policy, serving: Serving, vocabulary: int, watch: bool) -> None:
+        """`watch` counts slow decisions as faults; ranks that must decide alike cannot."""
+        self.policy, self.serving, self.setup = policy, serving, serving.setup
+        self.audience = Audience()
+        self.guard = Guard(serving.policy, self.audience)
+        self.step = 0
+        self._vocabulary, self._watch = vocabulary, watch
+        self._proposes = serving.mode == "serve"
+        self._roster = Roster(self.setup.slots)
+        self._pending: _Pending | None = None
+        self._decision: Decision | None = None
+        self._engine_rows = 0
+        self._failed = False
+        self._lenient = False
+        self._ever_held = False
+        self._keeps_alive = False
+        self._decision_s = 0.0
+        policy.start(self.setup)
+
+    def watched_by(self, *observers: Observer) -> None:
+        """Let these observers in, and tell them what is being served."""
+        for observer in observers:
+            self.audience.add(observer)
+        self.audience.tell("serving", self.serving)
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether the drafter must run over this step's tokens, if only to keep its KV whole."""
+        return self._keeps_alive and not self.guard.off
+
+    def begin(self, rows: Rows, alive: Mapping[str, object]) -> None:
+        """Take in what came, and see who is running."""
+        began = perf_counter()
+        self._open(len(rows.requests))
+        if self.guard.off:
+            self._failed = True
+            return
+        try:
+            self._learn(rows)
+        except Exception as error:
+            self._fault("learn", error)
+        try:
+            self._release(rows, alive)
+            self._admit(rows)
+            self._roster.catch_up(rows, self.step)
+            self._decision = self._look(rows)
+        except Exception as error:
+            self._fault("look-up", error)
+            # Whatever was half done is done again from the text in the next step.
+            self._roster = Roster(self.setup.slots)
+        self._decision_s = perf_counter() - began
+
+    def skip(self, rows: int, error: Exception) -> None:
+        """Begin a step of which nothing could be read: nothing is proposed in it."""
+        self._open(rows)
+        self._fault("batch", error)
+
+    def _open(self, rows: int) -> None:
+        self.step += 1
+        self._engine_rows = rows
+        self._decision, self._failed, self._lenient = None, False, False
+        # If anything fails from here on, the rows' KV must not get holes for it.
+        self._keeps_alive = self._ever_held
+
+    def forwards(self, possible: bool = True) -> int:
+        """The most forwards that the drafter runs; 0 where it cannot or the policy will not."""
+        decision = self._decision
+        if decision is None or self._failed:
+            return 0
+        began = perf_counter()
+        held = bool(decision.batch.holds_neural.any())
+        try:
+            planned = planned_forwards(
+                self.policy.plan(decision.batch), self.setup.neural_cap, held
+            )
+        except Exception as error:
+            self._fault("plan", error)
+            planned = 0
+        self._decision_s += perf_counter() - began
+        decision.planned = planned
+        if planned and not possible:
+            self._lenient = True
+            return 0
+        return planned
+
+    def take(self, tokens: Ints, confidences: Floats) -> bool:
+        """Take in one drafted token per row of the engine's batch; whether to draft another."""
+        decision = self._decision
+        if decision is None or self._failed:
+            return False
+        began = perf_counter()
+        going_on = False
+        try:
+            decision.take(tokens, confidences)
+            if decision.count < decision.planned:
+                going_on = bool(self.policy.proceed(decision.batch, decision.drafts()))
+        except Exception as error:
+            self._fault("proceed", error)
+        self._decision_s += perf_counter() - began
+        return going_on
+
+    def finish(self) -> list[list[int]]:
+        """What is proposed, row by row of the engine's batch."""
+        proposed: list[list[int]] = [[] for _ in range(self._engine_rows)]
+        decision = self._decision
+        self._decision = None
+        if decision is None or self._failed:
+            return proposed
+        began = perf_counter()
+        try:
+            drafts = decision.drafts()
+            proposal = self.policy.settle(decision.batch, drafts)
+            made = cut(proposal, decision, self.setup.cap, self._vocabulary, self._lenient)
+        except Exception as error:
+            self._fault("settle", error)
+            return proposed
+        tokens = made.tokens if self._proposes else [[] for _ in made.tokens]
+        for row, found in zip(decision.rows.tolist(), tokens, strict=True):
+            proposed[row] = found
+        self._pending = _Pending(
+            self.step,
+            decision.requests,
+            decision.batch,
+            proposal,
+            made.neural_len,
+            tokens,
+            decision.count,
+        )
+        self._decision_s += perf_counter() - began
+        self._tell_proposed(decision, drafts, proposal, made, tokens)
+        if self._watch and self._decision_s > SLOW_S:
+            self.guard.fault(
+                self.step, "time", TimeoutError(f"a decision took {self._decision_s:.2f} s")
+            )
+        else:
+            self.guard.went_well()
+        return proposed
+
+    def drafter_ran(self, drafting: int, keep_alive: int) -> None:
+        """Forwards of the drafter in this step, counted where they happened."""
+        self.audience.tell("forwards", self.step, drafting, keep_alive, self._engine_rows)
+
+    def _tell_proposed(
+        self,
+        decision: Decision,
+        drafts: Drafts,
+        proposal: Proposal,
+        made: Cut,
+        tokens: list[list[int]],
+    ) -> None:
+        self.audience.tell(
+            "proposed",
+            Proposed(
+                step=self.step,
+                requests=decision.requests,
+                batch=decision.batch,
+                planned=decision.planned,
+                drafts=drafts,
+                proposal=proposal,
+                neural_len=made.neural_len,
+                ngram_len=made.ngram_len,
+                tokens=tokens,
+                decision_s=self._decision_s,
+            ),
+        )
+
+    def _learn(self, rows: Rows) -> None:
+        """Hand the policy what came of its last proposal, as far as it was verified as proposed."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        count = len(pending.requests)
+        at = {name: row for row, name in enumerate(rows.requests)}
+        context = pending.batch.context_tokens
+        known = np.zeros(count, np.bool_)
+        drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        counts = np.zeros(count, np.int32)
+        sampled: list[list[int]] = [[] for _ in range(count)]
+        dropped = []
+        for row, name in enumerate(pending.requests):
+            here = at.get(name)
+            # A step that never came to us lies between where the text goes on elsewhere.
+            if here is not None and rows.known[here] != context[row]:
+                here = None
+            came = list(rows.sampled[here]) if here is not None else []
+            ours = pending.tokens[row]
+            verified = _verified(ours, rows.verified.get(name, ())) if came else 0
+            if ours and not verified:
+                dropped.append(name)
+            if not came or len(came) > 1 + verified:
+                continue
+            known[row] = True
+            drafted[row], accepted[row] = verified, len(came) - 1
+            counts[row], sampled[row] = len(came), came
+        emitted = np.full((count, int(counts.max(initial=0))), -1, np.int32)
+        for row, came in enumerate(sampled):
+            emitted[row, : len(came)] = came
+        batch = pending.batch
+        neural_drafted = np.minimum(pending.neural_len, drafted).astype(np.int32)
+        step_s = self.setup.cost.step_s(
+            count + int(drafted.sum()),
+            int(batch.context_tokens.sum()),
+            pending.forwards,
+            bool(batch.holds_neural.any()),
+        )
+        came_of_it = Came(
+            step=pending.step,
+            requests=pending.requests,
+            known=known,
+            drafted=drafted.copy(),
+            neural_drafted=neural_drafted.copy(),
+            accepted=accepted.copy(),
+            emitted=emitted.copy(),
+            emitted_tokens=counts.copy(),
+            step_s=step_s,
+        )
+        self.audience.tell("came", came_of_it)
+        if dropped:
+            self.audience.tell("dropped", dropped)
+        self.policy.learn(
+            batch,
+            pending.proposal,
+            Outcome(drafted, neural_drafted, accepted, emitted, counts, step_s),
+        )
+
+    def _release(self, rows: Rows, alive: Mapping[str, object]) -> None:
+        for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):
+            if names:
+                self.audience.tell("left", names)
+                try:
+                    self.policy.release(slots)
+                except Exception as error:
+                    self._fault("release", error)
+
+    def _admit(self, rows: Rows) -> None:
+        for row, name in enumerate(rows.requests):
+            if name in self._roster.seats:
+                continue
+            seat = self._roster.enter(rows, row)
+            arrival = Arrival(seat.slot, seat.prompt_tokens, len(rows.requests))
+            try:
+                seat.holds_neural = bool(self.policy.admit(arrival)) and self.setup.neural_cap > 0
+            except Exception as error:
+                self._fault("admit", error)  # it runs without the drafter
+            self._ever_held |= seat.holds_neural
+            prompt = rows.tokens[row, : seat.prompt_tokens]
+            self.audience.tell("entered", Entered(name, seat.slot, prompt, seat.holds_neural))
+
+    def _look(self, rows: Rows) -> Decision | None:
+        """A decision on all rows whose prompt is through, and whether the drafter must run."""
+        seats = [self._roster.seats[name] for name in rows.requests]
+        ready = [row for row, came in enumerate(rows.sampled) if came]
+        # A prompt's blocks may be found again by a later request that holds the drafter.
+        in_prompt = len(ready) < len(seats) or any(
+            seats[row].tokens - seats[row].prompt_tokens <= 1 for row in ready
+        )
+        self._keeps_alive = any(seat.holds_neural for seat in seats) or (
+            self._ever_held and in_prompt
+        )
+        if not ready:
+            return None
+        chosen = [seats[row] for row in ready]
+        prompt = np.array([seat.prompt_tokens for seat in chosen], np.int32)
+        return decision_of(
+            self._roster.index,
+            [rows.requests[row] for row in ready],
+            np.array(ready, np.int32),
+            np.array([seat.slot for seat in chosen], np.int32),
+            prompt,
+            np.array([seat.tokens for seat in chosen], np.int32) - prompt,
+            np.array([seat.holds_neural for seat in chosen], np.bool_),
+            self.setup.neural_cap,
+        )
+
+    def _fault(self, stage: str, error: Exception) -> None:
+        if self._failed:  # one step, one fault: several in one do not wear out the guard
+            self.guard.counts[stage] += 1
+            return
+        self._failed = True
+        self._pending = None
+        self.guard.fault(self.step, stage, error)
+
+
+def _verified(ours: list[int], judged: object) -> int:
+    """How many of our tokens the target judged: the scheduler may cut, pad or drop a draft."""
+    count = 0
+    for token, found in zip(ours, judged, strict=False):  # type: ignore[call-overload]
+        if token != found:
+            break
+        count += 1
+    return count

@@ -1,0 +1,133 @@
+"""Our speculative config, told to vLLM as one that it knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from adaspec.errors import ServingError
+from adaspec.vllm.choice import Target, choose, target_of
+from adaspec.vllm.options import Options
+
+NGRAM_DRAFTER = "adaspec.vllm.ngram.NgramDrafter"
+
+UNPADDED = ("eagle", "eagle3", "mtp")
+"""Heads that can draft after bookkeeping, from tokens that are on the host already."""
+
+
+def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
+    """vLLM's speculative config for these options, and the options with nothing left open."""
+    target = target_of(target_config)
+    method = None
+    if options.model is not None:
+        method = head_method(options.model, target, options.passed.get("revision"))
+    choice = choose(options, target, method is not None)
+    if options.trace_dir is not None:
+        _check_writable(Path(options.trace_dir))
+    settled = dataclasses.replace(
+        options, policy=choice.spec, cost=choice.cost_name, num_speculative_tokens=choice.cap
+    )
+    config: dict[str, Any] = {**options.passed, "num_speculative_tokens": choice.cap}
+    if method is None:
+        return {**config, "method": "custom_class", "model": NGRAM_DRAFTER}, settled
+    config |= {"method": method, "model": options.model}
+    if method in UNPADDED:
+        config["disable_padded_drafter_batch"] = True
+    return config, settled
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ServingError(
+            f"trace_dir '{folder}' cannot be written to ({error.strerror or error}): give a folder "
+            "that the server may write to"
+        ) from error
+
+
+def head_method(model: str, target: Target, revision: str | None = None) -> str:
+    """vLLM's method for a drafter, recognised by its own config: eagle, eagle3, mtp, draft_model.
+
+    A `ServingError` says what does not fit the target.
+    """
+    config = _config_of(model, revision)
+    method = _recognised(model, config, target)
+    _check_fit(model, method, config, target)
+    return method
+
+
+def _config_of(model: str, revision: str | None) -> dict[str, Any]:
+    from transformers import PretrainedConfig
+
+    try:
+        config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
+    except Exception as error:
+        raise ServingError(
+            f"drafter '{model}': its config.json cannot be read ({_line(error)}): give a folder "
+            "or hub id of an EAGLE, EAGLE-3 or MTP head or a draft model"
+        ) from error
+    if not config:
+        raise ServingError(f"drafter '{model}': no config.json found there")
+    return dict(config)
+
+
+def _recognised(model: str, config: Mapping[str, Any], target: Target) -> str:
+    declared = str(config.get("speculators_model_type") or config.get("model_type") or "").lower()
+    architectures = " ".join(config.get("architectures") or []).lower()
+    if declared in _OTHER_KINDS or any(kind in architectures for kind in _OTHER_KINDS):
+        raise ServingError(
+            f"drafter '{model}' is of a kind that adaspec does not drive "
+            f"({declared or architectures}): use an EAGLE, EAGLE-3 or MTP head or a draft model"
+        )
+    for kind in ("eagle3", "eagle"):  # the longer word first: the other is a part of it
+        if kind in declared or kind in architectures:
+            return kind
+    if declared.endswith("_mtp") or declared == "mtp" or "mtp" in architectures:
+        return "mtp"
+    if target.is_called(model) and _predicts(config):
+        return "mtp"
+    # Heads of the first days say in their name alone what they are, and vLLM goes by that too.
+    name = model.lower()
+    if "eagle3" in name or "eagle-3" in name:
+        return "eagle3"
+    return "eagle" if "eagle" in name else "draft_model"
+
+
+_OTHER_KINDS = ("medusa", "mlp_speculator", "mlpspeculator", "dflash", "dspark")
+
+
+def _predicts(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config") or {}
+    return any(
+        int(each.get(key) or 0) > 0
+        for each in (config, text)
+        for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+    )
+
+
+def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Target) -> None:
+    text = config.get("transformer_layer_config") or config.get("text_config") or config
+    vocabulary = text.get("vocab_size")
+    if vocabulary is not None and vocabulary != target.vocabulary:
+        raise ServingError(
+            f"drafter '{model}' does not fit '{target.name}': its vocabulary has {vocabulary} "
+            f"tokens, the target's {target.vocabulary}: give a head made for this target"
+        )
+    if method not in ("eagle", "eagle3"):
+        return
+    width = config.get("target_hidden_size") or text.get("hidden_size")
+    if width is not None and target.width is not None and width != target.width:
+        raise ServingError(
+            f"drafter '{model}' does not fit '{target.name}': it reads hidden states of {width}, "
+            f"the target's are of {target.width}: give a head made for this target"
+        )
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

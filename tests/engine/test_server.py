@@ -1,0 +1,115 @@
+"""Over HTTP, from vLLM's own multi-process server, found through the entry point alone."""
+
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 240
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def environment_with_entry_point(folder):
+    """Environment variables under which adaspec's entry point is found, installed or not."""
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    environment["VLLM_LOGGING_LEVEL"] = "INFO"
+    points = importlib.metadata.entry_points(group="vllm.general_plugins")
+    path = [str(CHECKOUT)]
+    if not any(point.name == "adaspec" for point in points):
+        info = folder / "adaspec-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(
+            "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
+        )
+        path.append(str(folder))
+    if environment.get("PYTHONPATH"):
+        path.append(environment["PYTHONPATH"])
+    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+
+
+class Server:
+    def __init__(self, models, folder, speculative_config):
+        self.port = free_port()
+        self.log = folder / "server.log"
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        command += ["--model", str(models / "target"), "--served-model-name", "target"]
+        command += ["--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32"]
+        command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
+        command += ["--gpu-memory-utilization", "0.4"]
+        if speculative_config:
+            command += ["--speculative-config", json.dumps(speculative_config)]
+        self.process = subprocess.Popen(
+            command,
+            env=environment_with_entry_point(folder),
+            stdout=self.log.open("w"),
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+
+    def wait(self):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2)
+                return
+            except OSError:
+                time.sleep(1)
+        pytest.fail(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def complete(self, prompts, tokens):
+        body = {
+            "model": "target",
+            "prompt": prompts,
+            "max_tokens": tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        answer = json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
+        return [each["text"] for each in sorted(answer["choices"], key=lambda each: each["index"])]
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("head", ["eagle", None])
+def test_a_server_answers_as_it_does_without_speculation(models, truth, prompts, tmp_path, head):
+    from transformers import AutoTokenizer
+
+    expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
+    config = {"method": "adaspec"}
+    if head:
+        config |= {"model": str(models / head), "policy": "hybrid-splice:4:20:3:2:5"}
+    server = Server(models, tmp_path, config)
+    try:
+        server.wait()
+        assert server.complete(prompts, 48) == expected
+        assert "adaspec: policy" in server.log.read_text()
+    finally:
+        server.stop()

@@ -1,0 +1,116 @@
+"""What cannot be served is refused at start, in one line that says what to change."""
+
+import json
+
+import pytest
+
+from adaspec.errors import AdaspecError
+
+HEAD = {"method": "adaspec", "model": "eagle"}
+BARE = {"method": "adaspec"}
+
+
+def refusal(models, config, **arguments):
+    """The line with which an engine's config is refused."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.vllm.plugin import register
+
+    register()
+    config = dict(config)
+    if config.get("model") in ("eagle", "eagle3", "draft", "target"):
+        config["model"] = str(models / config["model"])
+    arguments = {"dtype": "float32", "max_model_len": 384, **arguments}
+    args = EngineArgs(str(models / "target"), speculative_config=config, **arguments)
+    with pytest.raises(AdaspecError) as caught:
+        args.create_engine_config()
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({**BARE, "polcy": "none"}, "did you mean 'policy'"),
+        ({**HEAD, "num_speculative_tokens": 0}, "num_speculative_tokens=0"),
+        ({**HEAD, "mode": "shadw"}, "did you mean 'shadow'"),
+        ({**HEAD, "policy": "fixed:neurl:3"}, "did you mean"),
+        ({**HEAD, "policy": "/no/such/policy"}, "/no/such/policy"),
+        ({**HEAD, "cost": "/no/such/cost.json"}, "no such cost file"),
+        ({**HEAD, "draft_sample_method": "probabilistic"}, "draft_sample_method"),
+        ({**BARE, "model": "/no/such/head"}, "/no/such/head"),
+        ({**BARE, "policy": "fixed:neural:3"}, "neural drafter"),
+        ({**BARE, "trace_dir": "/proc/nowhere"}, "/proc/nowhere"),
+    ],
+)
+def test_a_wrong_word_is_named(models, config, says):
+    assert says in refusal(models, config)
+
+
+def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
+    for key, value in (("hidden_size", 96), ("vocab_size", 64)):
+        record = json.loads((models / "eagle" / "config.json").read_text())
+        record[key] = value
+        (tmp_path / "config.json").write_text(json.dumps(record))
+        line = refusal(models, {**BARE, "model": str(tmp_path)})
+        assert "does not fit" in line
+        assert str(value) in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"async_scheduling": True}, "async"),
+        ({"pipeline_parallel_size": 2, "distributed_executor_backend": "mp"}, "tensor parallel"),
+    ],
+)
+def test_a_combination_that_cannot_be_served_is_refused(models, arguments, says):
+    assert says in refusal(models, HEAD, **arguments)
+
+
+def test_model_runner_v2_forced_by_the_user_is_refused(models, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    assert "VLLM_USE_V2_MODEL_RUNNER" in refusal(models, HEAD)
+
+
+def test_an_unknown_vllm_is_refused(models, monkeypatch):
+    monkeypatch.setattr("adaspec.vllm.compatibility.installed_version", lambda: "0.99.1")
+    assert "vLLM 0.99.1 is not supported" in refusal(models, HEAD)
+
+
+def test_a_damaged_policy_is_refused(models, tmp_path):
+    (tmp_path / "manifest.json").write_text("{")
+    assert str(tmp_path) in refusal(models, {**HEAD, "policy": str(tmp_path)})
+
+
+def test_mode_off_is_no_speculation(models):
+    from vllm.engine.arg_utils import EngineArgs
+
+    args = EngineArgs(
+        str(models / "target"), speculative_config={**BARE, "mode": "off"}, dtype="float32"
+    )
+    assert args.create_engine_config().speculative_config is None
+
+
+def test_every_patched_name_is_as_expected():
+    from adaspec.vllm.compatibility import signature_problems
+
+    assert list(signature_problems()) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "method"), [("eagle", "eagle"), ("eagle3", "eagle3"), ("draft", "draft_model")]
+)
+def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.vllm.plugin import ATTRIBUTE, register
+
+    register()
+    config = {"method": "adaspec", "model": str(models / head)}
+    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
+    made = args.create_engine_config().speculative_config
+    assert made.method == method
+    assert getattr(made, ATTRIBUTE).policy.startswith("hybrid-splice")
+    assert args.speculative_config == config

@@ -1,0 +1,240 @@
+"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE heads, a draft model.
+
+All are trained for seconds on repetitive lines of text, so that greedy output repeats itself (the
+n-gram look-up finds something), and heads are right often but not always. Characters are tokens.
+"""
+
+import json
+import random
+import string
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
+
+CHARACTERS = string.printable[:95] + "\n"
+SPECIAL = ["<unk>", "<s>", "</s>"]
+VOCABULARY = 128
+WIDTH = 64
+LAYERS = 4
+AUX_LAYERS = [1, 2, 3]
+ROOM = 512
+
+WORDS = ["table", "row", "update", "insert", "value", "north", "south", "order", "client"]
+
+
+def tokenizer():
+    """One token per character, with fillers up to the vocabulary's size."""
+    words = [*SPECIAL, *CHARACTERS]
+    words += [f"<filler{at}>" for at in range(VOCABULARY - len(words))]
+    made = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    made.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+
+
+def document(seed, lines=6):
+    """Lines that repeat each other with small changes, as code edits and tables do."""
+    draw = random.Random(seed)
+    subject, verb = draw.choice(WORDS), draw.choice(WORDS)
+    out = []
+    for line in range(lines):
+        key = draw.choice(WORDS) if draw.random() < 0.4 else subject
+        out.append(f"{subject}.{verb}({key}, {line});")
+    return "\n".join(out) + "\n"
+
+
+def ids_of(text):
+    """Token ids of a text."""
+    place = {character: at + len(SPECIAL) for at, character in enumerate(CHARACTERS)}
+    return [place[character] for character in text]
+
+
+def batches(steps, seed, rows=12, length=64):
+    """Token ids of random pieces of documents."""
+    text = ids_of("".join(document(seed * 100_000 + at) for at in range(400)))
+    stream = torch.tensor(text)
+    draw = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        starts = torch.randint(0, len(stream) - length, (rows,), generator=draw)
+        yield torch.stack([stream[at : at + length] for at in starts.tolist()])
+
+
+def llama_config(layers):
+    return LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=128,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=ROOM,
+        bos_token_id=1,
+        eos_token_id=2,
+        tie_word_embeddings=False,
+        attn_implementation="eager",
+        dtype="float32",
+    )
+
+
+def train(model, loss_of, steps, rate=4e-3, seed=1):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    for step, tokens in enumerate(batches(steps, seed)):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1, (step + 1) / 20) * (1 - 0.9 * step / steps)
+        optimizer.zero_grad()
+        loss = loss_of(tokens)
+        loss.backward()
+        optimizer.step()
+    return float(loss.detach())
+
+
+def make_llama(folder, layers, steps, seed):
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(llama_config(layers))
+    train(model, lambda tokens: model(tokens, labels=tokens).loss, steps, seed=seed)
+    model.eval().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return model
+
+
+class Eagle(nn.Module):
+    """vLLM's EagleLlamaForCausalLM, to be trained."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.fc = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.layers = nn.ModuleList([LlamaDecoderLayer(config, 0)])
+        self.layers[0].input_layernorm = nn.Identity()
+        self.rotary = LlamaRotaryEmbedding(config)
+
+    def forward(self, embeds, hidden):
+        hidden = self.fc(torch.cat([embeds, hidden], -1))
+        return run_layer(self.layers[0], hidden, self.rotary)
+
+
+class Eagle3(nn.Module):
+    """vLLM's Eagle3LlamaForCausalLM, to be trained."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.fc = nn.Linear(len(AUX_LAYERS) * WIDTH, WIDTH, bias=False)
+        self.midlayer = LlamaDecoderLayer(config, 0)
+        attention = self.midlayer.self_attn
+        for name in ("q_proj", "k_proj", "v_proj"):
+            old = getattr(attention, name)
+            setattr(attention, name, nn.Linear(2 * WIDTH, old.out_features, bias=False))
+        self.midlayer.hidden_norm = LlamaRMSNorm(WIDTH, config.rms_norm_eps)
+        self.norm = LlamaRMSNorm(WIDTH, config.rms_norm_eps)
+        self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.rotary = LlamaRotaryEmbedding(config)
+
+    def forward(self, embeds, hidden):
+        layer = self.midlayer
+        both = torch.cat([layer.input_layernorm(embeds), layer.hidden_norm(hidden)], -1)
+        hidden = hidden + attend(layer.self_attn, both, self.rotary)
+        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+
+def attend(attention, hidden, rotary):
+    length = hidden.shape[1]
+    positions = torch.arange(length)[None]
+    mask = torch.full((length, length), float("-inf")).triu(1)[None, None]
+    return attention(hidden, position_embeddings=rotary(hidden, positions), attention_mask=mask)[0]
+
+
+def run_layer(layer, hidden, rotary):
+    hidden = hidden + attend(layer.self_attn, layer.input_layernorm(hidden), rotary)
+    return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+
+def make_eagle(folder, target, steps, seed):
+    torch.manual_seed(seed)
+    head = Eagle(target.config)
+
+    def loss_of(tokens):
+        with torch.no_grad():
+            found = target.model(tokens).last_hidden_state
+            said = target.lm_head(found).argmax(-1)
+            embeds = target.model.embed_tokens(tokens)
+        hidden, loss = found[:, :-2], 0.0
+        for deep in range(2):
+            length = hidden.shape[1]
+            hidden = head(embeds[:, 1 + deep : 1 + deep + length], hidden)
+            logits = target.lm_head(hidden)
+            truth = said[:, 1 + deep : 1 + deep + length]
+            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
+            loss = loss + nn.functional.smooth_l1_loss(
+                hidden, found[:, 1 + deep : 1 + deep + length]
+            )
+            hidden = hidden[:, :-1]
+        return loss
+
+    train(head, loss_of, steps, seed=seed)
+    save_head(folder, head, target.config, "EagleLlamaForCausalLM", {})
+
+
+def make_eagle3(folder, target, steps, seed):
+    torch.manual_seed(seed)
+    head = Eagle3(target.config)
+    head.lm_head.weight.data.copy_(target.lm_head.weight.data)
+
+    def loss_of(tokens):
+        with torch.no_grad():
+            out = target.model(tokens, output_hidden_states=True)
+            found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
+            said = target.lm_head(out.last_hidden_state).argmax(-1)
+            embeds = target.model.embed_tokens(tokens)
+        hidden, loss = head.fc(found[:, :-2]), 0.0
+        for deep in range(2):
+            length = hidden.shape[1]
+            hidden = head(embeds[:, 1 + deep : 1 + deep + length], hidden)
+            logits = head.lm_head(head.norm(hidden))
+            truth = said[:, 1 + deep : 1 + deep + length]
+            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
+            hidden = hidden[:, :-1]
+        return loss
+
+    train(head, loss_of, steps, seed=seed)
+    extra = {"draft_vocab_size": VOCABULARY, "eagle_aux_hidden_state_layer_ids": AUX_LAYERS}
+    save_head(folder, head, target.config, "Eagle3LlamaForCausalLM", extra)
+
+
+def save_head(folder, head, config, architecture, extra):
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {
+        name: value.contiguous()
+        for name, value in head.state_dict().items()
+        if not name.startswith("rotary")
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    record = {**config.to_dict(), "architectures": [architecture], "num_hidden_layers": 1, **extra}
+    (folder / "config.json").write_text(json.dumps(record, default=str))
+
+
+def make_all(folder):
+    """Every model that the engine tests serve, in folders of these names."""
+    target = make_llama(folder / "target", LAYERS, 220, seed=1)
+    for parameter in target.parameters():
+        parameter.requires_grad_(False)
+    make_eagle(folder / "eagle", target, 120, seed=2)
+    make_eagle3(folder / "eagle3", target, 120, seed=3)
+    make_llama(folder / "draft", 1, 120, seed=4)
+
+
+if __name__ == "__main__":
+    # One thread: on shared cores, threads that wait for each other take ten times as long.
+    torch.set_num_threads(1)
+    make_all(Path(sys.argv[1]))

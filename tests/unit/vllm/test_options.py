@@ -1,0 +1,38 @@
+import pytest
+
+from adaspec.errors import ServingError
+from adaspec.vllm.options import read_options
+
+
+def test_what_is_not_written_is_left_open():
+    options = read_options({"method": "adaspec"})
+    assert options.model is None
+    assert options.policy is None
+    assert options.num_speculative_tokens is None
+    assert options.mode == "serve"
+
+
+def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
+    options = read_options({"method": "adaspec", "draft-tensor-parallel-size": 2})
+    assert options.passed == {"draft_tensor_parallel_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("trace_dri", "x", "did you mean 'trace_dir'"),
+        ("mode", "sreve", "did you mean 'serve'"),
+        ("num_speculative_tokens", 0, "from 1"),
+        ("num_speculative_tokens", True, "from 1"),
+        ("num_speculative_tokens", "8", "from 1"),
+        ("record_fraction", 1.5, "0 to 1"),
+        ("max_trace_bytes", 0, "max_trace_bytes=0"),
+        ("policy", 7, "policy=7"),
+        ("parallel_drafting", True, "does not go with"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(key, value, says):
+    with pytest.raises(ServingError) as caught:
+        read_options({"method": "adaspec", key: value})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,92 @@
+"""The plug-in's own module: standard library alone, and harmless where nobody asks for it."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from adaspec.vllm import plugin
+
+
+def test_loading_the_plugin_imports_nothing_heavy():
+    code = (
+        "import sys; from adaspec.vllm.plugin import register; register();"
+        "heavy = {'numpy', 'numba', 'torch', 'vllm', 'lightgbm', 'adaspec.policy'};"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "watched_module.py").write_text("class Thing:\n    def name(self): return 'old'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "watched_module"
+    sys.modules.pop("watched_module", None)
+    sys.meta_path[:] = [
+        each for each in sys.meta_path if getattr(each, "name", "") != "watched_module"
+    ]
+
+
+def test_a_module_is_patched_as_it_is_imported_and_not_before(module):
+    seen = []
+    plugin.when_imported(module, lambda found: seen.append(found.Thing().name()))
+    plugin.when_imported(module, lambda found: seen.append("twice"))
+    assert seen == []
+    __import__(module)
+    assert seen == ["old"]
+
+
+def test_a_module_that_is_imported_already_is_patched_at_once(module):
+    __import__(module)
+    seen = []
+    plugin.when_imported(module, seen.append)
+    assert seen == [sys.modules[module]]
+
+
+def fake_vllm(config):
+    class EngineArgs:
+        spec_method = None
+
+        def __init__(self):
+            self.speculative_config = config
+
+        def create_speculative_config(self, target_model_config, target_parallel_config):
+            return "vLLM's own"
+
+    return types.SimpleNamespace(EngineArgs=EngineArgs)
+
+
+@pytest.mark.parametrize("config", [None, {"method": "ngram"}, {"model": "x"}])
+def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.compatibility", None)
+    module = fake_vllm(config)
+    plugin.patch_engine_args(module)
+    assert module.EngineArgs().create_speculative_config(None, None) == "vLLM's own"
+
+
+def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.compatibility", None)
+    module = fake_vllm({"method": "adaspec"})
+    plugin.patch_engine_args(module)
+    with pytest.raises(ImportError):
+        module.EngineArgs().create_speculative_config(None, None)
+
+
+def test_nothing_is_patched_twice():
+    module = fake_vllm(None)
+    plugin.patch_engine_args(module)
+    once = module.EngineArgs.create_speculative_config
+    plugin.patch_engine_args(module)
+    assert module.EngineArgs.create_speculative_config is once
+
+
+def test_a_vllm_without_what_is_patched_is_left_alone():
+    plugin.patch_engine_args(types.SimpleNamespace())
+    plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=None))
+
+
+def test_registering_never_raises(monkeypatch):
+    monkeypatch.setattr(plugin, "when_imported", lambda *_: 1 / 0)
+    plugin.register()

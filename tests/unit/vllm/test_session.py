@@ -1,0 +1,254 @@
+"""The session drives a policy as the replay does; a scripted engine stands in for vLLM."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Proposal, Setup
+from adaspec.policy.spec import parse_policy
+from adaspec.replay.loop import run_policy
+from adaspec.vllm.observer import Serving, Silent
+from adaspec.vllm.roster import Rows
+from adaspec.vllm.session import Session
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
+from random_tapes import NEURAL_CAP, random_requests, tape_of
+
+CAP = 12
+
+
+class Spy(BasePolicy):
+    """Writes down what a policy is shown and what it answers."""
+
+    name = "spy"
+
+    def __init__(self, policy):
+        self.policy, self.log, self.learned = policy, [], []
+
+    def start(self, setup):
+        self.policy.start(setup)
+
+    def admit(self, arrival):
+        return self.policy.admit(arrival)
+
+    def plan(self, batch):
+        found = batch.matches
+        answer = self.policy.plan(batch)
+        shown = (batch.position, batch.holds_neural, found.length, found.start, found.available)
+        self.log.append(("plan", [each.tolist() for each in shown], answer))
+        return answer
+
+    def proceed(self, batch, drafts):
+        answer = self.policy.proceed(batch, drafts)
+        self.log.append(("proceed", drafts.tokens.tolist(), answer))
+        return answer
+
+    def settle(self, batch, drafts):
+        answer = self.policy.settle(batch, drafts)
+        behind = drafts.behind(answer.neural_len)
+        self.log.append(("settle", drafts.count, answer.neural_len.tolist(), behind.start.tolist()))
+        return answer
+
+    def learn(self, batch, proposal, outcome):
+        self.learned.append(outcome)
+        self.policy.learn(batch, proposal, outcome)
+
+
+class Dice(BasePolicy):
+    """Every stage by seeded chance."""
+
+    name = "dice"
+
+    def start(self, setup):
+        self.draw = np.random.default_rng(3)
+        self.cap = setup.neural_cap
+
+    def admit(self, arrival):
+        return bool(self.draw.random() < 0.7)
+
+    def plan(self, batch):
+        return int(self.draw.integers(0, self.cap + 1)) if batch.holds_neural.any() else 0
+
+    def proceed(self, batch, drafts):
+        return bool(self.draw.random() < 0.7)
+
+    def settle(self, batch, drafts):
+        most = np.where(batch.holds_neural, drafts.count, 0)
+        neural = np.minimum(self.draw.integers(0, CAP, len(batch)), most).astype(np.int32)
+        return Proposal(neural, self.draw.integers(0, CAP, len(batch)).astype(np.int32))
+
+
+class ScriptedEngine:
+    """Verifies drafts against recorded texts; drafts what the recording drafted."""
+
+    def __init__(self, requests, session):
+        self.requests, self.session = requests, session
+        self.running = list(range(len(requests)))
+        self.position = dict.fromkeys(self.running, 0)
+        self.states = {f"r{at}": object() for at in self.running}
+        self.drafts = {at: [] for at in self.running}
+
+    def run(self, most_steps=500):
+        while self.running and most_steps:
+            most_steps -= 1
+            self.step()
+        return self
+
+    def step(self):
+        sampled, verified = {}, {}
+        for at in self.running:
+            output, here = self.requests[at].output, self.position[at]
+            taken = 0
+            for token in self.drafts[at]:
+                if here + taken >= len(output) or output[here + taken] != token:
+                    break
+                taken += 1
+            sampled[at] = output[here : here + taken + 1]
+            if self.drafts[at]:
+                verified[f"r{at}"] = list(self.drafts[at])
+        known = {at: len(self.requests[at].prompt) + self.position[at] for at in self.running}
+        for at in self.running:
+            self.position[at] += len(sampled[at])
+        self.running = [
+            at for at in self.running if self.position[at] < len(self.requests[at].output)
+        ]
+        self.states = {f"r{at}": self.states[f"r{at}"] for at in self.running}
+        if self.running:
+            self.draft(sampled, verified, known)
+
+    def draft(self, sampled, verified, known):
+        texts = [self.requests[at].prompt + self.requests[at].output for at in self.running]
+        room = np.full((len(texts), max(map(len, texts))), -7, np.int32)
+        for row, text in enumerate(texts):
+            room[row, : len(text)] = text
+        rows = Rows(
+            requests=[f"r{at}" for at in self.running],
+            states=[self.states[f"r{at}"] for at in self.running],
+            tokens=room,
+            prompt_tokens=np.array([len(self.requests[at].prompt) for at in self.running]),
+            known=np.array([known[at] for at in self.running]),
+            sampled=[sampled[at] for at in self.running],
+            verified=verified,
+        )
+        self.session.begin(rows, self.states)
+        most = self.session.forwards()
+        for count in range(most):
+            said = [self.requests[at].drafted[self.position[at]][count] for at in self.running]
+            sure = np.full((len(said), 3), -0.5, np.float32)
+            if not self.session.take(np.array(said, np.int32), sure):
+                break
+        for at, tokens in zip(self.running, self.session.finish(), strict=True):
+            self.drafts[at] = tokens
+
+
+def session_of(policy, rows, mode="serve", vocabulary=1000):
+    setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
+    return Session(policy, Serving("p", "why", mode, setup, "t", "d", 0), vocabulary, watch=False)
+
+
+POLICIES = ["none", "fixed:ngram:8:1", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "hybrid-agree"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", [*POLICIES, "dice"])
+def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
+    requests = random_requests(seed, 5, tokens=True)
+    make = Dice if name == "dice" else lambda: parse_policy(name)
+    replayed, served = Spy(make()), Spy(make())
+    tape = tape_of(requests)
+    run_policy(tape, replayed, np.arange(5, dtype=np.int32), 5, COST, CAP, refills=False)
+    session = session_of(served, 5)
+    ScriptedEngine(requests, session).run()
+    assert not session.guard.counts
+    assert served.log == replayed.log
+    for live, told in zip(served.learned, replayed.learned, strict=False):
+        going_on = live.emitted_tokens > 0
+        for column in ("drafted", "neural_drafted", "accepted", "emitted_tokens"):
+            assert (getattr(live, column) == getattr(told, column))[going_on].all()
+
+
+def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
+    heard = []
+
+    class Ear(Silent):
+        def dropped(self, requests):
+            heard.extend(requests)
+
+        def came(self, came):
+            assert not came.drafted.any()
+
+    requests = random_requests(1, 3, tokens=True, output_tokens=(20, 24))
+    session = session_of(parse_policy("fixed:neural:3"), 3)
+    session.watched_by(Ear())
+    engine = ScriptedEngine(requests, session)
+    while engine.running:
+        engine.step()
+        engine.drafts = dict.fromkeys(engine.drafts, ())
+    assert {"r0", "r1", "r2"} == set(heard)
+
+
+def test_tokens_that_the_vocabulary_lacks_are_never_proposed():
+    requests = random_requests(2, 3, tokens=True)
+    session = session_of(parse_policy("hybrid-splice:1:8:3:1:5"), 3, vocabulary=1)
+    engine = ScriptedEngine(requests, session)
+    while engine.running:
+        engine.step()
+        assert all(token == 0 for tokens in engine.drafts.values() for token in tokens)
+
+
+def test_a_request_that_takes_anothers_id_is_a_new_one():
+    entered = []
+
+    class Ear(Silent):
+        def entered(self, entry):
+            entered.append((entry.request, entry.prompt_tokens.tolist()))
+
+    requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
+    session = session_of(parse_policy("none"), 2)
+    session.watched_by(Ear())
+    first = ScriptedEngine(requests[:1], session)
+    first.step()
+    ScriptedEngine(requests[1:], session).step()
+    assert entered == [("r0", requests[0].prompt), ("r0", requests[1].prompt)]
+
+
+def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once():
+    requests = random_requests(6, 6, tokens=True, output_tokens=(20, 24))
+    session = session_of(parse_policy("fixed:ngram:4:1"), 3)
+    engine = ScriptedEngine(requests, session)
+    everyone = engine.running
+    for _ in range(6):
+        for some in (everyone[:3], everyone[3:]):
+            # The others are preempted: they stay alive, and out of the batch.
+            states = dict(engine.states)
+            engine.running = some
+            engine.step()
+            engine.states = states
+    assert not session.guard.counts
+
+
+@pytest.mark.parametrize("name", [*POLICIES, "dice"])
+def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
+    from adaspec.vllm.rehearsal import rehearse
+
+    session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
+    rehearse(session)
+    assert not session.guard.counts
+    assert not session._roster.seats
+
+
+def test_a_step_that_cannot_be_read_proposes_nothing():
+    requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
+    session = session_of(parse_policy("hybrid-splice:1:8:3:1:5"), 2)
+    ScriptedEngine(requests, session).step()
+    session.skip(2, AttributeError("injected"))
+    assert session.forwards() == 0
+    assert session.keeps_alive
+    assert session.finish() == [[], []]
+    assert session.guard.counts["batch"] == 1
