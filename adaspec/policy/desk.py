@@ -25,7 +25,7 @@ LONGEST_NGRAM = 48
 LONGEST_SPLICE = 16
 
 KNOBS = {
-    "ngram_exponent": 1.3,
+    "ngram_exponent": 1.6,
     "neural_exponent": 1.0,
     "splice_weight": 0.8,
     "splice_tokens": 3.0,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict import tables as token_tables
-from adaspec.predict.tables import LEVELS, Tables, look_up
+from adaspec.predict.tables import LEVELS, TOLD, Tables, look_up
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -47,16 +47,25 @@ BEFORE = (
     "prompt_tokens",
     "neural_after_1",
     "neural_after_1_count",
+    "neural_after_1_depth",
     "neural_after_2",
     "neural_after_2_count",
+    "neural_after_2_depth",
     "neural_after_3",
     "neural_after_3_count",
+    "neural_after_3_depth",
     "ngram_first",
     "ngram_first_count",
+    "ngram_first_depth",
     "ngram_behind_last",
     "ngram_behind_last_count",
+    "ngram_behind_last_depth",
     "ngram_first_two",
     "ngram_first_two_count",
+    "ngram_first_two_depth",
+    "neural_at_candidate",
+    "neural_at_candidate_count",
+    "neural_at_candidate_depth",
 )
 """Features before drafting, in order.
 
@@ -72,7 +81,7 @@ share of this request's neural drafts whose first token was right, shrunk to wha
 *_surprise: running mean of outcome less what the token tables said: how this request differs.
 emitted_last: tokens that the last step emitted, 0 before the first; whole_last: whether its draft
 was taken whole, NaN without one; copied_last: whether that draft was a copy. The rest: output and
-prompt tokens known, and the token tables' mean and log count per key.
+prompt tokens known, and the token tables' mean, log count and depth per key.
 """
 
 TABLES_AT = BEFORE.index("neural_after_1")
@@ -192,7 +201,7 @@ def observe(
             rows.candidate[row, 0],
             rows.candidate[row, 1],
             keys,
-            x[TABLES_AT : TABLES_AT + 2 * LEVELS],
+            x[TABLES_AT : TABLES_AT + TOLD * LEVELS],
         )
         past[_NEURAL_EXPECTED] = x[_NEURAL_TABLE]
         past[_NGRAM_EXPECTED] = x[_NGRAM_TABLE]
@@ -281,7 +290,7 @@ def _probe() -> NDArray[np.float64]:
     keys = np.empty(LEVELS, np.uint64)
     token_tables.level_keys(salt, 4, 3, 2, 5, 4, keys)
     means = np.linspace(0.1, 0.9, LEVELS).astype(np.float32)
-    tables = token_tables.packed(keys, means, 1 + means, (0.6, 0.4), 3)
+    tables = token_tables.packed(keys, means, 1 + means, 2 * means, (0.6, 0.4, 1.1, 1.3), 3)
     seen = []
     out = np.empty((count, FEATURES), np.float32)
     for _ in range(4):
