@@ -208,10 +208,10 @@ def fit_splice(
     whole = columns.neural[examples.splice_at] >= examples.splice_length
     at = examples.splice_at[whole] + examples.splice_length[whole]
     x = examples.splice_x[whole]
-    same = _request(tape, examples.splice_at[whole]) == _request(
-        tape, np.minimum(at, len(columns.run) - 1)
-    )
-    at, x = at[same], x[same]
+    # Behind the last token of an output there is nothing to copy.
+    request = _request(tape, examples.splice_at[whole])
+    inside = at < columns.offset[request] + columns.length[request]
+    at, x = at[inside], x[inside]
     run = np.minimum(columns.run[at], LONGEST_SPLICE).astype(np.float64)
     ones = np.ones(len(run))
     first = boost(x, (run >= 1).astype(np.float64), ones, "binary", SPLICE, settings)
