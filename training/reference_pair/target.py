@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as fn
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -42,10 +42,10 @@ def fastest_dtype(device: str) -> torch.dtype:
         a = torch.randn(512, 576, dtype=dtype, device=device)
         b = torch.randn(1536, 576, dtype=dtype, device=device)
         for _ in range(3):
-            F.linear(a, b)
+            fn.linear(a, b)
         start = time.perf_counter()
         for _ in range(10):
-            product = F.linear(a, b)
+            product = fn.linear(a, b)
         product.sum().item()
         seconds[dtype] = time.perf_counter() - start
     return min(seconds, key=lambda dtype: seconds[dtype])
@@ -61,7 +61,7 @@ class Target:
         self.config = config = json.loads(config_path.read_text())
         if config.get("model_type") != "llama":
             raise TargetError(
-                f"{config_path}: model_type is {config.get('model_type')!r}, only 'llama' is read here"
+                f"{config_path}: model_type is {config.get('model_type')!r}, only 'llama' is read"
             )
         self.device = device
         self.dtype = dtype or fastest_dtype(device)
@@ -97,7 +97,7 @@ class Target:
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """A product in the target's dtype, given back in float32."""
-        return F.linear(x.to(self.dtype), weight).float()
+        return fn.linear(x.to(self.dtype), weight).float()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of final, normalised hidden states."""
@@ -105,7 +105,7 @@ class Target:
 
     def _mlp(self, block: dict[str, Tensor], x: Tensor) -> Tensor:
         gate, up = self.linear(rms_norm(x, block["norm2"], self.eps), block["gate_up"]).chunk(2, -1)
-        return self.linear(F.silu(gate) * up, block["down"])
+        return self.linear(fn.silu(gate) * up, block["down"])
 
     def _qkv(self, block: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         qkv = self.linear(rms_norm(x, block["norm1"], self.eps), block["qkv"])
@@ -117,7 +117,7 @@ class Target:
     def prefill(
         self, tokens: Tensor, slots: Tensor, cache: Cache, keep: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Read right-padded prompts [B, T] into cache slots: kept states [B, T, n, H], final [B, T, H].
+        """Read right-padded prompts [B, T] into slots: kept states [B, T, n, H], final [B, T, H].
 
         `keep` counts layers as vLLM does: state i is the residual stream after i layers.
         """
@@ -125,7 +125,7 @@ class Target:
         cos, sin = rope_tables(
             torch.arange(length, device=tokens.device), self.head_dim, self.theta
         )
-        x = F.embedding(tokens, self.embedding)
+        x = fn.embedding(tokens, self.embedding)
         kept = []
         for index, block in enumerate(self.blocks):
             q, k, v = (part.transpose(1, 2) for part in self._qkv(block, x))
@@ -133,7 +133,7 @@ class Target:
             cache.k[index][slots, :, :length] = k.to(self.dtype)
             cache.v[index][slots, :, :length] = v.to(self.dtype)
             group = self.heads // self.kv_heads
-            out = F.scaled_dot_product_attention(
+            out = fn.scaled_dot_product_attention(
                 q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=True
             )
             x = x + self.linear(out.transpose(1, 2).flatten(2), block["o"])
@@ -153,7 +153,7 @@ class Target:
         cos, sin = cos[:, None], sin[:, None]
         hide = torch.arange(span, device=tokens.device) > lengths[:, None]
         bias = torch.zeros(hide.shape, device=tokens.device).masked_fill_(hide, -1e9)[:, None, None]
-        x = F.embedding(tokens, self.embedding)
+        x = fn.embedding(tokens, self.embedding)
         kept = []
         for index, block in enumerate(self.blocks):
             q, k, v = self._qkv(block, x)
