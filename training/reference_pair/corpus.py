@@ -26,6 +26,8 @@ HELD_OUT_SHARE = 1 / 40
 # Of the prompts, how many are given as bare text, without the chat template.
 BARE_SHARE = 0.08
 FUNCTION = re.compile(r'^def \w+\([^"]*?\)[^"\n]*:\n\s+r?""".*?"""\n', re.MULTILINE | re.DOTALL)
+# What follows it up to the next line that is not indented.
+BODY = re.compile(r"(?:[ \t]+[^\n]*\n|\n)*")
 
 
 class CorpusError(Exception):
@@ -34,11 +36,15 @@ class CorpusError(Exception):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the target is asked: chat messages, or bare text where `bare` says so."""
+    """What the target is asked: chat messages, or bare text where `bare` says so.
+
+    `answer` is the corpus' own.
+    """
 
     id: str
     kind: str
     messages: tuple[dict[str, str], ...]
+    answer: str
     bare: bool
     held_out: bool
 
@@ -61,32 +67,39 @@ def read_records(folder: Path, name: str) -> Iterator[dict[str, Any]]:
         raise CorpusError(f"{path}: cannot be read as gzip ({error}): get it anew") from None
 
 
-def ask(record: dict[str, Any], pick: random.Random) -> Iterator[tuple[dict[str, str], ...]]:
-    """The questions in a record: its prompt, a dialogue up to a user's turn, a function's head."""
+def ask(
+    record: dict[str, Any], pick: random.Random
+) -> Iterator[tuple[tuple[dict[str, str], ...], str]]:
+    """The questions in a record, with its answers.
+
+    A prompt, a dialogue up to a turn of the user's, the heads of a text's functions.
+    """
     if "prompt" in record:
-        yield ({"role": "user", "content": record["prompt"]},)
+        yield ({"role": "user", "content": record["prompt"]},), record["response"]
     elif "messages" in record:
         turns = record["messages"]
-        users = [i for i, turn in enumerate(turns) if turn["role"] == "user"]
+        users = [i for i, turn in enumerate(turns[:-1]) if turn["role"] == "user"]
         if users:
-            yield tuple(turns[: pick.choice(users) + 1])
+            last = pick.choice(users)
+            yield tuple(turns[: last + 1]), turns[last + 1]["content"]
     elif "text" in record:
         for match in FUNCTION.finditer(record["text"]):
             if 80 <= len(match.group()) <= 1200:
-                yield ({"role": "user", "content": match.group()},)
+                body = BODY.match(record["text"], match.end())
+                yield ({"role": "user", "content": match.group()},), body.group() if body else ""
 
 
 def _shuffled(folder: Path, name: str, kind: str, seed: int) -> list[Prompt]:
     pick = random.Random(f"{seed}/{name}")
     found: dict[str, Prompt] = {}
     for record in read_records(folder, name):
-        for messages in ask(record, pick):
+        for messages, answer in ask(record, pick):
             text = json.dumps([messages, name], sort_keys=True)
             digest = hashlib.sha256(text.encode()).digest()
             key = digest[:8].hex()
             held_out = int.from_bytes(digest[8:12]) < HELD_OUT_SHARE * 2**32
             bare = len(messages) == 1 and int.from_bytes(digest[12:16]) < BARE_SHARE * 2**32
-            found[key] = Prompt(key, kind, messages, bare, held_out)
+            found[key] = Prompt(key, kind, messages, answer, bare, held_out)
     prompts = list(found.values())
     pick.shuffle(prompts)
     return prompts

@@ -50,7 +50,7 @@ class States:
     def __init__(self, folder: Path, shards: list[str] | None = None) -> None:
         """Open a folder; `shards` limits it to those, in that order."""
         self.folder = folder
-        self.shards = shards or sorted(path.stem for path in folder.glob("p*-*.json"))
+        self.shards = shards or sorted(path.stem for path in folder.glob("*-*.json"))
         if not self.shards:
             raise StatesError(f"{folder}: holds no shards: run read_target.py first")
         self.items: list[Item] = []

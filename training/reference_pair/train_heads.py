@@ -162,7 +162,7 @@ class Trainer:
             return (kept[-1],)
         if self.arguments.layers:
             return tuple(self.arguments.layers)
-        return (kept[0], kept[len(kept) // 2 - 1], kept[-1])
+        return (kept[0], kept[(len(kept) - 1) // 2], kept[-1])
 
     def _draft_ids(self) -> Tensor:
         config = json.loads((self.arguments.target / "config.json").read_text())
@@ -392,11 +392,13 @@ def accept(head: Head, batches: Any, steps: int) -> dict[str, Any]:
     for name, survived in sorted(reached.items()):
         if survived[0] == 0:
             continue
+        took = np.array(walked[name])
         row[name] = {
             "positions": int(survived[0]),
             "agree": [round(float(x), 4) for x in survived[1:] / np.maximum(survived[:-1], 1)],
             "emitted": round(float(1 + survived[1:].sum() / survived[0]), 4),
             "walk": round(float(np.mean(walked[name])) + 1, 4),
+            "walk_by_position": [round(float(np.mean(took > j)), 4) for j in range(3)],
         }
     return row
 
