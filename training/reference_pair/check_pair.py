@@ -1,4 +1,4 @@
-"""Run a head in stock vLLM on held-out prompts, and hold its acceptance to the training's own count.
+"""Run a head in stock vLLM on held-out prompts: is its acceptance what the training counted?
 
     python check_pair.py --target work/target --states work/states --head work/export/eagle3
 
@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-K = 3
+from drafting import WALK
+from states import States, StatesError
 
 
 def run_engine(target: Path, head: Path, method: str, work: list[tuple[list[int], int]]) -> Any:
@@ -37,7 +38,7 @@ def run_engine(target: Path, head: Path, method: str, work: list[tuple[list[int]
         enforce_eager=True,
         enable_prefix_caching=False,
         disable_log_stats=False,
-        speculative_config={"method": method, "model": str(head), "num_speculative_tokens": K},
+        speculative_config={"method": method, "model": str(head), "num_speculative_tokens": WALK},
     )
     prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt, _ in work]
     wanted = [SamplingParams(temperature=0.0, max_tokens=length) for _, length in work]
@@ -61,8 +62,6 @@ def main() -> int:
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--tolerance", type=float, default=0.05, help="relative, of mean emitted")
     arguments = parser.parse_args()
-    from states import States, StatesError
-
     try:
         states = States(arguments.states)
     except StatesError as error:

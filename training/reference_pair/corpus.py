@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,23 @@ def interleave(folder: Path, seed: int) -> Iterator[Prompt]:
         name = min(queues, key=lambda name: (given[name] + 0.5) / SOURCES[name][1])
         yield queues[name][given[name]]
         given[name] += 1
+
+
+def count_tokens(tokenizer: Any, folder: Path, seed: int, characters: int = 1_500_000) -> Counter:
+    """How often each token comes in prompts and answers, by the sources' shares."""
+    counts: Counter[int] = Counter()
+    for name, (kind, share) in SOURCES.items():
+        left = int(characters * share / max(share for _, share in SOURCES.values()))
+        texts: list[str] = []
+        for prompt in _shuffled(folder, name, kind, seed):
+            text = prompt.messages[-1]["content"] + "\n" + prompt.answer
+            texts.append(text)
+            left -= len(text)
+            if left < 0:
+                break
+        for ids in tokenizer(texts)["input_ids"]:
+            counts.update(ids)
+    return counts
 
 
 def encode(tokenizer: Any, prompt: Prompt) -> list[int]:

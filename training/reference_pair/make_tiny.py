@@ -50,7 +50,7 @@ def make_function(pick: random.Random) -> str:
     operator, number = pick.choice("+-*"), pick.randint(1, 9)
     return (
         f"def get_{name}({argument}: int) -> int:\n"
-        f'    """Return the {name} of the given {argument}, which is {argument} {operator} {number}.'
+        f'    """Return the {name} of the {argument}, which is {argument} {operator} {number}.'
         f'"""\n    {name} = {argument} {operator} {number}\n    return {name}\n'
     )
 

@@ -3,11 +3,13 @@
     python read_target.py --target work/target --corpus ../shared/corpus -o work/states \\
         --tokens 2000000 --part 0/2
 
-Shards appear as they fill; a killed run goes on behind its last shard. Several parts may run at
+Shards appear as they fill; a terminated run writes what is finished, and goes on behind it when
+started again. Several parts may run at
 once, one per core. Half of the answers are greedy, half sampled at temperature 0.7 among the
 16 best tokens, so that the head also sees what an unlucky token leads to; held-out answers are
 greedy. With --texts the target does not answer but reads the corpus' own answers, which is some
-three times as fast: contexts that it did not write, labels that are its own.
+three times as fast: contexts that it did not write, labels that are its own. With --held-out it
+answers prompts that no other mode takes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import signal
 import sys
 import time
 from collections import deque
@@ -215,13 +218,15 @@ class Reader:
 
 def prepare(prompt: Prompt, tokenizer: Any, arguments: argparse.Namespace) -> Sequence | None:
     """The prompt as a sequence to answer or read, or None where there is no room or answer."""
+    if prompt.held_out != arguments.held_out:
+        return None
     ids = encode(tokenizer, prompt)
     if not ids or len(ids) > arguments.length - min(arguments.max_new, 96):
         return None
     if not arguments.texts:
         greedy = prompt.held_out or int(prompt.id, 16) % 2 == 0
         return Sequence(prompt, ids, len(ids), 0.0 if greedy else 0.7)
-    if prompt.held_out or not prompt.answer.strip():
+    if not prompt.answer.strip():
         return None
     read = ids + list(tokenizer(prompt.answer)["input_ids"]) + [tokenizer.eos_token_id]
     return Sequence(prompt, read[: arguments.length], len(ids), 1.0, end="text")
@@ -240,8 +245,8 @@ def read(arguments: argparse.Namespace) -> None:
     target = Target(arguments.target, arguments.device, dtype)
     tokenizer = AutoTokenizer.from_pretrained(arguments.target)
     keep = tuple(arguments.layers or default_layers(target.layers))
-    name = f"{'texts' if arguments.texts else 'answers'}{part}"
-    writer = ShardWriter(arguments.output, name, keep, arguments.shard_tokens)
+    name = "texts" if arguments.texts else "held" if arguments.held_out else "answers"
+    writer = ShardWriter(arguments.output, f"{name}{part}", keep, arguments.shard_tokens)
     reader = Reader(
         target, writer, arguments.slots, arguments.length, arguments.max_new, tokenizer.eos_token_id
     )
@@ -259,7 +264,9 @@ def read(arguments: argparse.Namespace) -> None:
     began, before, said = time.monotonic(), writer.tokens, 0.0
     goal = arguments.tokens // parts
     waiting: deque[Sequence] = deque()
-    while writer.tokens < goal:
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
+    while writer.tokens < goal and not stopped:
         waiting.extend(itertools.islice(sequences, arguments.slots - len(waiting)))
         if not waiting and not any(reader.active):
             break
@@ -286,6 +293,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=2_000_000, help="over all parts")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="of N processes, the I-th")
     parser.add_argument("--texts", action="store_true", help="read the corpus' own answers")
+    parser.add_argument("--held-out", action="store_true", help="answer held-out prompts alone")
     parser.add_argument("--slots", type=int, default=64, help="sequences at once")
     parser.add_argument("--at-once", type=int, default=8, help="prompts read together")
     parser.add_argument("--length", type=int, default=512, help="longest prompt and answer")

@@ -17,92 +17,21 @@ import json
 import sys
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from heads import EagleHead, Head, HeadError, Linear, Memory, load_head, make_head, save_head
+from corpus import CorpusError, count_tokens
+from drafting import DraftLoss, accept, shift, unroll
+from heads import EagleHead, HeadError, Linear, load_head, make_head, save_head
 from states import Batch, Item, States, StatesError, arrange
 from target import TargetError, fastest_dtype
 from torch import Tensor
+from transformers import AutoTokenizer
 
-CHUNK = 1024
 # The chat template's system message is the same in every sequence: nothing to learn there.
 PREAMBLE = 24
-
-
-class DraftLoss(torch.autograd.Function):
-    """Cross entropy against the target's best tokens, its gradient made while the logits are hot.
-
-    Rows weigh what of the target's probability the draft vocabulary covers.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, ids: Tensor, probs: Tensor, train_weight: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The summed loss, and how many rows put the target's best token first."""
-        compute = Linear.compute
-        low = weight.to(compute)
-        grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight) if train_weight else None
-        loss, right = hidden.new_zeros(()), hidden.new_zeros(())
-        for first in range(0, len(hidden), CHUNK):
-            rows = slice(first, first + CHUNK)
-            inputs, known = hidden[rows].to(compute), probs[rows]
-            logits = (inputs @ low.T).float()
-            index = ids[rows].clamp_min(0)
-            right += (logits.argmax(-1) == ids[rows, 0]).sum()
-            total = logits.logsumexp(-1, keepdim=True)
-            loss -= (known * (logits.gather(1, index) - total)).sum()
-            grad = logits.sub_(total).exp_().mul_(known.sum(-1, keepdim=True))
-            grad.scatter_add_(1, index, -known)
-            grad = grad.to(compute)
-            grad_hidden[rows] = (grad @ low).float()
-            if grad_weight is not None:
-                grad_weight += (grad.T @ inputs).float()
-        ctx.save_for_backward(grad_hidden, grad_weight)
-        ctx.mark_non_differentiable(right)
-        return loss, right
-
-    @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _grad_right: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients made in forward, scaled."""
-        grad_hidden, grad_weight = ctx.saved_tensors
-        if grad_weight is not None:
-            grad_weight = grad_weight * grad_loss
-        return grad_hidden * grad_loss, grad_weight, None, None, None
-
-
-def shift(x: Tensor, by: int, length: int) -> Tensor:
-    """x[:, by : by + length], zero-padded on the right."""
-    part = x[:, by : by + length]
-    if part.shape[1] < length:
-        part = torch.cat((part, part.new_zeros(len(x), length - part.shape[1], *x.shape[2:])), 1)
-    return part
-
-
-@dataclass
-class Drafting:
-    """One unrolled step over all anchors: vocabulary inputs, features, label positions in range."""
-
-    logits_in: Tensor
-    feature: Tensor
-    label: int
-    inside: Tensor
-
-
-def unroll(head: Head, batch: Batch, steps: int) -> Any:
-    """Draft `steps` tokens from every anchor, feeding the head its own features."""
-    length = batch.tokens.shape[1] - 1
-    feature = head.feature(batch.states[:, :length])
-    memory = Memory([], [])
-    anchors = torch.arange(length, device=batch.tokens.device)
-    for k in range(steps):
-        out, feature = head.step(shift(batch.tokens, k + 1, length), feature, memory)
-        yield Drafting(out, feature, k + 1, anchors + k + 1 < batch.lengths[:, None])
 
 
 class Trainer:
@@ -129,6 +58,7 @@ class Trainer:
             self.layer_ids = self._layer_ids()
             self.draft_ids = self._draft_ids()
             self.scales = self._scales()
+        torch.manual_seed(arguments.seed)
         self.head = make_head(
             arguments.method, arguments.target, self.layer_ids, self.draft_ids, self.scales
         ).to(device)
@@ -167,6 +97,12 @@ class Trainer:
     def _draft_ids(self) -> Tensor:
         config = json.loads((self.arguments.target / "config.json").read_text())
         counts = self.states.count_tokens(config["vocab_size"])
+        counts /= counts.sum()
+        if self.arguments.corpus:
+            # What was read may be little: the corpus knows rarer words.
+            tokenizer = AutoTokenizer.from_pretrained(self.arguments.target)
+            known = count_tokens(tokenizer, self.arguments.corpus, self.arguments.seed)
+            counts[list(known)] += np.array(list(known.values())) / known.total()
         size = min(self.arguments.draft_vocab, config["vocab_size"])
         # Stable: of tokens never expected, those that the tokenizer learned first.
         chosen = np.sort(np.argsort(-counts, kind="stable")[:size])
@@ -236,6 +172,9 @@ class Trainer:
         said: dict[str, Any] = {"loss": [], "agree": []}
         for k, drafting in enumerate(unroll(self.head, batch, self.arguments.unroll)):
             rows = shift(wanted, drafting.label, length) & drafting.inside
+            if k:
+                drawn = torch.rand(rows.shape, generator=random).to(rows.device)
+                rows &= drawn < self.arguments.later_share
             ids = self.to_draft[shift(batch.top_ids, drafting.label, length)[rows]]
             probs = shift(batch.top_p, drafting.label, length)[rows]
             probs = (probs / probs.sum(-1, keepdim=True)).masked_fill(ids < 0, 0.0)
@@ -299,9 +238,6 @@ class Trainer:
                 if now - saved_at > arguments.save_every:
                     self.save()
                     saved_at = time.monotonic()
-                if arguments.stop_after and self.step >= arguments.stop_after:
-                    # Tests end a run here, as a kill between two checkpoints would.
-                    return
                 if self.tokens >= arguments.tokens:
                     break
             else:
@@ -342,67 +278,6 @@ class Trainer:
         self.log(row)
 
 
-@torch.no_grad()
-def draft(head: Head, batch: Batch, steps: int) -> Tensor:
-    """The tokens drafted from every anchor, [B, T - 1, steps]."""
-    weight = head.output_weight().to(Linear.compute)
-    drafted = []
-    for drafting in unroll(head, batch, steps):
-        flat = drafting.logits_in.flatten(0, 1).to(Linear.compute)
-        best = [
-            (flat[first : first + CHUNK] @ weight.T).float().argmax(-1)
-            for first in range(0, len(flat), CHUNK)
-        ]
-        drafted.append(head.draft_ids[torch.cat(best)].view(drafting.inside.shape))
-    return torch.stack(drafted, dim=-1)
-
-
-def accept(head: Head, batches: Any, steps: int) -> dict[str, Any]:
-    """Acceptance on greedy answers, by the engine's rules.
-
-    `agree`: share of positions where the j-th drafted token is right given that those before were.
-    `emitted`: mean accepted + 1 drafting `steps` tokens at every position. `walk`: the same at the
-    positions that an engine drafting 3 visits.
-    """
-    reached: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(steps + 1))
-    walked: dict[str, list[int]] = defaultdict(list)
-    for batch in batches:
-        drafted = draft(head, batch, steps)
-        length = drafted.shape[1]
-        right = torch.ones(drafted.shape[:2], dtype=torch.bool, device=drafted.device)
-        accepted = torch.zeros(drafted.shape[:2], dtype=torch.long, device=drafted.device)
-        for k in range(steps):
-            truth = shift(batch.top_ids[..., 0], k + 1, length)
-            inside = torch.arange(length, device=right.device) + k + 1 < batch.lengths[:, None]
-            right &= inside & (drafted[..., k] == truth)
-            accepted += right
-        for row, kind in enumerate(batch.kinds):
-            # The first token of the answer came from the prompt: drafting starts behind it.
-            first, last = int(batch.prompts[row]) - 1, int(batch.lengths[row]) - 2
-            counts = accepted[row, first : last + 1].cpu().numpy()
-            for name in (kind, "all"):
-                reached[name] += [(counts >= j).sum() for j in range(steps + 1)]
-            at = 0
-            while at < len(counts):
-                took = min(int(counts[at]), 3)
-                for name in (kind, "all"):
-                    walked[name].append(took)
-                at += took + 1
-    row: dict[str, Any] = {}
-    for name, survived in sorted(reached.items()):
-        if survived[0] == 0:
-            continue
-        took = np.array(walked[name])
-        row[name] = {
-            "positions": int(survived[0]),
-            "agree": [round(float(x), 4) for x in survived[1:] / np.maximum(survived[:-1], 1)],
-            "emitted": round(float(1 + survived[1:].sum() / survived[0]), 4),
-            "walk": round(float(np.mean(walked[name])) + 1, 4),
-            "walk_by_position": [round(float(np.mean(took > j)), 4) for j in range(3)],
-        }
-    return row
-
-
 def main() -> int:
     """Run the command line; 2 and one line on standard error where the input is at fault."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -417,20 +292,21 @@ def main() -> int:
     parser.add_argument("--unroll", type=int, default=4, help="drafting steps trained at once")
     parser.add_argument("--fade", type=float, default=0.8, help="weight of each further step")
     parser.add_argument("--draft-vocab", type=int, default=8192)
+    parser.add_argument("--corpus", type=Path, help="count its tokens too for the draft vocabulary")
     parser.add_argument("--layers", type=int, nargs=3, help="EAGLE-3's states, lowest first")
-    parser.add_argument("--batch-tokens", type=int, default=2048)
-    parser.add_argument("--rate", type=float, default=6e-4, help="learning rate")
+    parser.add_argument("--batch-tokens", type=int, default=1024)
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
     parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--decay", type=float, default=0.25, help="share of tokens it falls over")
     parser.add_argument("--average", type=float, default=0.998, help="of weights, per step")
     parser.add_argument("--regression", type=float, default=1.0, help="EAGLE: weight of features")
+    parser.add_argument("--later-share", type=float, default=0.5, help="rows used behind step 0")
     parser.add_argument("--prompt-share", type=float, default=0.15, help="prompt positions used")
-    parser.add_argument("--held-out", type=int, default=96, help="sequences in a report")
+    parser.add_argument("--held-out", type=int, default=128, help="sequences in a report")
     parser.add_argument("--report-steps", type=int, default=4)
     parser.add_argument("--first-report", type=int, default=62_500, help="tokens; then doubled")
     parser.add_argument("--save-every", type=float, default=180.0, help="seconds")
     parser.add_argument("--say-every", type=float, default=60.0, help="seconds")
-    parser.add_argument("--stop-after", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--seed", type=int, default=0)
@@ -453,7 +329,7 @@ def main() -> int:
             print(f"{arguments.export}: {arguments.method} after {trainer.tokens} tokens")
             return 0
         trainer.train()
-    except (HeadError, StatesError, TargetError) as error:
+    except (CorpusError, HeadError, StatesError, TargetError) as error:
         print(f"train_heads: {error}", file=sys.stderr)
         return 2
     return 0
