@@ -1,4 +1,4 @@
-"""The tiny reference pair in stock vLLM: its heads load, and draft there as they did in training."""
+"""The tiny reference pair in stock vLLM: its heads load and draft there as they did in training."""
 
 import importlib.util
 import json
