@@ -28,11 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 from corpus import CorpusError, Prompt, encode, interleave
-from target import Cache, Target, TargetError
+from target import TOP, Cache, Target, TargetError, default_layers
 from torch import Tensor
 from transformers import AutoTokenizer
 
-TOP = 16
 # A sequence whose last LOOP_GRAM tokens came LOOP_TIMES before is looping and ends there.
 LOOP_GRAM, LOOP_TIMES = 8, 2
 
@@ -60,7 +59,15 @@ class Sequence:
 class ShardWriter:
     """Collects finished sequences and writes them as shards of about `shard_tokens`."""
 
-    def __init__(self, folder: Path, part: str, keep: tuple[int, ...], shard_tokens: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        part: str,
+        keep: tuple[int, ...],
+        shard_tokens: int,
+        tokens_only: bool,
+    ) -> None:
+        self.tokens_only = tokens_only
         self.folder, self.part, self.keep, self.shard_tokens = folder, part, keep, shard_tokens
         self.waiting: list[tuple[Sequence, Tensor, Tensor, Tensor]] = []
         self.count = 0
@@ -69,7 +76,7 @@ class ShardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob(f"{part}-*.json")):
             meta = json.loads(path.read_text())
-            if meta["layers"] != list(keep):
+            if meta["layers"] != ([] if tokens_only else list(keep)):
                 raise TargetError(
                     f"{path}: holds layers {meta['layers']}, now {list(keep)}: use a new folder"
                 )
@@ -107,11 +114,13 @@ class ShardWriter:
             start += len(states)
         tokens = [item[0].tokens[: len(item[1])] for item in self.waiting]
         np.save(f"{stem}.tokens.npy", np.concatenate([np.array(t, np.int32) for t in tokens]))
-        for name, column in (("states", 1), ("top_ids", 2), ("top_p", 3)):
+        columns = () if self.tokens_only else (("states", 1), ("top_ids", 2), ("top_p", 3))
+        for name, column in columns:
             np.save(
                 f"{stem}.{name}.npy", torch.cat([item[column] for item in self.waiting]).numpy()
             )
-        meta = {"layers": list(self.keep), "tokens": start, "sequences": sequences}
+        layers = [] if self.tokens_only else list(self.keep)
+        meta = {"layers": layers, "tokens": start, "sequences": sequences}
         scratch = stem.with_suffix(".partial")
         scratch.write_text(json.dumps(meta))
         scratch.rename(stem.with_suffix(".json"))
@@ -135,14 +144,9 @@ class Reader:
         self.top_ids = torch.zeros(slots, length, TOP, dtype=torch.int32)
         self.top_p = torch.zeros(slots, length, TOP, dtype=torch.half)
 
-    @torch.inference_mode()
-    def best(self, final: Tensor) -> tuple[Tensor, Tensor]:
-        """The TOP best tokens of final states, and their probabilities."""
-        logits = self.target.logits(final)
-        values, ids = logits.topk(TOP)
-        best = values[..., :1]
-        total = logits.sub_(best).exp_().sum(-1, keepdim=True)
-        return ids.int().cpu(), ((values - best).exp_() / total).half().cpu()
+    def columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What is kept per slot and position."""
+        return self.states, self.top_ids, self.top_p
 
     def take(self, slot: int, ids: Tensor, probs: Tensor) -> None:
         """Choose the slot's next token among the best; end the sequence where it is over."""
@@ -167,8 +171,7 @@ class Reader:
         """Keep the slot's sequence and free the slot."""
         sequence = self.active[slot]
         assert sequence is not None
-        kept = (self.states, self.top_ids, self.top_p)
-        self.writer.add(sequence, *(tensor[slot, :fed] for tensor in kept))
+        self.writer.add(sequence, *(column[slot, :fed] for column in self.columns()))
         self.active[slot] = None
 
     def admit(self, waiting: deque[Sequence], at_once: int) -> None:
@@ -187,7 +190,7 @@ class Reader:
             )
             for row, (slot, sequence) in enumerate(zip(slots, group, strict=True)):
                 n = len(sequence.tokens)
-                ids, probs = self.best(final[row, :n])
+                ids, probs = (x.cpu() for x in self.target.best(final[row, :n]))
                 self.states[slot, :n] = states[row, :n].cpu()
                 self.top_ids[slot, :n], self.top_p[slot, :n] = ids, probs
                 self.active[slot] = sequence
@@ -207,7 +210,7 @@ class Reader:
             self.cache,
             self.writer.keep,
         )
-        ids, probs = self.best(final)
+        ids, probs = (x.cpu() for x in self.target.best(final))
         rows, where = torch.arange(len(at)), torch.tensor(at)
         self.states[rows, where] = states.cpu()
         self.top_ids[rows, where], self.top_p[rows, where] = ids, probs
@@ -232,11 +235,6 @@ def prepare(prompt: Prompt, tokenizer: Any, arguments: argparse.Namespace) -> Se
     return Sequence(prompt, read[: arguments.length], len(ids), 1.0, end="text")
 
 
-def default_layers(layers: int) -> tuple[int, ...]:
-    """Which states to keep: low, middle, high and last."""
-    return tuple(sorted({min(2, layers - 1), layers // 2, max(layers - 3, 1), layers}))
-
-
 def read(arguments: argparse.Namespace) -> None:
     """Answer prompts until enough tokens are kept."""
     part, parts = (int(n) for n in arguments.part.split("/"))
@@ -246,7 +244,9 @@ def read(arguments: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.target)
     keep = tuple(arguments.layers or default_layers(target.layers))
     name = "texts" if arguments.texts else "held" if arguments.held_out else "answers"
-    writer = ShardWriter(arguments.output, f"{name}{part}", keep, arguments.shard_tokens)
+    writer = ShardWriter(
+        arguments.output, f"{name}{part}", keep, arguments.shard_tokens, arguments.tokens_only
+    )
     reader = Reader(
         target, writer, arguments.slots, arguments.length, arguments.max_new, tokenizer.eos_token_id
     )
@@ -270,6 +270,13 @@ def read(arguments: argparse.Namespace) -> None:
         waiting.extend(itertools.islice(sequences, arguments.slots - len(waiting)))
         if not waiting and not any(reader.active):
             break
+        if arguments.texts and arguments.tokens_only:
+            # Nothing to ask the target: the training will.
+            for sequence in waiting:
+                n = len(sequence.tokens)
+                writer.add(sequence, *(column[0, :n] for column in reader.columns()))
+            waiting.clear()
+            continue
         if arguments.texts:
             waiting = deque(sorted(waiting, key=lambda sequence: len(sequence.tokens)))
         reader.admit(waiting, arguments.at_once)
@@ -294,6 +301,11 @@ def main() -> int:
     parser.add_argument("--part", default="0/1", metavar="I/N", help="of N processes, the I-th")
     parser.add_argument("--texts", action="store_true", help="read the corpus' own answers")
     parser.add_argument("--held-out", action="store_true", help="answer held-out prompts alone")
+    parser.add_argument(
+        "--tokens-only",
+        action="store_true",
+        help="keep no states: the training reads the tokens again, as pays on a GPU",
+    )
     parser.add_argument("--slots", type=int, default=64, help="sequences at once")
     parser.add_argument("--at-once", type=int, default=8, help="prompts read together")
     parser.add_argument("--length", type=int, default=512, help="longest prompt and answer")

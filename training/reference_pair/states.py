@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from target import Target
 from torch import Tensor
 
 
@@ -33,7 +34,10 @@ class Item:
 
 @dataclass
 class Batch:
-    """Right-padded sequences. `top_ids[:, i]` are the target's best tokens behind position i."""
+    """Right-padded sequences. `top_ids[:, i]` are the target's best tokens behind position i.
+
+    Where only tokens were kept, the states and best tokens are empty until `complete` reads them.
+    """
 
     tokens: Tensor
     states: Tensor
@@ -42,6 +46,13 @@ class Batch:
     lengths: Tensor
     prompts: Tensor
     kinds: list[str]
+
+    def to(self, device: str) -> Batch:
+        """The batch, moved to a device."""
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, value.to(device))
+        return self
 
 
 class States:
@@ -60,8 +71,11 @@ class States:
             if not path.is_file():
                 raise StatesError(f"{path}: gone, but the training used it: restore it or restart")
             meta = json.loads(path.read_text())
-            if self.layers and tuple(meta["layers"]) != self.layers:
-                raise StatesError(f"{path}: keeps layers {meta['layers']}, others {self.layers}")
+            if shard != self.shards[0] and tuple(meta["layers"]) != self.layers:
+                raise StatesError(
+                    f"{path}: keeps layers {meta['layers']}, others {list(self.layers)}: "
+                    "read everything with the same --layers or --tokens-only"
+                )
             self.layers = tuple(meta["layers"])
             for sequence in meta["sequences"]:
                 self.items.append(
@@ -96,6 +110,9 @@ class States:
         """How often the target would say each token over the training items, in expectation."""
         counts = np.zeros(vocab)
         for shard in self.shards:
+            if not self.layers:
+                np.add.at(counts, np.asarray(self.column(shard, "tokens")), 1.0)
+                continue
             ids, p = self.column(shard, "top_ids"), self.column(shard, "top_p")
             for item in (item for item in self.items if item.shard == shard and not item.held_out):
                 rows = slice(item.start, item.start + item.length)
@@ -108,11 +125,12 @@ class States:
     def load(self, items: list[Item], layer_ids: tuple[int, ...]) -> Batch:
         """Read items as one batch, with the states of `layer_ids` in that order."""
         missing = [layer for layer in layer_ids if layer not in self.layers]
-        if missing:
+        if missing and self.layers:
             raise StatesError(f"{self.folder}: keeps layers {self.layers}, not {missing}")
-        where = [self.layers.index(layer) for layer in layer_ids]
+        where = [self.layers.index(layer) for layer in layer_ids] if self.layers else []
         width = max(item.length for item in items)
-        rows: dict[str, list[Any]] = {"tokens": [], "states": [], "top_ids": [], "top_p": []}
+        names = ("tokens", "states", "top_ids", "top_p") if self.layers else ("tokens",)
+        rows: dict[str, list[Any]] = {name: [] for name in names}
         for item in items:
             for name, column in rows.items():
                 part = self.column(item.shard, name)[item.start : item.start + item.length]
@@ -120,7 +138,9 @@ class States:
                     part = part[:, where]
                 pad = [(0, width - item.length)] + [(0, 0)] * (part.ndim - 1)
                 column.append(np.pad(part, pad))
-        stacked = {name: torch.from_numpy(np.stack(column)) for name, column in rows.items()}
+        nothing = torch.zeros(0)
+        stacked = dict.fromkeys(("states", "top_ids", "top_p"), nothing)
+        stacked |= {name: torch.from_numpy(np.stack(column)) for name, column in rows.items()}
         return Batch(
             stacked["tokens"].long(),
             stacked["states"].float(),
@@ -130,6 +150,15 @@ class States:
             torch.tensor([item.prompt for item in items]),
             [item.kind for item in items],
         )
+
+
+def complete(batch: Batch, target: Target, layer_ids: tuple[int, ...]) -> None:
+    """Read a batch of tokens through the target for its states and best tokens."""
+    if batch.states.numel():
+        return
+    states, final = target.prefill(batch.tokens, batch.lengths, None, tuple(sorted(layer_ids)))
+    ids, p = target.best(final)
+    batch.states, batch.top_ids, batch.top_p = states.float(), ids.long(), p.float()
 
 
 def arrange(items: list[Item], batch_tokens: int, seed: str) -> Iterator[list[Item]]:

@@ -11,6 +11,9 @@ import torch.nn.functional as fn
 from safetensors.torch import load_file
 from torch import Tensor
 
+# Best tokens kept per position: they hold nearly all of the probability.
+TOP = 16
+
 
 class TargetError(Exception):
     """The folder holds no target that this recipe can read."""
@@ -103,6 +106,15 @@ class Target:
         """Logits of final, normalised hidden states."""
         return self.linear(hidden, self.lm_head)
 
+    @torch.inference_mode()
+    def best(self, final: Tensor) -> tuple[Tensor, Tensor]:
+        """The TOP best tokens of final states, and their probabilities."""
+        logits = self.logits(final)
+        values, ids = logits.topk(TOP)
+        best = values[..., :1]
+        total = logits.sub_(best).exp_().sum(-1, keepdim=True)
+        return ids.int(), ((values - best).exp_() / total).half()
+
     def _mlp(self, block: dict[str, Tensor], x: Tensor) -> Tensor:
         gate, up = self.linear(rms_norm(x, block["norm2"], self.eps), block["gate_up"]).chunk(2, -1)
         return self.linear(fn.silu(gate) * up, block["down"])
@@ -115,7 +127,7 @@ class Target:
 
     @torch.inference_mode()
     def prefill(
-        self, tokens: Tensor, slots: Tensor, cache: Cache, keep: tuple[int, ...]
+        self, tokens: Tensor, slots: Tensor, cache: Cache | None, keep: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
         """Read right-padded prompts [B, T] into slots: kept states [B, T, n, H], final [B, T, H].
 
@@ -130,8 +142,9 @@ class Target:
         for index, block in enumerate(self.blocks):
             q, k, v = (part.transpose(1, 2) for part in self._qkv(block, x))
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-            cache.k[index][slots, :, :length] = k.to(self.dtype)
-            cache.v[index][slots, :, :length] = v.to(self.dtype)
+            if cache is not None:
+                cache.k[index][slots, :, :length] = k.to(self.dtype)
+                cache.v[index][slots, :, :length] = v.to(self.dtype)
             group = self.heads // self.kv_heads
             out = fn.scaled_dot_product_attention(
                 q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=True
@@ -188,3 +201,8 @@ def rope_theta(config: dict) -> float:
     if rope.get("rope_type", "default") != "default":
         raise TargetError(f"rope_type {rope['rope_type']!r} is not read here, only 'default'")
     return float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """Which states to keep: low, middle, high and last."""
+    return tuple(sorted({min(2, layers - 1), layers // 2, max(layers - 3, 1), layers}))

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ import torch
 from corpus import CorpusError, count_tokens
 from drafting import DraftLoss, accept, shift, unroll
 from heads import EagleHead, HeadError, Linear, load_head, make_head, save_head
-from states import Batch, Item, States, StatesError, arrange
-from target import TargetError, fastest_dtype
+from states import Batch, Item, States, StatesError, arrange, complete
+from target import Target, TargetError, default_layers, fastest_dtype
 from torch import Tensor
 from transformers import AutoTokenizer
 
@@ -50,6 +51,9 @@ class Trainer:
             saved = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
             self._check(saved)
         self.states = States(arguments.states, saved["shards"] if saved else None)
+        self.target: Target | None = None
+        config = json.loads((arguments.target / "config.json").read_text())
+        self.layers, self.vocab = config["num_hidden_layers"], config["vocab_size"]
         device = arguments.device
         if saved:
             self.draft_ids, self.scales = saved["draft_ids"], saved["scales"]
@@ -87,7 +91,7 @@ class Trainer:
                 )
 
     def _layer_ids(self) -> tuple[int, ...]:
-        kept = self.states.layers
+        kept = self.states.layers or default_layers(self.layers)
         if self.arguments.method == "eagle":
             return (kept[-1],)
         if self.arguments.layers:
@@ -95,15 +99,14 @@ class Trainer:
         return (kept[0], kept[(len(kept) - 1) // 2], kept[-1])
 
     def _draft_ids(self) -> Tensor:
-        config = json.loads((self.arguments.target / "config.json").read_text())
-        counts = self.states.count_tokens(config["vocab_size"])
+        counts = self.states.count_tokens(self.vocab)
         counts /= counts.sum()
         if self.arguments.corpus:
             # What was read may be little: the corpus knows rarer words.
             tokenizer = AutoTokenizer.from_pretrained(self.arguments.target)
             known = count_tokens(tokenizer, self.arguments.corpus, self.arguments.seed)
             counts[list(known)] += np.array(list(known.values())) / known.total()
-        size = min(self.arguments.draft_vocab, config["vocab_size"])
+        size = min(self.arguments.draft_vocab, self.vocab)
         # Stable: of tokens never expected, those that the tokenizer learned first.
         chosen = np.sort(np.argsort(-counts, kind="stable")[:size])
         covered = counts[chosen].sum() / counts.sum()
@@ -111,10 +114,10 @@ class Trainer:
         return torch.from_numpy(chosen)
 
     def _scales(self) -> Tensor:
-        batch = self.states.load(self.states.items[:8], self.layer_ids)
+        batch = self.load(self.states.items[:8])
         sizes = batch.states.pow(2).mean(-1).sqrt()
-        inside = torch.arange(sizes.shape[1]) < batch.lengths[:, None]
-        return sizes[inside].median(0).values
+        inside = torch.arange(sizes.shape[1], device=sizes.device) < batch.lengths[:, None]
+        return sizes[inside].median(0).values.cpu()
 
     def log(self, row: dict[str, Any]) -> None:
         """Append a row to log.jsonl and print it."""
@@ -148,11 +151,14 @@ class Trainer:
         )
         scratch.replace(self.checkpoint)
 
-    def to_device(self, batch: Batch) -> Batch:
-        """The batch where the head is."""
+    def load(self, items: list[Item]) -> Batch:
+        """The items where the head is; read through the target where only tokens were kept."""
         device = self.arguments.device
-        for name in ("tokens", "states", "top_ids", "top_p", "lengths", "prompts"):
-            setattr(batch, name, getattr(batch, name).to(device))
+        batch = self.states.load(items, self.layer_ids).to(device)
+        if not self.states.layers:
+            if self.target is None:
+                self.target = Target(self.arguments.target, device, Linear.compute)
+            complete(batch, self.target, self.layer_ids)
         return batch
 
     def rate(self) -> float:
@@ -249,7 +255,7 @@ class Trainer:
     def update(self, items: list[Item]) -> dict[str, Any]:
         """One optimiser step."""
         random = torch.Generator().manual_seed(self.arguments.seed * 1_000_003 + self.step)
-        batch = self.to_device(self.states.load(items, self.layer_ids))
+        batch = self.load(items)
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate()
         loss, said = self.losses(batch, random)
@@ -271,11 +277,28 @@ class Trainer:
         if not items:
             return
         batches = [items[first : first + 8] for first in range(0, len(items), 8)]
-        loaded = (self.to_device(self.states.load(part, self.layer_ids)) for part in batches)
+        loaded = (self.load(part) for part in batches)
         row = {"report_at_tokens": self.tokens, "step": self.step}
         row["corpus_tokens"] = sum(item.length for item in self.states.training())
         row.update(accept(self.mean, loaded, self.arguments.report_steps))
         self.log(row)
+
+
+def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Held-out acceptance of a saved head."""
+    head = load_head(arguments.evaluate, arguments.target).to(arguments.device)
+    states = States(arguments.states)
+    items = states.held_out()[: arguments.held_out]
+    target = None if states.layers else Target(arguments.target, arguments.device, Linear.compute)
+
+    def batches() -> Iterator[Batch]:
+        for first in range(0, len(items), 8):
+            batch = states.load(items[first : first + 8], head.layer_ids).to(arguments.device)
+            if target is not None:
+                complete(batch, target, head.layer_ids)
+            yield batch
+
+    return accept(head, batches(), arguments.report_steps)
 
 
 def main() -> int:
@@ -315,12 +338,7 @@ def main() -> int:
     Linear.compute = named.get(arguments.dtype) or fastest_dtype(arguments.device)
     try:
         if arguments.evaluate:
-            head = load_head(arguments.evaluate, arguments.target).to(arguments.device)
-            states = States(arguments.states)
-            items = states.held_out()[: arguments.held_out]
-            parts = (items[first : first + 8] for first in range(0, len(items), 8))
-            loaded = (states.load(part, head.layer_ids) for part in parts)
-            print(json.dumps(accept(head, loaded, arguments.report_steps)))
+            print(json.dumps(evaluate(arguments)))
             return 0
         trainer = Trainer(arguments)
         if arguments.export:
