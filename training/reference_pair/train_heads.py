@@ -33,6 +33,8 @@ from transformers import AutoTokenizer
 
 # The chat template's system message is the same in every sequence: nothing to learn there.
 PREAMBLE = 24
+# What a training must keep when it goes on.
+FIXED = ("method", "unroll", "single_tokens", "batch_tokens", "seed")
 
 
 class Trainer:
@@ -81,8 +83,9 @@ class Trainer:
                 setattr(self, name, saved[name])
 
     def _check(self, saved: dict[str, Any]) -> None:
-        for name in ("method", "unroll", "batch_tokens", "seed"):
-            ours, theirs = getattr(self.arguments, name), saved["arguments"][name]
+        for name in FIXED:
+            ours = getattr(self.arguments, name)
+            theirs = saved["arguments"].get(name, ours)
             if ours != theirs:
                 flag = "--" + name.replace("_", "-")
                 raise HeadError(
@@ -138,10 +141,7 @@ class Trainer:
                 "scales": self.scales,
                 "layer_ids": list(self.layer_ids),
                 "shards": self.states.shards,
-                "arguments": {
-                    name: getattr(self.arguments, name)
-                    for name in ("method", "unroll", "batch_tokens", "seed")
-                },
+                "arguments": {name: getattr(self.arguments, name) for name in FIXED},
                 **{
                     name: getattr(self, name)
                     for name in ("step", "tokens", "epoch", "batch", "seconds", "next_report")
@@ -176,7 +176,9 @@ class Trainer:
         wanted = answers | ((drawn < self.arguments.prompt_share) & (positions >= PREAMBLE))
         total = batch.states.new_zeros(())
         said: dict[str, Any] = {"loss": [], "agree": []}
-        for k, drafting in enumerate(unroll(self.head, batch, self.arguments.unroll)):
+        single = self.tokens < self.arguments.single_tokens
+        steps = 1 if single else self.arguments.unroll
+        for k, drafting in enumerate(unroll(self.head, batch, steps)):
             rows = shift(wanted, drafting.label, length) & drafting.inside
             if k:
                 drawn = torch.rand(rows.shape, generator=random).to(rows.device)
@@ -235,6 +237,8 @@ class Trainer:
                         "tokens_per_s": round(self.tokens / self.seconds),
                     }
                     for name, values in recent.items():
+                        # Unrolling may have begun since the last row.
+                        values = [value for value in values if len(value) == len(values[-1])]
                         row[name] = [round(float(x), 4) for x in np.mean(values, 0)]
                     self.log(row)
                     recent.clear()
@@ -313,6 +317,9 @@ def main() -> int:
     parser.add_argument("--evaluate", type=Path, help="report this saved head and stop")
     parser.add_argument("--tokens", type=int, default=8_000_000, help="to train on, repeats count")
     parser.add_argument("--unroll", type=int, default=4, help="drafting steps trained at once")
+    parser.add_argument(
+        "--single-tokens", type=int, default=0, help="train one step alone for so many tokens"
+    )
     parser.add_argument("--fade", type=float, default=0.8, help="weight of each further step")
     parser.add_argument("--draft-vocab", type=int, default=8192)
     parser.add_argument("--corpus", type=Path, help="count its tokens too for the draft vocabulary")
