@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -212,6 +213,8 @@ class Trainer:
         arguments = self.arguments
         saved_at = said_at = time.monotonic()
         recent: dict[str, list[Any]] = defaultdict(list)
+        stopped: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
         while self.tokens < arguments.tokens:
             if self.batch == 0 and self.epoch:
                 self.states = States(arguments.states)
@@ -245,9 +248,11 @@ class Trainer:
                 if self.tokens >= self.next_report:
                     self.next_report *= 2
                     self.report()
-                if now - saved_at > arguments.save_every:
+                if stopped or now - saved_at > arguments.save_every:
                     self.save()
                     saved_at = time.monotonic()
+                if stopped:
+                    return
                 if self.tokens >= arguments.tokens:
                     break
             else:
