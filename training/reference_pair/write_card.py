@@ -18,10 +18,10 @@ LICENCES = """\
 |---|---|---|
 | openai/grade-school-math, training split | mathematics | MIT |
 | made by script from the Python code below | code edits | those of the code |
-| TheAlgorithms/Python, LeetCode-Solutions, networkx, sympy | Python functions | MIT, BSD-3-Clause |
-| teknium1/GPTeacher | instructions | MIT |
-| google-research-datasets/dstc8-schema-guided-dialogue | dialogues | CC BY-SA 4.0 |
-| google-research-datasets/Taskmaster, TM-4 | dialogues | CC BY 4.0 |
+| TheAlgorithms, LeetCode-Solutions, networkx, sympy | Python functions | MIT, BSD-3-Clause |
+| GPTeacher | instructions | MIT |
+| dstc8 schema-guided dialogue | dialogues | CC BY-SA 4.0 |
+| Taskmaster-4 | dialogues | CC BY 4.0 |
 | SmolLM2-135M-Instruct | the target: its answers, and every label | Apache-2.0 |
 """
 
