@@ -32,7 +32,7 @@ class Size:
 
 
 SIZES = {
-    # On one core about a minute and a half in all.
+    # Some five minutes on a busy core.
     "tiny": Size(
         ("--slots", "32", "--length", "256", "--max-new", "96"),
         30_000,
