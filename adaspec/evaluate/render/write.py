@@ -57,7 +57,8 @@ def drawings(
     report: Report, acceptance: Sequence[Acceptance] | None
 ) -> list[tuple[str, str, Callable[[], Figure | None]]]:
     """(file name without ending, caption, what draws it) for every picture a report may have."""
-    from adaspec.evaluate.render import figures, plots  # matplotlib is slow to load
+    # matplotlib is slow to load
+    from adaspec.evaluate.render import figures, plots, reliability
 
     found: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
@@ -84,6 +85,11 @@ def drawings(
             "oracles",
             "Speedups beside the oracles (as the paper's figure 11)",
             lambda: plots.oracles_figure(report),
+        ),
+        (
+            "calibration",
+            "How often what a learned policy expected came true",
+            lambda: reliability.calibration_figure(report),
         ),
     ]
     if acceptance:
