@@ -33,6 +33,15 @@ from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
     type=int,
     help="No policy, but a report: each of N parts judged by a model of the others.",
 )
+@click.option(
+    "--crossfit-report",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="A report of --crossfit on the same traces, for the card to show first.",
+)
+@click.option(
+    "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
+)
 @click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
@@ -65,6 +74,8 @@ def command(
     traces: tuple[Path, ...],
     out: Path | None,
     folds: int | None,
+    crossfit_report: Path | None,
+    ablations: bool,
     cost: str,
     seed: int,
     concurrency: tuple[int, ...],
@@ -100,7 +111,16 @@ def command(
 
     with ProgressBar() as bar:
         product = train_policy(
-            traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
+            traces,
+            out,
+            load_cost(cost),
+            options,
+            exclude,
+            allow_mixed,
+            force,
+            bar,
+            crossfit_report,
+            ablations,
         )
     if as_json:
         print_json(product.document())
