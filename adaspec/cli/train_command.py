@@ -12,7 +12,6 @@ from adaspec.cli.output import ProgressBar, print_json
 from adaspec.cli.reporting import annotate, show, write_folder
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
-from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
 
@@ -30,7 +29,7 @@ from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
     "--crossfit",
     "folds",
     metavar="N",
-    type=int,
+    type=click.IntRange(min=2),
     help="No policy, but a report: each of N parts judged by a model of the others.",
 )
 @click.option(
@@ -100,13 +99,25 @@ def command(
         concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
     )
     if folds is not None:
-        _cross_fit(
-            traces, folds, out, load_cost(cost), options, exclude, allow_mixed, force, as_json
-        )
+        if crossfit_report is not None:
+            raise TrainingError(
+                "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
+                "one of the two out"
+            )
+        _check_report(out, force)
+        # Imported here: LightGBM and numba take seconds to load, --help should not.
+        from adaspec.train.crossfit import cross_fit
+
+        model = load_cost(cost)
+        with ProgressBar() as bar:
+            found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
+            annotate(found.report, model)
+            if out is not None:
+                write_folder(found.report, found.selection.requests, out, force, bar)
+        show(found.report, out, as_json)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
-    # Imported here: LightGBM and numba take seconds to load, --help should not.
     from adaspec.train.recipe import train_policy
 
     with ProgressBar() as bar:
@@ -119,39 +130,24 @@ def command(
             allow_mixed,
             force,
             bar,
-            crossfit_report,
-            ablations,
+            crossfit_report=crossfit_report,
+            ablate=ablations,
         )
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 
 
-def _cross_fit(
-    traces: tuple[Path, ...],
-    folds: int,
-    out: Path | None,
-    cost: CostModel,
-    options: Options,
-    exclude: tuple[str, ...],
-    allow_mixed: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+def _check_report(out: Path | None, force: bool) -> None:
+    """Refuse a place where no report can go, before a long evaluation."""
     from adaspec.evaluate.render.write import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
-    from adaspec.train.crossfit import cross_fit
 
-    if out is not None:
-        if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
-            raise TrainingError(
-                f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
-                "another folder, or leave --crossfit out"
-            )
-        check_destination(out, force)
-    with ProgressBar() as bar:
-        found = cross_fit(traces, folds, cost, options, exclude, allow_mixed, bar)
-        annotate(found.report, cost)
-        if out is not None:
-            write_folder(found.report, found.selection.requests, out, force, bar)
-    show(found.report, out, as_json)
+    if out is None:
+        return
+    if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
+        raise TrainingError(
+            f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
+            "another folder, or leave --crossfit out"
+        )
+    check_destination(out, force)

@@ -31,7 +31,7 @@ def card_of(
         *results(metrics, options),
         "## Calibration",
         *calibrations(metrics),
-        *(["## Ablations", *ablations(metrics["ablations"])] if "ablations" in metrics else []),
+        *ablations(metrics),
         "## What the files hold",
         _files(table_sizes),
         "## Limits",

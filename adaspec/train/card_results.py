@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.render.ablations import ABLATED, ablation_lines
 from adaspec.evaluate.render.reliability import EXPLAINED, HEAD, NAMES, calibration_rows
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -95,19 +96,19 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
         yield f"```\n{_picture(judged[0]['curve'])}\n```"
 
 
-def ablations(found: Mapping[str, Any]) -> Iterator[str]:
-    """What each part of the policy is worth."""
-    yield (
-        "Lift over `static:best` on the requests kept back, all workloads mixed, of the policy, of "
-        "policies trained and run without one part of it each, and of the best settings in "
-        "hindsight of two simpler families. No intervals: differences below a percent say little."
-    )
-    loads = [str(each) for each in found["concurrency"]]
-    rows = [
-        [row["name"], row["without"], *(_lift(row["lift"].get(load), None) for load in loads)]
-        for row in found["rows"]
+def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """What each part of the policy is worth; nothing where none was taken away."""
+    crossed = metrics.get("cross_fitted") or {}
+    found = [
+        (title, table(*ablation_lines(each["ablations"])))
+        for title, each in (("Cross-fitted:", crossed), ("On the requests kept back:", metrics))
+        if "ablations" in each
     ]
-    yield table(["", "what is missing", *(f"at {load}" for load in loads)], rows)
+    if found:
+        yield "## Ablations"
+        yield ABLATED
+        for pair in found:
+            yield from pair
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -19,6 +19,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import Model, feature_fingerprint
 from adaspec.replay.learned import Panel
 from adaspec.replay.tape import build_tape
+from adaspec.train.ablation_table import ablation_table
+from adaspec.train.ablations import Ablation, ablated
 from adaspec.train.corpus import contents_of, read_everything
 from adaspec.train.folds import check_folds, deal
 from adaspec.train.heads import Settings
@@ -44,11 +46,13 @@ def cross_fit(
     exclude_workloads: Sequence[str] = (),
     allow_mixed: bool = False,
     progress: Progress = silent,
+    ablate: bool = False,
 ) -> CrossFit:
     """Train on each N - 1 of N folds, let each model decide for the fold that it never saw.
 
     All models share every batch, as one policy would serve it. The report is an evaluation's,
-    with what was cross-fitted under `cross_fitted`, and the models' calibration.
+    with what was cross-fitted under `cross_fitted`, and the models' calibration; `ablate` trains
+    as many models again for each ablation.
     """
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
@@ -87,6 +91,15 @@ def cross_fit(
         tape, trainer.film, judged, cost, options.concurrency, options.seed
     )
     progress("calibration", 1, 1)
+    if ablate:
+
+        def retrained(ablation: Ablation) -> Panel:
+            found = _trained(ablated(trainer, ablation), others, workers)
+            return Panel(ablation.name, tuple(policy for policy, _ in found), member)
+
+        report["ablations"] = ablation_table(
+            tape, report, panel, retrained, cost, options, progress
+        )
     report["cross_fitted"] = {
         "folds": folds,
         "contents": contents_of(selection),

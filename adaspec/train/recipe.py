@@ -23,6 +23,8 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.learned import film_of
 from adaspec.replay.tape import Tape, build_tape
+from adaspec.train.ablation_table import ablation_table
+from adaspec.train.ablations import ablated
 from adaspec.train.card import card_of
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.crossfit_report import crossfit_metrics, read_crossfit_report
@@ -112,6 +114,16 @@ def train_policy(
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
     metrics["calibration"] = _calibration(trainer, trained, policy, corpus, options, progress)
+    if ablate:
+        metrics["ablations"] = ablation_table(
+            build_tape(corpus.held_out.requests, corpus.held_out.neural_cap),
+            report,
+            policy,
+            lambda ablation: ablated(trainer, ablation).train_all().policy(ablation.name),
+            cost,
+            options,
+            progress,
+        )
     manifest = dataclasses.replace(manifest, metrics=metrics)
     model_text = _model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})

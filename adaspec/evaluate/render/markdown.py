@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adaspec.evaluate.headline import LEAST_GAP
 from adaspec.evaluate.render import reliability
+from adaspec.evaluate.render.ablations import ABLATED, ablation_lines
 from adaspec.evaluate.render.definitions import defined
 from adaspec.evaluate.render.results import (
     ALL,
@@ -78,6 +79,7 @@ def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
         parts += ["## Lift over `static:best` on each workload alone", *_lifts_alone(results)]
     parts += _latency(results)
     parts += _calibration(report)
+    parts += _ablations(report)
     parts += _winners(results)
     parts += _defaults(report)
     parts += _left_out(report)
@@ -286,6 +288,11 @@ def _calibration(report: Report) -> list[str]:
         return []
     table = _table(reliability.HEAD, reliability.calibration_rows(found), "ll")
     return ["## Calibration", reliability.EXPLAINED, table]
+
+
+def _ablations(report: Report) -> list[str]:
+    found = report.get("ablations")
+    return ["## Ablations", ABLATED, _table(*ablation_lines(found), "ll")] if found else []
 
 
 def _winners(results: Results) -> list[str]:
