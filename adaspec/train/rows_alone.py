@@ -21,35 +21,37 @@ class RowsAlone(LearnedPolicy):
 
     def plan(self, batch: Batch) -> int:
         """The most forwards that any request asks for."""
-        if super().plan(batch) == 0 and not self._holders().any():
+        super().plan(batch)
+        values = self._values()
+        if not len(values):
             return 0
-        self._most = int(self._wanted().max(initial=0))
+        # Of equal ones the most, as the policy itself: evidence that costs nothing.
+        most = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1).min()
+        self._most = int(most)
         return self._neural_cap if self._reads and self._most > 0 else self._most
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Go on as long as any request asks for more."""
+        """Go on as long as any request gains by more."""
         if not self._reads:
             return True
         self._take(drafts)
-        return bool(self._wanted().max(initial=0) > drafts.count)
+        values = self._values()
+        now, later = values[:, drafts.count, None], values[:, drafts.count + 1 :]
+        return bool((later > now).any())
 
-    def _holders(self) -> NDArray[np.bool_]:
-        return self._rows.holds_neural
-
-    def _wanted(self) -> NDArray[np.int64]:
-        """Per request the forwards worth most to it; 0 for those that do not hold the drafter."""
+    def _values(self) -> NDArray[np.float64]:
+        """What 0, 1, .. forwards are worth to each request that holds the drafter."""
         rows, desk = self._rows, self.desk
         count, context = len(rows.slots), context_of(rows)
         price = price_of(desk, self.knobs, rows, self._cost)
         weigh_ngram(desk, rows, price, self._cap)
         most = self._neural_cap
         survives = desk.neural[:count, 1 : most + 1]
-        worth = np.cumsum(survives - price, axis=1)
         room = np.arange(1, most + 1) < self._cap
-        worth += survives * desk.gain[:count, None] * room
+        worth = np.cumsum(survives - price, axis=1) + survives * desk.gain[:count, None] * room
+        best = np.maximum.accumulate(np.column_stack([desk.ngram_value[:count], worth]), axis=1)
         rate = rate_of(desk, self.knobs, self._cost, count, context)
         one = rate * forward_s(self._cost, context) / count
         shares = [one * paid_forwards(self._cost, k, True) for k in range(most + 1)]
-        values = np.column_stack([desk.ngram_value[:count], worth]) - shares
-        wanted: NDArray[np.int64] = np.where(rows.holds_neural, values.argmax(axis=1), 0)
-        return wanted
+        found: NDArray[np.float64] = (best - shares)[rows.holds_neural]
+        return found
