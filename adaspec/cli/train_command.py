@@ -16,7 +16,11 @@ from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
 
 
-@click.command("train", epilog="Example: adaspec train traces -o policy --seed 7")
+@click.command(
+    "train",
+    epilog="Examples: adaspec train traces -o policy --seed 7; "
+    "adaspec train traces --crossfit 5 -o report",
+)
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",

@@ -113,10 +113,11 @@ def train_policy(
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
-    metrics["calibration"] = _calibration(trainer, trained, policy, corpus, options, progress)
+    unseen = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
+    metrics["calibration"] = _calibration(trainer, trained, policy, unseen, options, progress)
     if ablate:
         metrics["ablations"] = ablation_table(
-            build_tape(corpus.held_out.requests, corpus.held_out.neural_cap),
+            unseen,
             report,
             policy,
             lambda ablation: ablated(trainer, ablation).train_all().policy(ablation.name),
@@ -135,13 +136,12 @@ def _calibration(
     trainer: Trainer,
     trained: Trained,
     policy: LearnedPolicy,
-    corpus: Corpus,
+    tape: Tape,
     options: Options,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Of the policy on the held-out requests."""
+    """Of the policy on a tape that training never saw."""
     progress("calibration", 0, 1)
-    tape = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
     bare = without_tables(trainer.tape, trained, trainer.settings)
     judged = Judged(policy, np.ones(len(tape), np.bool_), bare)
     found = calibration_of(

@@ -95,7 +95,7 @@ def _panel(axes: Axes, source: str, judged: Sequence[Mapping[str, Any]]) -> None
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.grid(color=FAINT, linewidth=0.6)
-    axes.legend(loc="upper left", fontsize=SMALL, frameon=False, handlelength=1.4)
+    axes.legend(loc="upper left", fontsize=SMALL, edgecolor="none", handlelength=1.4)
 
 
 def _written(value: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from learned_tapes import random_tape
-from random_tapes import random_cost
+from random_tapes import random_cost, random_requests, tape_of
 
+from adaspec.errors import EvaluationError
 from adaspec.evaluate.tuned import tuned_winners
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player, is_compiled
@@ -18,7 +18,8 @@ SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 
 @pytest.fixture
 def player():
-    return Player(random_tape(5, "tokens"), random_cost(np.random.default_rng(5)), 20)
+    tape = tape_of(random_requests(5, 6, tokens=True))
+    return Player(tape, random_cost(np.random.default_rng(5)), 20)
 
 
 def panel_of(player, specs=SPECS, member=None):
@@ -57,3 +58,14 @@ def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
     assert found.spec == f"{SPECS[0]} / {SPECS[1]}"
     # Who would pay the keep-alive where only some hold the drafter is nowhere said.
     assert winners(SPECS[0], "fixed:ngram:8") == {}
+
+
+def test_only_the_plain_loop_plays_a_panel_of_policies(player):
+    member = np.zeros(len(player.tape), np.int32)
+    panel, order = Panel("crossfit:2", (), member), np.arange(4, dtype=np.int32)
+    assert is_compiled(panel)
+    charging = Player(player.tape, player.cost, 20, [panel])
+    bare = tape_of(random_requests(5, 6, tokens=False)).with_stressed_splices()
+    for each in (charging, Player(bare, player.cost, 20)):
+        with pytest.raises(EvaluationError, match=r"'crossfit:2' is several policies.*leave"):
+            each.play(panel, order, 2)
