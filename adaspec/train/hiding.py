@@ -12,21 +12,20 @@ from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import BEFORE, TABLES_AT
 from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE
-from adaspec.predict.tables import LEVELS
 from adaspec.replay.tape import Tape
 from adaspec.train.heads import Examples, Settings, fit_before, model_of
 from adaspec.train.training import Trained
 
-TABLE_FEATURES = BEFORE[TABLES_AT : TABLES_AT + 2 * LEVELS]
-HISTORY_FEATURES = (
-    "match_goes_on",
-    "copied_tokens",
-    "ngram_hit_rate",
-    "neural_hit_rate",
-    "neural_accepted_mean",
-    "emitted_last",
-)
-AGREEMENT_FEATURES = ("agrees", "agreed_tokens")
+FACTS = {
+    *("match_length", "match_agree", "match_seen", "match_log_distance", "match_available"),
+    *("match_in_prompt", "position", "log_context_tokens", "prompt_tokens"),
+    *("behind_length", "behind_agree", "behind_seen", "behind_available", "behind_tokens"),
+    "neural_survival",
+}
+"""What is known of a step without its request's past, token tables aside."""
+
+TABLE_FEATURES = BEFORE[TABLES_AT:]
+HISTORY_FEATURES = tuple(dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE) if n not in FACTS))
 
 
 def hidden(examples: Examples, names: Collection[str]) -> Examples:
