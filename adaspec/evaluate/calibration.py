@@ -5,7 +5,7 @@ Judged as before drafting, by the forests and curves alone: no planner knob, no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,9 +193,3 @@ def _outcomes(tape: Tape, seen: Visits, source: str) -> tuple[Bools, NDArray[np.
 
 def _rounded(value: float) -> float:
     return round(float(value), _DIGITS)
-
-
-def worst_error(document: Mapping[str, Any]) -> float | None:
-    """The largest ECE of a calibration document."""
-    found = [each["ece"] for judged in document["sources"].values() for each in judged]
-    return max(found, default=None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
@@ -28,6 +28,8 @@ from adaspec.train.hiding import without_tables
 from adaspec.train.recipe import check_learnable
 from adaspec.train.training import Members, Trainer
 from adaspec.train.tuning import tuned_rules
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def cross_fit(
     )
     progress("folds", 0, folds)
     found = []
-    for each in _trained(trainer, others, workers):
+    for each in _each(_train_both, trainer, others, workers):
         found.append(each)
         progress("folds", len(found), folds)
     policies = tuple(policy for policy, _ in found)
@@ -94,8 +96,8 @@ def cross_fit(
     if ablate:
 
         def retrained(ablation: Ablation) -> Panel:
-            found = _trained(ablated(trainer, ablation), others, workers)
-            return Panel(ablation.name, tuple(policy for policy, _ in found), member)
+            found = _each(_train, ablated(trainer, ablation), others, workers)
+            return Panel(ablation.name, tuple(found), member)
 
         report["ablations"] = ablation_table(
             tape, report, panel, retrained, cost, options, progress
@@ -113,20 +115,26 @@ def cross_fit(
     return CrossFit(report, selection)
 
 
-def _trained(
-    trainer: Trainer, groups: Sequence[Members], workers: int
-) -> Iterator[tuple[LearnedPolicy, Model]]:
-    """A policy per group of requests, and its model without token tables; in order."""
+def _each(
+    task: Callable[[Trainer, Members], Made],
+    trainer: Trainer,
+    groups: Sequence[Members],
+    workers: int,
+) -> Iterator[Made]:
+    """What a task makes of each group of requests, in order."""
     if workers == 1:
-        return (_train(trainer, members) for members in groups)
+        return (task(trainer, members) for members in groups)
     # Arrays that processes share are read-only, for which all compiled code would be compiled anew.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    found: Iterator[tuple[LearnedPolicy, Model]] = pool(
-        delayed(_train)(trainer, members) for members in groups
-    )
-    return found
+    made: Iterator[Made] = pool(delayed(task)(trainer, members) for members in groups)
+    return made
 
 
-def _train(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
+def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
+    return trainer.train(members).policy("fold")
+
+
+def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
+    """The policy, and its model without token tables."""
     trained = trainer.train(members)
     return trained.policy("fold"), without_tables(trainer.tape, trained, trainer.settings)
