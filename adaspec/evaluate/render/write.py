@@ -86,12 +86,15 @@ def drawings(
             "Speedups beside the oracles (as the paper's figure 11)",
             lambda: plots.oracles_figure(report),
         ),
-        (
-            "calibration",
-            "How often what a learned policy expected came true",
-            lambda: reliability.calibration_figure(report),
-        ),
     ]
+    if report.get("calibration"):
+        found.append(
+            (
+                "calibration",
+                "How often what a learned policy expected came true",
+                lambda: reliability.calibration_figure(report),
+            )
+        )
     if acceptance:
         found += [
             (
