@@ -24,7 +24,8 @@ FACTS = {
 }
 """What is known of a step without its request's past, token tables aside."""
 
-TABLE_FEATURES = BEFORE[TABLES_AT:]
+# How a request differs from what the tables said of it is known by the tables alone.
+TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise")
 HISTORY_FEATURES = tuple(dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE) if n not in FACTS))
 
 

@@ -35,7 +35,8 @@ def trainer():
 def test_every_feature_is_a_fact_of_the_past_or_of_the_tables():
     known = {*FACTS, *HISTORY_FEATURES, *TABLE_FEATURES}
     assert known == {*BEFORE, *SPLICE}
-    assert len(known) == len(FACTS) + len(HISTORY_FEATURES) + len(TABLE_FEATURES)
+    assert not FACTS & {*HISTORY_FEATURES, *TABLE_FEATURES}
+    assert {*HISTORY_FEATURES} & {*TABLE_FEATURES} == {"neural_surprise", "ngram_surprise"}
     assert {"match_goes_on", "ngram_hit_rate", "emitted_last"} <= set(HISTORY_FEATURES)
     assert {"neural_after_1", "ngram_first_two_count"} <= set(TABLE_FEATURES)
 
