@@ -67,6 +67,8 @@ class Trained:
     cap: int
     neural_cap: int
     seed: int
+    examples: Examples
+    """What its trees were grown on."""
 
     def policy(self, name: str) -> LearnedPolicy:
         """As a policy."""
@@ -153,15 +155,12 @@ class Trainer:
         self.progress("training", 3, STAGES)
         knobs = self._tuned([model for model, _ in models], folds)
         self.progress("training", 4, STAGES)
-        final, boosters = self._fit(
-            seen.of(members, self.maker.request),
-            self.maker.make(members),
-            self.evidence,
-            final=True,
-        )
+        examples = seen.of(members, self.maker.request)
+        tables = self.maker.make(members)
+        final, boosters = self._fit(examples, tables, self.evidence, final=True)
         self.progress("training", STAGES, STAGES)
         neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
-        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed)
+        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
