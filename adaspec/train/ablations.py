@@ -123,9 +123,10 @@ class AblatedTrainer(Trainer):
         return super()._policy(model, {**(knobs or {}), **self._held()})
 
     def _fit(
-        self, examples: Examples, tables: Tables, evidence: bool
+        self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
     ) -> tuple[Model, dict[str, dict[str, lightgbm.Booster]]]:
-        model, boosters = super()._fit(hidden(examples, self.ablation.features), tables, evidence)
+        seen = hidden(examples, self.ablation.features)
+        model, boosters = super()._fit(seen, tables, evidence, final=final)
         if not self.ablation.splices:
             names = FEATURE_NAMES["splice"]
             mute = compile_forest({head: constant(0.0, names) for head in HEADS["splice"]}, names)
