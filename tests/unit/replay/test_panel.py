@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "policy"))
+
 from learned_tapes import random_tape
 from random_models import random_policy
 from random_tapes import random_cost
