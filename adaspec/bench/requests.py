@@ -1,0 +1,149 @@
+"""Made-up requests in mid-generation, to make a policy decide about."""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from time import perf_counter
+
+import numpy as np
+
+from adaspec.bench.contexts import VOCABULARY, make_contexts
+from adaspec.cost.model import CostModel
+from adaspec.draft import NgramIndex
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Arrival, Outcome, Setup
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.desk import cut, decision_of
+
+OUTPUT = 512
+"""Output tokens after which a request leaves and another one takes its place."""
+DRAFTED = 3
+_SPAN = 8
+"""Mean length of a span of new words, and of one that repeats: about half the rows match."""
+_NEURAL_RIGHT = 0.6
+
+
+class Lane:
+    """One batch at one context length; every `step` is a decision and what came of it."""
+
+    def __init__(self, policy: LearnedPolicy, cost: CostModel, batch: int, tokens: int) -> None:
+        self.batch, self.tokens, self.steps, self.matched = batch, tokens, 0, 0
+        self.seconds = array("d")
+        """Per timed step the seconds of look-up, before, while and after drafting."""
+        self._rng = np.random.default_rng([tokens, batch])
+        self._words = _half_new(make_contexts(batch, tokens + OUTPUT, tokens + batch), tokens)
+        # Several lanes share the model, but not what is carried from step to step.
+        self._policy = copy.copy(policy)
+        self._depth = policy.neural_cap
+        self._cap = policy.cap
+        self.drafted = min(DRAFTED, self._depth)
+        self._policy.start(
+            Setup(
+                cost=cost,
+                cap=self._cap,
+                neural_cap=self._depth,
+                slots=batch,
+                shows_tokens=True,
+                shows_confidences=True,
+            )
+        )
+        self._index = NgramIndex()
+        self._slots = np.zeros(batch, np.int32)
+        self._rows = np.arange(batch, dtype=np.int32)
+        self._names = [str(row) for row in range(batch)]
+        self._prompt = np.full(batch, tokens, np.int32)
+        # Staggered, so that requests do not leave all at once.
+        self._position = self._rng.integers(1, OUTPUT - DRAFTED - 1, batch).astype(np.int32)
+        self._holds = np.ones(batch, np.bool_)
+        for row in range(batch):
+            self._slots[row] = self._enter(row)
+        self._counts = np.zeros(batch, np.int32)
+        self._came = np.zeros(0, np.int32)
+
+    def step(self, timed: bool) -> None:
+        """Decide once about the whole batch."""
+        tokens, confidences, right = self._draft()
+        index, policy = self._index, self._policy
+        t0 = perf_counter()
+        index.extend(self._slots, self._came, self._counts)
+        decision = decision_of(
+            index,
+            self._names,
+            self._rows,
+            self._slots,
+            self._prompt,
+            self._position.copy(),
+            self._holds,
+            self._depth,
+        )
+        t1 = perf_counter()
+        decision.planned = policy.plan(decision.batch)
+        t2 = perf_counter()
+        for depth in range(self.drafted):
+            decision.take(tokens[depth], confidences[depth])
+            if depth + 1 < self.drafted:
+                policy.proceed(decision.batch, decision.drafts())
+        t3 = perf_counter()
+        proposal = policy.settle(decision.batch, decision.drafts())
+        made = cut(proposal, decision, self._cap, 2 * VOCABULARY)
+        t4 = perf_counter()
+        drafted = made.neural_len + made.ngram_len
+        counts = np.minimum(right, drafted) + 1
+        emitted = np.full((self.batch, DRAFTED + 1), -1, np.int32)
+        for row, count in enumerate(counts):
+            begin = self.tokens + self._position[row]
+            emitted[row, :count] = self._words[row, begin : begin + count]
+        outcome = Outcome(
+            drafted, made.neural_len, counts - 1, emitted, counts, 0.01 + 1e-4 * self.batch
+        )
+        t5 = perf_counter()
+        policy.learn(decision.batch, proposal, outcome)
+        t6 = perf_counter()
+        if timed:
+            self.seconds.extend((t1 - t0, t2 - t1, t3 - t2, t4 - t3 + t6 - t5))
+        self.steps += 1
+        self.matched += int((decision.batch.matches.length > 0).sum())
+        self._counts, self._came = counts, emitted[emitted >= 0]
+        self._position += counts
+        for row in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT):
+            self._leave(int(row))
+
+    def _draft(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per depth the drafted tokens and confidences, and how many of a row's are right."""
+        at = self.tokens + self._position[None] + np.arange(self.drafted)[:, None]
+        truth = self._words[self._rows[None], at]
+        hits = self._rng.random(truth.shape) < _NEURAL_RIGHT
+        right = np.logical_and.accumulate(hits, axis=0)
+        tokens = np.where(right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
+        shape = (self.drafted, self.batch, len(CONFIDENCES))
+        confidences = (-self._rng.exponential(1.0, shape)).astype(np.float32)
+        return tokens, confidences, right.sum(0).astype(np.int32)
+
+    def _enter(self, row: int) -> int:
+        known = self._words[row, : self.tokens + self._position[row]]
+        slot = self._index.open(known)
+        self._policy.admit(Arrival(slot, self.tokens, self.batch))
+        return slot
+
+    def _leave(self, row: int) -> None:
+        slot = int(self._slots[row])
+        self._policy.release(np.array([slot], np.int32))
+        self._index.close(slot)
+        self._position[row] = 1
+        self._slots[row] = self._enter(row)
+        # What it emitted last went with it.
+        keep = np.repeat(self._rows, self._counts) != row
+        self._came = self._came[keep]
+        self._counts = np.where(self._rows == row, 0, self._counts).astype(np.int32)
+
+
+def _half_new(words: np.ndarray, tokens: int) -> np.ndarray:
+    """The same contexts, about half of what follows the first `tokens` never seen before."""
+    rng = np.random.default_rng([len(words), tokens])
+    turns = rng.random((len(words), words.shape[1] - tokens)) < 1 / _SPAN
+    new = (np.cumsum(turns, axis=1) + np.arange(len(words))[:, None]) % 2 == 0
+    fresh = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
+    behind = words[:, tokens:]
+    words[:, tokens:] = np.where(new, fresh, behind)
+    return words
