@@ -10,11 +10,10 @@ import numpy as np
 
 from adaspec.bench.contexts import VOCABULARY, make_contexts
 from adaspec.cost.model import CostModel
-from adaspec.draft import NgramIndex
+from adaspec.draft import Matches, NgramIndex
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Arrival, Outcome, Setup
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Floats, Ints, Outcome, Setup
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.desk import cut, decision_of
 
 OUTPUT = 512
 """Output tokens after which a request leaves and another one takes its place."""
@@ -22,6 +21,42 @@ DRAFTED = 3
 _SPAN = 8
 """Mean length of a span of new words, and of one that repeats: about half the rows match."""
 _NEURAL_RIGHT = 0.6
+
+
+class _Text:
+    """The text of the running requests, as far as it is known."""
+
+    def __init__(self, index: NgramIndex, slots: Ints, start: Ints) -> None:
+        self._index, self._slots, self._start = index, slots, start
+
+    def tail(self, count: int) -> Ints:
+        """The last known tokens per row."""
+        return self._index.tail(self._slots, count)
+
+    def candidate(self, count: int) -> Ints:
+        """What the most recent match would copy."""
+        return self._index.copies(self._slots, self._start, count)
+
+    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
+        """Where vLLM's own look-up copies from, and the match's length."""
+        return self._index.match_vllm(self._slots, min_match, max_match)
+
+
+class _Behind:
+    """Looks up behind drafted tokens, and keeps what it found."""
+
+    def __init__(self, index: NgramIndex, slots: Ints, tokens: Ints) -> None:
+        self._index, self._slots, self._tokens = index, slots, tokens
+        self.found: Matches | None = None
+
+    def __call__(self, neural_len: Ints) -> Matches:
+        """The match behind each row's first `neural_len` drafted tokens."""
+        self.found = self._index.lookup_behind(self._slots, self._tokens, neural_len)
+        return self.found
+
+
+def _nothing(neural_len: Ints) -> Matches:
+    raise AssertionError("a policy that is asked to go on has nothing to look behind")
 
 
 class Lane:
@@ -51,7 +86,6 @@ class Lane:
         self._index = NgramIndex()
         self._slots = np.zeros(batch, np.int32)
         self._rows = np.arange(batch, dtype=np.int32)
-        self._names = [str(row) for row in range(batch)]
         self._prompt = np.full(batch, tokens, np.int32)
         # Staggered, so that requests do not leave all at once.
         self._position = self._rng.integers(1, OUTPUT - DRAFTED - 1, batch).astype(np.int32)
@@ -64,61 +98,63 @@ class Lane:
     def step(self, timed: bool) -> None:
         """Decide once about the whole batch."""
         tokens, confidences, right = self._draft()
-        index, policy = self._index, self._policy
+        index, policy, slots = self._index, self._policy, self._slots
+        position = self._position.copy()
         t0 = perf_counter()
-        index.extend(self._slots, self._came, self._counts)
-        decision = decision_of(
-            index,
-            self._names,
-            self._rows,
-            self._slots,
-            self._prompt,
-            self._position.copy(),
-            self._holds,
-            self._depth,
-        )
+        index.extend(slots, self._came, self._counts)
+        matches = index.lookup(slots)
         t1 = perf_counter()
-        decision.planned = policy.plan(decision.batch)
+        text = _Text(index, slots, matches.start)
+        batch = Batch(slots, self._prompt, position, self._holds, matches, text)
+        policy.plan(batch)
         t2 = perf_counter()
-        for depth in range(self.drafted):
-            decision.take(tokens[depth], confidences[depth])
-            if depth + 1 < self.drafted:
-                policy.proceed(decision.batch, decision.drafts())
+        for depth in range(1, self.drafted):
+            policy.proceed(batch, Drafts(depth, tokens[depth], confidences[depth], _nothing))
         t3 = perf_counter()
-        proposal = policy.settle(decision.batch, decision.drafts())
-        made = cut(proposal, decision, self._cap, 2 * VOCABULARY)
+        behind = _Behind(index, slots, tokens[self.drafted])
+        drafts = Drafts(self.drafted, tokens[self.drafted], confidences[self.drafted], behind)
+        proposal = policy.settle(batch, drafts)
+        neural_len, ngram_len = proposal.neural_len, proposal.ngram_len
+        start = matches.start
+        if behind.found is not None:
+            start = np.where(neural_len > 0, behind.found.start, start)
+        index.propose(slots, start, ngram_len, tokens[self.drafted], neural_len)
         t4 = perf_counter()
-        drafted = made.neural_len + made.ngram_len
+        drafted = neural_len + ngram_len
         counts = np.minimum(right, drafted) + 1
         emitted = np.full((self.batch, DRAFTED + 1), -1, np.int32)
         for row, count in enumerate(counts):
             begin = self.tokens + self._position[row]
             emitted[row, :count] = self._words[row, begin : begin + count]
-        outcome = Outcome(
-            drafted, made.neural_len, counts - 1, emitted, counts, 0.01 + 1e-4 * self.batch
-        )
+        step_s = 0.01 + 1e-4 * self.batch
         t5 = perf_counter()
-        policy.learn(decision.batch, proposal, outcome)
+        policy.learn(
+            batch, proposal, Outcome(drafted, neural_len, counts - 1, emitted, counts, step_s)
+        )
         t6 = perf_counter()
         if timed:
             self.seconds.extend((t1 - t0, t2 - t1, t3 - t2, t4 - t3 + t6 - t5))
         self.steps += 1
-        self.matched += int((decision.batch.matches.length > 0).sum())
+        self.matched += int((matches.length > 0).sum())
         self._counts, self._came = counts, emitted[emitted >= 0]
         self._position += counts
         for row in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT):
             self._leave(int(row))
 
-    def _draft(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Per depth the drafted tokens and confidences, and how many of a row's are right."""
-        at = self.tokens + self._position[None] + np.arange(self.drafted)[:, None]
-        truth = self._words[self._rows[None], at]
-        hits = self._rng.random(truth.shape) < _NEURAL_RIGHT
-        right = np.logical_and.accumulate(hits, axis=0)
+    def _draft(self) -> tuple[list[Ints], list[Floats], Ints]:
+        """What is drafted after 0, 1, .. forwards, with confidences; how many of it are right."""
+        at = self.tokens + self._position[:, None] + np.arange(self.drafted)
+        truth = self._words[self._rows[:, None], at]
+        right = np.logical_and.accumulate(self._rng.random(truth.shape) < _NEURAL_RIGHT, axis=1)
         tokens = np.where(right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
-        shape = (self.drafted, self.batch, len(CONFIDENCES))
-        confidences = (-self._rng.exponential(1.0, shape)).astype(np.float32)
-        return tokens, confidences, right.sum(0).astype(np.int32)
+        shape = (*truth.shape, len(CONFIDENCES))
+        said = (-self._rng.exponential(1.0, shape)).astype(np.float32)
+        depths = range(self.drafted + 1)
+        return (
+            [np.ascontiguousarray(tokens[:, :depth]) for depth in depths],
+            [np.ascontiguousarray(said[:, :depth]) for depth in depths],
+            right.sum(1).astype(np.int32),
+        )
 
     def _enter(self, row: int) -> int:
         known = self._words[row, : self.tokens + self._position[row]]
@@ -138,7 +174,7 @@ class Lane:
         self._counts = np.where(self._rows == row, 0, self._counts).astype(np.int32)
 
 
-def _half_new(words: np.ndarray, tokens: int) -> np.ndarray:
+def _half_new(words: Ints, tokens: int) -> Ints:
     """The same contexts, about half of what follows the first `tokens` never seen before."""
     rng = np.random.default_rng([len(words), tokens])
     turns = rng.random((len(words), words.shape[1] - tokens)) < 1 / _SPAN

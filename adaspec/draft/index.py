@@ -144,6 +144,17 @@ class NgramIndex:
         kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
         return drafts
 
+    def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
+        """The k tokens from starts[i] of each context on, -1 behind its end and where that is -1."""
+        rows, first = _rows(slots), _rows(starts)
+        if len(first) != len(rows):
+            raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")
+        tokens = np.full((len(rows), k), -1, np.int32)
+        closed = kernels.copy_rows(self._bases, rows, first, tokens)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return tokens
+
     def propose_vllm(self, slots: ArrayLike, min_n: int, max_n: int, k: int) -> tuple[Ints, Ints]:
         """What vLLM's NgramProposer drafts: (tokens padded with -1, how many) per slot.
 
@@ -169,9 +180,11 @@ class NgramIndex:
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
         """The last k tokens of each context, flush right, -1 where it is shorter."""
-        rows = self._open_rows(slots)
+        rows = _rows(slots)
         tail = np.full((len(rows), k), -1, np.int32)
-        kernels.tail_rows(self._bases, rows, tail)
+        closed = kernels.tail_rows(self._bases, rows, tail)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return tail
 
     def context(self, slot: int) -> Ints:
@@ -243,7 +256,7 @@ def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints,
             f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
             " give one row and one length per slot"
         )
-    if count and (lengths.min() < 0 or lengths.max() > behind.shape[1]):
+    if not kernels.all_within(lengths, behind.shape[1]):
         raise DraftError(
             f"got tail lengths from {lengths.min()} to {lengths.max()}"
             f" for tails of {behind.shape[1]} tokens"

@@ -166,14 +166,51 @@ def propose_rows(
 
 
 @compiled
-def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> None:
-    """Write the last tokens of each row, flush right; what is left of them stays as it is."""
-    width = tail.shape[1]
-    for row in range(len(slots)):
-        base = bases[slots[row]]
-        end = load(base, TOKENS_AT) + load(base, TOKENS)
-        for back in range(1, min(width, load(base, TOKENS)) + 1):
-            tail[row, width - back] = load(base, end - back)
+def all_within(values: NDArray[np.int64], most: int) -> bool:
+    """Whether all of them are from 0 to `most`."""
+    for value in values:
+        if value < 0 or value > most:
+            return False
+    return True
+
+
+@compiled
+def copy_rows(
+    bases: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+) -> int:
+    """Fill each row with what its context holds from its start on, as far as that goes.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed < 0:
+        for row in range(len(slots)):
+            base, start = bases[slots[row]], starts[row]
+            if start >= 0:
+                at = load(base, TOKENS_AT) + start
+                for step in range(min(tokens.shape[1], load(base, TOKENS) - start)):
+                    tokens[row, step] = load(base, at + step)
+    return closed
+
+
+@compiled
+def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> int:
+    """Write the last tokens of each row, flush right; what is left of them stays as it is.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed < 0:
+        width = tail.shape[1]
+        for row in range(len(slots)):
+            base = bases[slots[row]]
+            end = load(base, TOKENS_AT) + load(base, TOKENS)
+            for back in range(1, min(width, load(base, TOKENS)) + 1):
+                tail[row, width - back] = load(base, end - back)
+    return closed
 
 
 @compiled
