@@ -7,13 +7,17 @@ from array import array
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.bench.contexts import VOCABULARY, make_contexts
 from adaspec.cost.model import CostModel
 from adaspec.draft import Matches, NgramIndex
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Floats, Ints, Outcome, Setup
+from adaspec.predict.features import CANDIDATE, TAIL
 from adaspec.trace.schema import CONFIDENCES
+
+Longs = NDArray[np.int64]
 
 OUTPUT = 512
 """Output tokens after which a request leaves and another one takes its place."""
@@ -24,17 +28,22 @@ _NEURAL_RIGHT = 0.6
 
 
 class _Text:
-    """The text of the running requests, as far as it is known."""
+    """The text of the running requests, as far as it is known; some of it was looked up already."""
 
-    def __init__(self, index: NgramIndex, slots: Ints, start: Ints) -> None:
+    def __init__(
+        self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
+    ) -> None:
         self._index, self._slots, self._start = index, slots, start
+        self._tail, self._candidate = tail, candidate
 
     def tail(self, count: int) -> Ints:
         """The last known tokens per row."""
-        return self._index.tail(self._slots, count)
+        return self._tail if count == TAIL else self._index.tail(self._slots, count)
 
     def candidate(self, count: int) -> Ints:
         """What the most recent match would copy."""
+        if count == CANDIDATE:
+            return self._candidate
         return self._index.copies(self._slots, self._start, count)
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
@@ -45,7 +54,7 @@ class _Text:
 class _Behind:
     """Looks up behind drafted tokens, and keeps what it found."""
 
-    def __init__(self, index: NgramIndex, slots: Ints, tokens: Ints) -> None:
+    def __init__(self, index: NgramIndex, slots: Longs, tokens: Ints) -> None:
         self._index, self._slots, self._tokens = index, slots, tokens
         self.found: Matches | None = None
 
@@ -63,7 +72,8 @@ class Lane:
     """One batch at one context length; every `step` is a decision and what came of it."""
 
     def __init__(self, policy: LearnedPolicy, cost: CostModel, batch: int, tokens: int) -> None:
-        self.batch, self.tokens, self.steps, self.matched = batch, tokens, 0, 0
+        self.batch, self.tokens = batch, tokens
+        self.steps = self.matched = self.entered = 0
         self.seconds = array("d")
         """Per timed step the seconds of look-up, before, while and after drafting."""
         self._rng = np.random.default_rng([tokens, batch])
@@ -84,7 +94,7 @@ class Lane:
             )
         )
         self._index = NgramIndex()
-        self._slots = np.zeros(batch, np.int32)
+        self._slots = np.zeros(batch, np.int64)
         self._rows = np.arange(batch, dtype=np.int32)
         self._prompt = np.full(batch, tokens, np.int32)
         # Staggered, so that requests do not leave all at once.
@@ -102,10 +112,10 @@ class Lane:
         position = self._position.copy()
         t0 = perf_counter()
         index.extend(slots, self._came, self._counts)
-        matches = index.lookup(slots)
+        matches, tail, candidate = index.survey(slots, TAIL, CANDIDATE)
         t1 = perf_counter()
-        text = _Text(index, slots, matches.start)
-        batch = Batch(slots, self._prompt, position, self._holds, matches, text)
+        text = _Text(index, slots, matches.start, tail, candidate)
+        batch = Batch(self._rows, self._prompt, position, self._holds, matches, text)
         policy.plan(batch)
         t2 = perf_counter()
         for depth in range(1, self.drafted):
@@ -123,8 +133,8 @@ class Lane:
         drafted = neural_len + ngram_len
         counts = np.minimum(right, drafted) + 1
         emitted = np.full((self.batch, DRAFTED + 1), -1, np.int32)
-        for row, count in enumerate(counts):
-            begin = self.tokens + self._position[row]
+        for row, count in enumerate(counts.tolist()):
+            begin = self.tokens + int(self._position[row])
             emitted[row, :count] = self._words[row, begin : begin + count]
         step_s = 0.01 + 1e-4 * self.batch
         t5 = perf_counter()
@@ -138,8 +148,8 @@ class Lane:
         self.matched += int((matches.length > 0).sum())
         self._counts, self._came = counts, emitted[emitted >= 0]
         self._position += counts
-        for row in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT):
-            self._leave(int(row))
+        for done in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT).tolist():
+            self._leave(done)
 
     def _draft(self) -> tuple[list[Ints], list[Floats], Ints]:
         """What is drafted after 0, 1, .. forwards, with confidences; how many of it are right."""
@@ -159,12 +169,13 @@ class Lane:
     def _enter(self, row: int) -> int:
         known = self._words[row, : self.tokens + self._position[row]]
         slot = self._index.open(known)
-        self._policy.admit(Arrival(slot, self.tokens, self.batch))
+        self.entered += 1
+        self._policy.admit(Arrival(row, self.tokens, self.batch))
         return slot
 
     def _leave(self, row: int) -> None:
         slot = int(self._slots[row])
-        self._policy.release(np.array([slot], np.int32))
+        self._policy.release(np.array([row], np.int32))
         self._index.close(slot)
         self._position[row] = 1
         self._slots[row] = self._enter(row)

@@ -113,12 +113,25 @@ class NgramIndex:
             raise self._closed(rows[closed])
         return Matches.of_facts(facts)
 
+    def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
+        """`lookup`, `tail` and the `copies` of its matches in one call: what a decision needs."""
+        rows = _rows(slots)
+        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
+        last = np.full((len(rows), tail), -1, np.int32)
+        copied = np.full((len(rows), candidate), -1, np.int32)
+        closed = kernels.survey_rows(self._bases, rows, facts, last, copied)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return Matches.of_facts(facts), last, copied
+
     def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
         """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
-        rows = self._open_rows(slots)
+        rows = _rows(slots)
         behind, lengths = _tails(tails, tail_lengths, len(rows))
         facts = np.empty((kernels.FACTS, len(rows)), np.int32)
-        lookup_behind_rows(self._bases, rows, behind, lengths, facts)
+        closed = lookup_behind_rows(self._bases, rows, behind, lengths, facts)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return Matches.of_facts(facts)
 
     def propose(
@@ -130,7 +143,7 @@ class NgramIndex:
         tail_lengths: ArrayLike | None = None,
     ) -> Ints:
         """The lengths[i] tokens from starts[i] on, -1 where the context and its tail end."""
-        rows = self._open_rows(slots)
+        rows = _rows(slots)
         first, counts = _rows(starts), _rows(lengths)
         if len(first) != len(rows) or len(counts) != len(rows):
             raise DraftError(
@@ -140,12 +153,14 @@ class NgramIndex:
         if tails is None or tail_lengths is None:
             tails, tail_lengths = np.empty((len(rows), 0), np.int32), np.zeros(len(rows), np.int64)
         behind, known = _tails(tails, tail_lengths, len(rows))
-        drafts = np.full((len(rows), max(0, int(counts.max(initial=0)))), -1, np.int32)
-        kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        drafts = np.full((len(rows), max(0, max(counts.tolist(), default=0))), -1, np.int32)
+        closed = kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
-        """The k tokens from starts[i] of each context on, -1 behind its end and where that is -1."""
+        """The k tokens from starts[i] of each context on: -1 behind its end, or if that is -1."""
         rows, first = _rows(slots), _rows(starts)
         if len(first) != len(rows):
             raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from llvmlite import ir
-from numba import extending, typeof, types
+from numba import extending, types
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
@@ -77,7 +78,7 @@ class Anchor:
 
     def __init__(self, post: Post) -> None:
         self.post = _settled(post)
-        found = typeof(self.post)
+        found = _type_of(self.post)
         if found != _post_type():
             raise TypeError(f"a policy's memory is laid out as {found}, not as compiled code is")
         self._note = np.zeros(_words_of(self.post), np.int64)
@@ -103,9 +104,14 @@ def _post_type() -> Any:
             np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1
         ),
     )
-    return typeof(
+    return _type_of(
         new_post(nothing.mind(), new_desk([nothing], 1), np.zeros(1), np.zeros(1), 1, 1, 1)
     )
+
+
+def _type_of(post: Post) -> Any:
+    typeof: Any = numba.typeof
+    return typeof(post)
 
 
 def _no_trees(group: str) -> Forest:
@@ -130,7 +136,8 @@ def _no_trees(group: str) -> Forest:
 
 def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """The value without what would count its references: the `Anchor` keeps the arrays alive."""
-    if isinstance(kind, types.BaseTuple):
+    tuples: Any = types.BaseTuple
+    if isinstance(kind, tuples):
         for at, each in enumerate(kind):
             held = _unowned(context, builder, each, builder.extract_value(value, at))
             value = builder.insert_value(value, held, at)

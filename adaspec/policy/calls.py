@@ -91,9 +91,7 @@ def proceed(address: int, tokens: Ints, confidences: Floats, taken: int, count: 
     post = recall(address)
     listen(post, tokens, confidences, taken, count)
     cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
-    return stages.goes_on(
-        post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_cap
-    )
+    return stages.goes_on(post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_cap)
 
 
 @compiled
