@@ -61,21 +61,27 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Train a policy on the dense traces in the folders TRACES.
+    """Train a policy on the traces in the folders TRACES, all dense or all logged.
 
     30% of each workload's requests are kept back; the policy is judged on them, and its CARD.md
-    says how it did. The same traces and seed give the same bytes.
+    says how it did. Logged traces know only what was tried: a policy from them is judged by how
+    well it foretells that. The same traces and seed give the same bytes.
     """
     # Imported here: LightGBM and numba take seconds to load, --help should not.
-    from adaspec.train.recipe import train_policy
+    from adaspec.train.logged_recipe import LoggedProduct, are_logged, train_logged
+    from adaspec.train.recipe import Product, train_policy
 
     options = Options(
         concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
     )
+    product: Product | LoggedProduct
     with ProgressBar() as bar:
-        product = train_policy(
-            traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
-        )
+        if are_logged(traces):
+            product = train_logged(traces, out, load_cost(cost), options, exclude, force, bar)
+        else:
+            product = train_policy(
+                traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
+            )
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)

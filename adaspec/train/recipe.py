@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightgbm
-
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate
@@ -27,12 +25,12 @@ from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.card import card_of
 from adaspec.train.corpus import Corpus, content_hashes, gather
 from adaspec.train.heads import Settings
+from adaspec.train.model_text import model_text
 from adaspec.train.training import Trained, Trainer
 
 LARGEST_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
 _DIGITS = 6
-_VOLATILE = "[num_threads: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +93,9 @@ def train_policy(
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     manifest = dataclasses.replace(manifest, metrics=_metrics(report, corpus))
-    model_text = _model_text(trained.boosters)
+    text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
-    write_artifact(folder, manifest, forest, tables, model_text, card, force)
+    write_artifact(folder, manifest, forest, tables, text, card, force)
     return Product(folder, policy, manifest, corpus, report)
 
 
@@ -185,14 +183,3 @@ def _rounded(value: Any) -> Any:
     if value is None or not math.isfinite(value):
         return None
     return round(float(value), _DIGITS)
-
-
-def _model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:
-    """Every booster's own text under a line with its name; how many threads grew it is left out."""
-    parts = []
-    for group, heads in sorted(boosters.items()):
-        for head, booster in heads.items():
-            lines = booster.model_to_string(num_iteration=-1).splitlines()
-            text = "\n".join(line for line in lines if not line.startswith(_VOLATILE))
-            parts.append(f"==== {group}: {head} ====\n{text}\n")
-    return "".join(parts)

@@ -71,7 +71,7 @@ class TableMaker:
             self.place.append(place)
         decides = self.position >= 1
         self.targets = (
-            (columns.neural >= 1, decides & (tape.neural_cap > 0)),
+            (columns.neural >= 1, decides & (columns.neural >= 0)),
             (columns.run >= 1, decides & (columns.match > 0)),
         )
 
