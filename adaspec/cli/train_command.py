@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
 
 from adaspec.cli.eval_command import LARGEST_CONCURRENCY
 from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json
+from adaspec.cli.output import ProgressBar, print_json, remarks
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
@@ -45,6 +46,11 @@ from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
     help="Bootstrap replicates per interval of the card; 0: no intervals.",
 )
 @click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Run rollouts and large fits on the Dask cluster whose scheduler is there.",
+)
 @click.option("--force", is_flag=True, help="Replace a policy that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
 def command(
@@ -58,6 +64,7 @@ def command(
     orders: int,
     resamples: int,
     jobs: int,
+    dask: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -68,6 +75,8 @@ def command(
     well it foretells that. The same traces and seed give the same bytes.
     """
     # Imported here: LightGBM and numba take seconds to load, --help should not.
+    from adaspec.policy.artifact import check_destination
+    from adaspec.train.cluster import Cluster
     from adaspec.train.logged_recipe import LoggedProduct, are_logged, train_logged
     from adaspec.train.recipe import Product, train_policy
 
@@ -75,12 +84,19 @@ def command(
         concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
     )
     product: Product | LoggedProduct
-    with ProgressBar() as bar:
+    check_destination(out, force)
+    with contextlib.ExitStack() as open_things:
+        cluster = None
+        if dask is not None:
+            cluster = open_things.enter_context(Cluster(dask, lambda what: remarks().print(what)))
+        bar = open_things.enter_context(ProgressBar())
         if are_logged(traces):
-            product = train_logged(traces, out, load_cost(cost), options, exclude, force, bar)
+            product = train_logged(
+                traces, out, load_cost(cost), options, exclude, force, bar, cluster
+            )
         else:
             product = train_policy(
-                traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
+                traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar, cluster
             )
     if as_json:
         print_json(product.document())

@@ -28,6 +28,7 @@ from adaspec.replay.learned import film_of
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.card import table
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
+from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
     FEWEST_HELD_OUT,
     FEWEST_TRAINED,
@@ -93,6 +94,7 @@ def train_logged(
     exclude_workloads: Sequence[str] = (),
     force: bool = False,
     progress: Progress = silent,
+    cluster: Cluster | None = None,
 ) -> LoggedProduct:
     """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
     check_destination(folder, force)
@@ -110,7 +112,8 @@ def train_logged(
     log = log_of(mine)
     progress("reading", 1, 1)
     progress("training", 0, 2)
-    fitted = fit_censored(log, Settings(seed=options.seed, threads=options.workers))
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
+    fitted = fit_censored(log, settings)
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)

@@ -23,10 +23,11 @@ from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.card import card_of
+from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, gather
 from adaspec.train.heads import Settings
 from adaspec.train.model_text import model_text
-from adaspec.train.training import Trained, Trainer
+from adaspec.train.training import Trained, Trainer, in_turn
 
 LARGEST_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
@@ -71,10 +72,12 @@ def train_policy(
     allow_mixed: bool = False,
     force: bool = False,
     progress: Progress = silent,
+    cluster: Cluster | None = None,
 ) -> Product:
     """Train on 70% of the requests, judge that very model on the rest, write the folder or nothing.
 
-    `options` are those of the evaluation; its concurrencies are also the loads trained for.
+    `options` are those of the evaluation; its concurrencies are also the loads trained for. A
+    `cluster` takes rollouts and large fits.
     """
     check_destination(folder, force)
     progress("reading", 0, 1)
@@ -82,9 +85,15 @@ def train_policy(
     tape = build_tape(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
     _check_learnable(tape)
-    settings = Settings(seed=options.seed, threads=options.workers)
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
     trainer = Trainer(
-        tape, cost, settings, cap=options.cap, loads=options.concurrency, progress=progress
+        tape,
+        cost,
+        settings,
+        cap=options.cap,
+        loads=options.concurrency,
+        progress=progress,
+        spread=in_turn if cluster is None else cluster.spread,
     )
     trained = trainer.train_all()
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
