@@ -97,12 +97,11 @@ def _settled(value: Any) -> Any:
 def _post_type() -> Any:
     """The numba type of every post: that of a model which knows nothing."""
     longest = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
+    few = np.empty(0, np.float32)
     nothing = Model(
         forests={group: _no_trees(group) for group in HEADS},
         curves={name: no_curves(most) for name, most in longest.items()},
-        tables=packed(
-            np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1
-        ),
+        tables=packed(np.empty(0, np.uint64), few, few, few, (0, 0, 0, 0), 1),
     )
     return _type_of(
         new_post(nothing.mind(), new_desk([nothing], 1), np.zeros(1), np.zeros(1), 1, 1, 1)

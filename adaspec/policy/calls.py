@@ -67,7 +67,8 @@ def plan(
     rows.tail[:] = tail
     rows.candidate[:] = candidate
     everyone = post.everyone[: slots.shape[0]]
-    stages.consider(post.mind, post.desk, post.knobs, rows, everyone)
+    price = stages.price_of(post.desk, post.knobs, rows, post.cost)
+    stages.consider(post.mind, post.desk, post.knobs, rows, everyone, price)
     cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
     most = stages.forwards_of(post.desk, post.knobs, rows, post.cost, cap, neural_cap)
     # Evidence may make a longer draft worth while than the plan foresaw.

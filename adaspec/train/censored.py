@@ -239,6 +239,7 @@ def walk(log: Log, film: Film, tables: Tables, members: Members, seen: Seen) -> 
         film,
         log.first,
         log.position,
+        log.drafted,
         log.neural_len,
         log.accepted,
         tables,
@@ -273,6 +274,7 @@ def _walk(
     film: Film,
     first: Longs,
     position: Ints,
+    drafted: Ints,
     neural_len: Ints,
     accepted: Ints,
     tables: Tables,
@@ -287,13 +289,15 @@ def _walk(
     history = np.zeros((1, HISTORY))
     keys = np.zeros(LEVELS, np.uint64)
     alone = np.zeros(1, np.int32)
+    unseen = np.zeros((1, FEATURES), np.float32)
     for r in requests:
         forget(history, 0)
         p = 1
         for step in range(first[r], first[r + 1]):
             # Steps that the engine did not report drafted nothing, and emitted one token each.
             while p < position[step]:
-                _take_in(film, r, p, 1, 0, 0, history)
+                observe(_row_at(film, r, p), alone, history, tables, keys, unseen)
+                _take_in(film, r, p, 1, 0, 0, 0, history)
                 p += 1
             rows = _row_at(film, r, p)
             observe(rows, alone, history, tables, keys, out[step : step + 1])
@@ -309,17 +313,18 @@ def _walk(
                         k,
                         0.0,
                         float(facts[0, i]),
-                        history[0, 0],
+                        history[0],
+                        p,
                         splice_x[at + k - 1],
                     )
                     splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k
-            _take_in(film, r, p, came, neural_len[step], accepted[step], history)
+            _take_in(film, r, p, came, drafted[step], neural_len[step], accepted[step], history)
             p += came
 
 
 @compiled
 def _take_in(
-    film: Film, r: int, p: int, came: int, neural: int, accepted: int, history: Array
+    film: Film, r: int, p: int, came: int, drafted: int, neural: int, accepted: int, history: Array
 ) -> None:
     truth = film.text_start[r] + film.columns.prompt[r] + p
     emitted = film.text[truth : truth + came].copy().reshape(1, came)
@@ -328,8 +333,9 @@ def _take_in(
         history,
         emitted,
         np.full(1, came, np.int32),
+        np.full(1, drafted, np.int32),
         np.full(1, neural, np.int32),
-        np.full(1, min(accepted, neural), np.int32),
+        np.full(1, accepted, np.int32),
     )
 
 

@@ -12,7 +12,8 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.tables import packed
 
-EMPTY = packed(np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1)
+FEW = np.empty(0, np.float32)
+EMPTY = packed(np.empty(0, np.uint64), FEW, FEW, FEW, (0, 0, 0, 0), 1)
 
 
 def policy_that(*, evidence: bool, neural_cap: int = 5) -> LearnedPolicy:

@@ -23,7 +23,7 @@ def _seen(address: int) -> tuple[float, int, float]:
 
 def post_of(seed: int, slots: int = 3) -> Post:
     empty = np.empty(0, np.float32)
-    tables = packed(np.empty(0, np.uint64), empty, empty, (0.25, 0.75), 1)
+    tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.25, 0.75, 0, 0), 1)
     model = random_model(seed, tables, evidence=True)
     cost = H100_LLAMA_3_1_8B.constants()
     return new_post(model.mind(), new_desk([model], slots), knob_row({}), cost, slots, 48, 8)
