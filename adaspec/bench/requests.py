@@ -23,7 +23,9 @@ OUTPUT = 512
 """Output tokens after which a request leaves and another one takes its place."""
 DRAFTED = 3
 _SPAN = 8
-"""Mean length of a span of new words, and of one that repeats: about half the rows match."""
+"""Mean length of a span of new words, and of one that repeats."""
+_NEW_SHARE = 0.3
+"""Spans of new words; not all other words came before, either: about half the rows match."""
 _NEURAL_RIGHT = 0.6
 
 
@@ -77,7 +79,7 @@ class Lane:
         self.seconds = array("d")
         """Per timed step the seconds of look-up, before, while and after drafting."""
         self._rng = np.random.default_rng([tokens, batch])
-        self._words = _half_new(make_contexts(batch, tokens + OUTPUT, tokens + batch), tokens)
+        self._words = _partly_new(make_contexts(batch, tokens + OUTPUT, tokens + batch), tokens)
         # Several lanes share the model, but not what is carried from step to step.
         self._policy = copy.copy(policy)
         self._depth = policy.neural_cap
@@ -185,11 +187,12 @@ class Lane:
         self._counts = np.where(self._rows == row, 0, self._counts).astype(np.int32)
 
 
-def _half_new(words: Ints, tokens: int) -> Ints:
-    """The same contexts, about half of what follows the first `tokens` never seen before."""
+def _partly_new(words: Ints, tokens: int) -> Ints:
+    """The same contexts, some spans behind the first `tokens` in words never seen before."""
     rng = np.random.default_rng([len(words), tokens])
     turns = rng.random((len(words), words.shape[1] - tokens)) < 1 / _SPAN
-    new = (np.cumsum(turns, axis=1) + np.arange(len(words))[:, None]) % 2 == 0
+    spans = np.cumsum(turns, axis=1)
+    new = np.take_along_axis(rng.random(turns.shape) < _NEW_SHARE, spans, axis=1)
     fresh = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
     behind = words[:, tokens:]
     words[:, tokens:] = np.where(new, fresh, behind)
