@@ -191,7 +191,7 @@ def _partly_new(words: Ints, tokens: int) -> Ints:
     """The same contexts, some spans behind the first `tokens` in words never seen before."""
     rng = np.random.default_rng([len(words), tokens])
     turns = rng.random((len(words), words.shape[1] - tokens)) < 1 / _SPAN
-    spans = np.cumsum(turns, axis=1)
+    spans = np.cumsum(turns, axis=1, dtype=np.int64)
     new = np.take_along_axis(rng.random(turns.shape) < _NEW_SHARE, spans, axis=1)
     fresh = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
     behind = words[:, tokens:]
