@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy import calls, stages
-from adaspec.policy.anchor import READS, Anchor, new_post
+from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.desk import LONGEST_NEURAL, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
@@ -19,7 +19,7 @@ from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, S
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.predict.features import CANDIDATE, TAIL, forget
+from adaspec.predict.features import CANDIDATE, TAIL, Rows, forget
 from adaspec.predict.model import Model, feature_fingerprint, model_from
 
 Ints = NDArray[np.int32]
@@ -48,16 +48,17 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""
-        cap = min(self.cap, setup.cap)
-        self._neural_cap = min(self.neural_cap, setup.neural_cap, cap)
+        self._cost = setup.cost.constants()
+        self._cap = min(self.cap, setup.cap)
+        self._neural_cap = min(self.neural_cap, setup.neural_cap, self._cap)
         self._reads = self.model.reads_evidence and setup.shows_tokens
         post = new_post(
             self.mind,
             new_desk([self.model], setup.slots),
             self.knobs,
-            setup.cost.constants(),
+            self._cost,
             setup.slots,
-            cap,
+            self._cap,
             self._neural_cap,
         )
         post.limits[READS] = self._reads
@@ -65,6 +66,11 @@ class LearnedPolicy:
         self._address = self._anchor.address
         self.desk = self._anchor.post.desk
         self._taken = self._forwards = 0
+
+    def _planned_rows(self) -> Rows:
+        """The rows of the last plan."""
+        post = self._anchor.post
+        return Rows(*(column[: post.limits[COUNT]] for column in post.rows))
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter as long as it earns its keep-alive."""
