@@ -14,15 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.bench.contexts import make_contexts
 from adaspec.bench.lookup_systems import LookupSystem, installed_systems
+from adaspec.bench.machine import free_memory, reference_loop, touch_memory
 from adaspec.errors import AdaspecError
-from adaspec.jit import compiled
 
 CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32, 128)
@@ -122,7 +121,7 @@ def _warm_up(systems: dict[str, Callable[[], LookupSystem]]) -> None:
             system.admit(words[row, :500])
         for at in range(500, 1000):
             system.step(np.ascontiguousarray(words[:, at]))
-    _reference_loop(1)
+    reference_loop(1)
 
 
 def _start_lanes(
@@ -137,14 +136,14 @@ def _start_lanes(
         words = None
         for name, make in systems.items():
             needed = batch * tokens * BYTES_PER_TOKEN[name]
-            free = _free_memory()
+            free = free_memory()
             if needed > MEMORY_SHARE * free:
                 reason = f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
                 rows.append(LookupRow(name, tokens, batch, skipped=reason))
                 continue
             if words is None:
                 words = make_contexts(batch, tokens + rounds * STEPS_PER_ROUND, tokens + batch)
-            _touch_memory(needed)
+            touch_memory(needed)
             system = make()
             system.start(*words.shape)
             prompts_s = []
@@ -167,7 +166,7 @@ def _run_rounds(
     try:
         for done in range(rounds):
             began = time.perf_counter()
-            _reference_loop(200)
+            reference_loop(200)
             reference.append(time.perf_counter() - began)
             first = tokens + done * STEPS_PER_ROUND
             for lane in lanes:
@@ -198,32 +197,3 @@ def _row_of(lane: _Lane, tokens: int, reference_s: float) -> LookupRow:
         bytes_per_token=None if held is None else held / known,
         reference_us=reference_s * 1e6,
     )
-
-
-@compiled
-def _reference_loop(turns: int) -> int:
-    mixed = 1
-    for _ in range(turns * 100):
-        mixed = (mixed * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
-    return mixed
-
-
-def _touch_memory(nbytes: int) -> None:
-    """Use and free so much memory.
-
-    A virtual machine gets a page from its host at the first touch, some fifteen times slower than
-    later ones: without this, whoever comes first pays for it.
-    """
-    np.empty(nbytes // 4, np.int32)[::1024] = 1
-
-
-def _free_memory() -> float:
-    """Bytes that can still be had; endless where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return float("inf")
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return float(line.split()[1]) * 1024
-    return float("inf")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
+from adaspec.bench import decide as deciding
 from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
 from adaspec.cli.group import NamingGroup
 from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json, results
+from adaspec.cli.output import ProgressBar, print_json, printable, results
 
 
 @click.group("bench", cls=NamingGroup)
@@ -19,8 +20,100 @@ def command() -> None:
 
     \b
     Example:
+      adaspec bench decide --policy policies/mine
       adaspec bench lookup --contexts 1k,32k --batches 1,128
     """
+
+
+@command.command("decide")
+@click.option(
+    "--policy", metavar="DIR|NAME", help="A trained policy.  [default: the first shipped one]"
+)
+@click.option(
+    "--contexts",
+    type=WholeNumbers(kilo=True),
+    default=deciding.CONTEXTS,
+    show_default="1k,4k,32k",
+    help="Context lengths in tokens.",
+)
+@click.option(
+    "--batches",
+    type=WholeNumbers(),
+    default=deciding.BATCHES,
+    show_default="1,8,32,128,256",
+    help="How many requests one step serves.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=deciding.STEPS,
+    show_default=True,
+    help="Steps per batch and context; 100000 shows whether time or memory grow.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
+def decide(
+    policy: str | None,
+    contexts: tuple[int, ...],
+    batches: tuple[int, ...],
+    steps: int,
+    as_json: bool,
+) -> None:
+    """Time a learned policy's whole step: index, features, prediction, planning, splicing.
+
+    Every step takes in what the last one emitted, looks up, plans, listens to a draft of three
+    tokens with confidences, chooses again, splices, and learns. About half the requests have a
+    match. Requests are made up, and leave after 512 tokens for others to enter.
+
+    
+    Example:
+      adaspec bench decide --policy policies/mine --batches 1,128
+    """
+    with ProgressBar() as bar:
+        found = deciding.bench_decide(deciding.find_benched(policy), contexts, batches, steps, bar)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_decided(found)
+
+
+def _print_decided(found: deciding.Decided) -> None:
+    listens = "read as evidence" if found.evidence else "not read: it knows no evidence"
+    table = Table(title=f"one decision of policy {printable(found.policy)}, microseconds a step")
+    for heading in ("context", "batch", "median", "p99", "look-up", "before", "while", "after"):
+        table.add_column(heading, justify="right")
+    for heading in ("first tenth", "last tenth"):
+        table.add_column(heading, justify="right")
+    before = None
+    for row in found.rows:
+        if row.skipped is not None:
+            continue
+        if before is not None and before != row.context_tokens:
+            table.add_section()
+        before = row.context_tokens
+        times = (row.median_us, row.p99_us, row.lookup_us, row.before_us, row.while_us)
+        more = (row.after_us, row.first_tenth_us, row.last_tenth_us)
+        table.add_row(
+            f"{row.context_tokens:,}", str(row.batch), *(f"{each:.1f}" for each in (*times, *more))
+        )
+    console = results()
+    console.print(table)
+    console.print(
+        "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
+        f" while and after a draft of {found.drafted} tokens, which are {listens}"
+    )
+    references = [row.reference_us for row in found.rows if row.reference_us is not None]
+    if references:
+        console.print(f"reference loop: {references[0]:.1f} us in the same rounds")
+    console.print(
+        f"memory held: {found.first_tenth_mb:.0f} MB in the first tenth of the rounds, "
+        f"{found.last_tenth_mb:.0f} in the last; peak {found.peak_mb:.0f}"
+    )
+    for row in found.rows:
+        if row.skipped is not None:
+            console.print(
+                f"skipped context {row.context_tokens:,}, batch {row.batch}: {row.skipped}",
+                soft_wrap=True,
+            )
 
 
 @command.command("lookup")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
 
 from adaspec.cli.eval_command import LARGEST_CONCURRENCY
 from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json
+from adaspec.cli.output import ProgressBar, print_json, remarks
 from adaspec.cli.reporting import annotate, show, write_folder
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
@@ -71,6 +72,11 @@ from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
     help="Bootstrap replicates per interval of the card; 0: no intervals.",
 )
 @click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Run rollouts and large fits on the Dask cluster whose scheduler is there.",
+)
 @click.option("--force", is_flag=True, help="Replace a policy, or report, that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary, or the report, as JSON.")
 def command(
@@ -87,13 +93,15 @@ def command(
     orders: int,
     resamples: int,
     jobs: int,
+    dask: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Train a policy on the dense traces in the folders TRACES.
+    """Train a policy on the traces in the folders TRACES, all dense or all logged.
 
     30% of each workload's requests are kept back; the policy is judged on them, and its CARD.md
-    says how it did. The same traces and seed give the same bytes.
+    says how it did. Logged traces know only what was tried: a policy from them is judged by how
+    well it foretells that. The same traces and seed give the same bytes.
 
     With --crossfit N nothing is kept back and no policy written: the report says how policies
     trained on N - 1 parts of the requests do on the part that they never saw. It is for the
@@ -108,6 +116,8 @@ def command(
                 "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
                 "one of the two out"
             )
+        if dask is not None:
+            raise TrainingError("--crossfit runs on this machine: leave --dask out")
         _check_report(out, force)
         # Imported here: LightGBM and numba take seconds to load, --help should not.
         from adaspec.train.crossfit import cross_fit
@@ -122,21 +132,41 @@ def command(
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
-    from adaspec.train.recipe import train_policy
+    from adaspec.policy.artifact import check_destination
+    from adaspec.train.cluster import Cluster
+    from adaspec.train.logged_recipe import LoggedProduct, are_logged, train_logged
+    from adaspec.train.recipe import Product, train_policy
 
-    with ProgressBar() as bar:
-        product = train_policy(
-            traces,
-            out,
-            load_cost(cost),
-            options,
-            exclude,
-            allow_mixed,
-            force,
-            bar,
-            crossfit_report=crossfit_report,
-            ablate=ablations,
+    product: Product | LoggedProduct
+    check_destination(out, force)
+    logged = are_logged(traces)
+    if logged and (crossfit_report is not None or ablations):
+        raise TrainingError(
+            "--crossfit-report and --ablations rest on replays, which logged traces do not allow: "
+            "leave them out, or train on dense traces"
         )
+    with contextlib.ExitStack() as open_things:
+        cluster = None
+        if dask is not None:
+            cluster = open_things.enter_context(Cluster(dask, lambda what: remarks().print(what)))
+        bar = open_things.enter_context(ProgressBar())
+        model = load_cost(cost)
+        if logged:
+            product = train_logged(traces, out, model, options, exclude, force, bar, cluster)
+        else:
+            product = train_policy(
+                traces,
+                out,
+                model,
+                options,
+                exclude,
+                allow_mixed,
+                force,
+                bar,
+                cluster,
+                crossfit_report=crossfit_report,
+                ablate=ablations,
+            )
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)

@@ -6,7 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.extend import LANES, fetch_record, fetch_tokens
-from adaspec.draft.kernels import AGREE, AVAILABLE, EARLIEST, FACTS, LENGTH, SEEN, START, read_facts
+from adaspec.draft.kernels import (
+    AGREE,
+    AVAILABLE,
+    EARLIEST,
+    FACTS,
+    LENGTH,
+    SEEN,
+    START,
+    first_closed,
+    read_facts,
+)
 from adaspec.draft.layout import (
     BUCKET_WORDS,
     BUCKETS,
@@ -236,8 +246,14 @@ def read_behind(
 @compiled
 def lookup_behind_rows(
     bases: Longs, slots: Longs, tails: Ints, tail_lengths: Longs, facts: Ints
-) -> None:
-    """Fill `facts` as `lookup_rows` would after extending every row by its tail."""
+) -> int:
+    """Fill `facts` as `lookup_rows` would after extending every row by its tail.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed >= 0:
+        return closed
     rows = np.arange(len(slots))
     for first in range(0, len(slots), LANES):
         last = min(first + LANES, len(slots))
@@ -250,3 +266,4 @@ def lookup_behind_rows(
             first,
             last - first,
         )
+    return -1

@@ -113,12 +113,24 @@ class NgramIndex:
             raise self._closed(rows[closed])
         return Matches.of_facts(facts)
 
+    def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
+        """`lookup`, `tail` and the `copies` of its matches in one call: what a decision needs."""
+        rows = _rows(slots)
+        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
+        last, copied = _unknown(len(rows), tail), _unknown(len(rows), candidate)
+        closed = kernels.survey_rows(self._bases, rows, facts, last, copied)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return Matches.of_facts(facts), last, copied
+
     def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
         """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
-        rows = self._open_rows(slots)
+        rows = _rows(slots)
         behind, lengths = _tails(tails, tail_lengths, len(rows))
         facts = np.empty((kernels.FACTS, len(rows)), np.int32)
-        lookup_behind_rows(self._bases, rows, behind, lengths, facts)
+        closed = lookup_behind_rows(self._bases, rows, behind, lengths, facts)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return Matches.of_facts(facts)
 
     def propose(
@@ -130,7 +142,7 @@ class NgramIndex:
         tail_lengths: ArrayLike | None = None,
     ) -> Ints:
         """The lengths[i] tokens from starts[i] on, -1 where the context and its tail end."""
-        rows = self._open_rows(slots)
+        rows = _rows(slots)
         first, counts = _rows(starts), _rows(lengths)
         if len(first) != len(rows) or len(counts) != len(rows):
             raise DraftError(
@@ -140,9 +152,22 @@ class NgramIndex:
         if tails is None or tail_lengths is None:
             tails, tail_lengths = np.empty((len(rows), 0), np.int32), np.zeros(len(rows), np.int64)
         behind, known = _tails(tails, tail_lengths, len(rows))
-        drafts = np.full((len(rows), max(0, int(counts.max(initial=0)))), -1, np.int32)
-        kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        drafts = _unknown(len(rows), max(0, max(counts.tolist(), default=0)))
+        closed = kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return drafts
+
+    def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
+        """The k tokens from starts[i] of each context on: -1 behind its end, or if that is -1."""
+        rows, first = _rows(slots), _rows(starts)
+        if len(first) != len(rows):
+            raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")
+        tokens = _unknown(len(rows), k)
+        closed = kernels.copy_rows(self._bases, rows, first, tokens)
+        if closed >= 0:
+            raise self._closed(rows[closed])
+        return tokens
 
     def propose_vllm(self, slots: ArrayLike, min_n: int, max_n: int, k: int) -> tuple[Ints, Ints]:
         """What vLLM's NgramProposer drafts: (tokens padded with -1, how many) per slot.
@@ -169,9 +194,11 @@ class NgramIndex:
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
         """The last k tokens of each context, flush right, -1 where it is shorter."""
-        rows = self._open_rows(slots)
-        tail = np.full((len(rows), k), -1, np.int32)
-        kernels.tail_rows(self._bases, rows, tail)
+        rows = _rows(slots)
+        tail = _unknown(len(rows), k)
+        closed = kernels.tail_rows(self._bases, rows, tail)
+        if closed >= 0:
+            raise self._closed(rows[closed])
         return tail
 
     def context(self, slot: int) -> Ints:
@@ -220,6 +247,13 @@ class NgramIndex:
         return DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
 
 
+def _unknown(rows: int, tokens: int) -> Ints:
+    """So many tokens per row, all -1; np.full takes five times as long."""
+    found = np.empty((rows, tokens), np.int32)
+    found.fill(-1)
+    return found
+
+
 def _rows(values: ArrayLike) -> NDArray[np.int64]:
     rows = np.ascontiguousarray(values, np.int64)
     if rows.ndim != 1:
@@ -243,7 +277,7 @@ def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints,
             f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
             " give one row and one length per slot"
         )
-    if count and (lengths.min() < 0 or lengths.max() > behind.shape[1]):
+    if not kernels.all_within(lengths, behind.shape[1]):
         raise DraftError(
             f"got tail lengths from {lengths.min()} to {lengths.max()}"
             f" for tails of {behind.shape[1]} tokens"

@@ -97,6 +97,31 @@ def lookup_rows(
 
 
 @compiled
+def survey_rows(
+    bases: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    facts: NDArray[np.int32],
+    tail: NDArray[np.int32],
+    copied: NDArray[np.int32],
+) -> int:
+    """`lookup_rows`, `tail_rows`, and `copy_rows` from where the matches start, in one pass."""
+    closed = first_closed(bases, slots)
+    if closed >= 0:
+        return closed
+    for row in range(len(slots)):
+        base = bases[slots[row]]
+        read_facts(base, facts, row)
+        known, at = load(base, TOKENS), load(base, TOKENS_AT)
+        for back in range(1, min(tail.shape[1], known) + 1):
+            tail[row, tail.shape[1] - back] = load(base, at + known - back)
+        start = facts[START, row]
+        if start >= 0:
+            for step in range(min(copied.shape[1], known - start)):
+                copied[row, step] = load(base, at + start + step)
+    return -1
+
+
+@compiled
 def earliest_at_most(base: int, min_n: int, max_n: int) -> tuple[int, int]:
     """(earliest start, length) of the longest match of min_n to max_n tokens; (-1, 0) if none."""
     length = min(deepest(base) >> NODE_BITS, max_n)
@@ -152,8 +177,14 @@ def propose_rows(
     tails: NDArray[np.int32],
     tail_lengths: NDArray[np.int64],
     drafts: NDArray[np.int32],
-) -> None:
-    """Copy counts[i] tokens from starts[i] of the context and its tail into row i of `drafts`."""
+) -> int:
+    """Copy counts[i] tokens from starts[i] of the context and its tail into row i of `drafts`.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed >= 0:
+        return closed
     for row in range(len(slots)):
         base = bases[slots[row]]
         known, tokens_at = load(base, TOKENS), load(base, TOKENS_AT)
@@ -163,17 +194,55 @@ def propose_rows(
         for step in range(min(counts[row], known + tail_lengths[row] - start)):
             at = start + step
             drafts[row, step] = load(base, tokens_at + at) if at < known else tails[row, at - known]
+    return -1
 
 
 @compiled
-def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> None:
-    """Write the last tokens of each row, flush right; what is left of them stays as it is."""
-    width = tail.shape[1]
-    for row in range(len(slots)):
-        base = bases[slots[row]]
-        end = load(base, TOKENS_AT) + load(base, TOKENS)
-        for back in range(1, min(width, load(base, TOKENS)) + 1):
-            tail[row, width - back] = load(base, end - back)
+def all_within(values: NDArray[np.int64], most: int) -> bool:
+    """Whether all of them are from 0 to `most`."""
+    fits = True
+    for value in values:
+        fits &= 0 <= value <= most
+    return fits
+
+
+@compiled
+def copy_rows(
+    bases: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+) -> int:
+    """Fill each row with what its context holds from its start on, as far as that goes.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed < 0:
+        for row in range(len(slots)):
+            base, start = bases[slots[row]], starts[row]
+            if start >= 0:
+                at = load(base, TOKENS_AT) + start
+                for step in range(min(tokens.shape[1], load(base, TOKENS) - start)):
+                    tokens[row, step] = load(base, at + step)
+    return closed
+
+
+@compiled
+def tail_rows(bases: NDArray[np.int64], slots: NDArray[np.int64], tail: NDArray[np.int32]) -> int:
+    """Write the last tokens of each row, flush right; what is left of them stays as it is.
+
+    Returns the first row whose slot is not open, or -1.
+    """
+    closed = first_closed(bases, slots)
+    if closed < 0:
+        width = tail.shape[1]
+        for row in range(len(slots)):
+            base = bases[slots[row]]
+            end = load(base, TOKENS_AT) + load(base, TOKENS)
+            for back in range(1, min(width, load(base, TOKENS)) + 1):
+                tail[row, width - back] = load(base, end - back)
+    return closed
 
 
 @compiled

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, SpecError
-from adaspec.policy import stages
+from adaspec.policy import calls, stages
+from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.desk import LONGEST_NEURAL, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
@@ -47,12 +48,29 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""
-        self.desk = new_desk([self.model], setup.slots)
-        self._every = np.arange(setup.slots, dtype=np.int32)
         self._cost = setup.cost.constants()
         self._cap = min(self.cap, setup.cap)
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self._cap)
         self._reads = self.model.reads_evidence and setup.shows_tokens
+        post = new_post(
+            self.mind,
+            new_desk([self.model], setup.slots),
+            self.knobs,
+            self._cost,
+            setup.slots,
+            self._cap,
+            self._neural_cap,
+        )
+        post.limits[READS] = self._reads
+        self._anchor = Anchor(post)
+        self._address = self._anchor.address
+        self.desk = self._anchor.post.desk
+        self._taken = self._forwards = 0
+
+    def _planned_rows(self) -> Rows:
+        """The rows of the last plan."""
+        post = self._anchor.post
+        return Rows(*(column[: post.limits[COUNT]] for column in post.rows))
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter as long as it earns its keep-alive."""
@@ -61,76 +79,51 @@ class LearnedPolicy:
 
     def plan(self, batch: Batch) -> int:
         """Predict, and weigh the batch's plans against the forwards that they take."""
-        found = batch.matches
-        self._rows = Rows(
-            slots=batch.slots,
-            prompt_tokens=batch.prompt_tokens,
-            position=batch.position,
-            holds_neural=batch.holds_neural,
-            length=found.length,
-            start=found.start,
-            agree=found.agree,
-            seen=found.seen,
-            available=found.available,
-            tail=batch.context.tail(TAIL),
-            candidate=batch.context.candidate(CANDIDATE),
-        )
         self._taken = self._forwards = 0
-        self._all = self._every[: len(batch)]
-        price = stages.price_of(self.desk, self.knobs, self._rows, self._cost)
-        stages.consider(self.mind, self.desk, self.knobs, self._rows, self._all, price)
-        self._most = int(
-            stages.forwards_of(
-                self.desk, self.knobs, self._rows, self._cost, self._cap, self._neural_cap
-            )
+        found = batch.matches
+        planned: int = calls.plan(
+            self._address,
+            batch.slots,
+            batch.prompt_tokens,
+            batch.position,
+            batch.holds_neural,
+            found.length,
+            found.start,
+            found.agree,
+            found.seen,
+            found.available,
+            batch.context.tail(TAIL),
+            batch.context.candidate(CANDIDATE),
         )
-        # Evidence may make a longer draft worth while than the plan foresaw.
-        return self._neural_cap if self._reads and self._most > 0 else self._most
+        return planned
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as planned, or, where drafts show evidence, as long as the batch gains by it."""
         if not self._reads:
             return True
-        self._take(drafts)
-        return bool(
-            stages.goes_on(
-                self.desk,
-                self.knobs,
-                self._rows,
-                self._cost,
-                self._cap,
-                drafts.count,
-                self._neural_cap,
-            )
+        count = drafts.count
+        going_on: bool = calls.proceed(
+            self._address, drafts.tokens, drafts.confidences, self._taken, count
         )
+        self._taken = count
+        return going_on
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Choose again per row by all that is now known, then splice."""
-        if self._reads:
-            self._take(drafts)
-        self._forwards = drafts.count
-        count = len(batch)
-        neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        stages.choose(
-            self.desk,
-            self.knobs,
-            self._rows,
-            self._cost,
-            self._cap,
-            drafts.count,
+        count = self._forwards = drafts.count
+        neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
+        if calls.settle(
+            self._address,
+            drafts.tokens,
+            drafts.confidences,
+            self._taken,
+            count,
             neural_len,
             ngram_len,
-        )
-        if neural_len.any():
+        ):
             behind = drafts.behind(neural_len)
-            stages.splice(
-                self.mind,
-                self.desk,
-                self.knobs,
-                self._rows,
-                self._all,
-                self._cost,
-                self._cap,
+            calls.splice(
+                self._address,
                 neural_len,
                 behind.length,
                 behind.agree,
@@ -138,15 +131,13 @@ class LearnedPolicy:
                 behind.available,
                 ngram_len,
             )
+        self._taken = count
         return Proposal(neural_len, ngram_len)
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Carry on what came."""
-        stages.learn(
-            self.desk,
-            self.knobs,
-            self._rows,
-            self._cost,
+        calls.learn(
+            self._address,
             outcome.emitted,
             outcome.emitted_tokens,
             outcome.drafted,
@@ -158,20 +149,6 @@ class LearnedPolicy:
 
     def release(self, slots: Ints) -> None:
         """A slot's history is forgotten when the next request takes it."""
-
-    def _take(self, drafts: Drafts) -> None:
-        for depth in range(self._taken + 1, drafts.count + 1):
-            stages.take_evidence(
-                self.mind,
-                self.desk,
-                self.knobs,
-                self._rows,
-                self._all,
-                drafts.tokens,
-                drafts.confidences,
-                depth,
-            )
-        self._taken = drafts.count
 
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:

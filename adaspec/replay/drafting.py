@@ -27,10 +27,9 @@ START, FIRST, AVAILABLE, FACTS = 1, 2, 5, 6
 class KnownText:
     """The `Context` of a batch: look-ups in the text as far as it has been emitted."""
 
-    def __init__(self, index: NgramIndex, slots: Ints, start: Ints, available: Ints) -> None:
-        """`start` and `available` of the matches are arrays that no policy holds."""
-        self._index, self._slots = index, slots
-        self._start, self._available = start, available
+    def __init__(self, index: NgramIndex, slots: Ints, start: Ints) -> None:
+        """`start` of the matches is an array that no policy holds."""
+        self._index, self._slots, self._start = index, slots, start
 
     def tail(self, count: int) -> Ints:
         """The last known tokens per row."""
@@ -38,13 +37,7 @@ class KnownText:
 
     def candidate(self, count: int) -> Ints:
         """What the most recent match would copy, padded with -1 to `count`."""
-        count = _counted(count)
-        lengths = np.minimum(self._available, count).astype(np.int32)
-        out = np.full((len(self._slots), count), -1, np.int32)
-        if lengths.any():
-            tokens = self._index.propose(self._slots, self._start, lengths)
-            out[:, : tokens.shape[1]] = tokens
-        return out
+        return self._index.copies(self._slots, self._start, _counted(count))
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
         """Where vLLM's own look-up copies from, and the match's length."""

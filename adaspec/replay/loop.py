@@ -144,7 +144,7 @@ class _Run:
             position=position.copy(),
             holds_neural=holds.copy(),
             matches=matches,
-            context=KnownText(self.index, indexed.copy(), start, available),
+            context=KnownText(self.index, indexed.copy(), start),
         )
         step = Step(self.script, request, position, holds, self.index, indexed)
         drafts, count = self._draft(batch, step)

@@ -48,8 +48,13 @@ _LOGGED = pa.schema(
         pa.field("propensity", pa.float64()),
         pa.field("step_s", pa.float64()),
         pa.field("drafted_tokens", _TOKENS),
+        pa.field("prompt_tokens", _TOKENS),
+        pa.field("output_tokens", _TOKENS),
     ]
 )
+LATER_COLUMNS = ("prompt_tokens", "output_tokens")
+"""Of logged traces, which the first ones lacked: read as null where a shard has none."""
+_STEP_LISTS = ("drafted_tokens", *LATER_COLUMNS)
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
@@ -102,7 +107,7 @@ def step_batch(steps: Sequence[LoggedStep], manifest: Manifest) -> pa.RecordBatc
     arrays = []
     for column in schema:
         values = [getattr(step, column.name) for step in steps]
-        if column.name == "drafted_tokens":
+        if column.name in _STEP_LISTS:
             arrays.append(_list_column(values, pa.int32()))
         else:
             arrays.append(pa.array(values, type=column.type))
@@ -150,9 +155,11 @@ def batch_steps(batch: pa.RecordBatch) -> list[LoggedStep]:
     columns = {
         name: batch.column(name).to_pylist()
         for name in batch.schema.names
-        if name != "drafted_tokens"
+        if name not in _STEP_LISTS
     }
-    columns["drafted_tokens"] = _lists(batch.column("drafted_tokens"), np.int32)
+    for name in _STEP_LISTS:
+        if name in batch.schema.names:
+            columns[name] = _lists(batch.column(name), np.int32)
     names = list(columns)
     return [
         LoggedStep(**dict(zip(names, row, strict=True)))

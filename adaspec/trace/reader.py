@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from adaspec.errors import TraceError
 from adaspec.trace import folder
-from adaspec.trace.columns import batch_requests, batch_steps, row_schema
+from adaspec.trace.columns import LATER_COLUMNS, batch_requests, batch_steps, row_schema
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_request, check_step
@@ -155,7 +155,7 @@ class TraceReader:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
         except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
-        _check_columns(schema, row_schema(self.manifest), path)
+        _check_columns(schema, row_schema(self.manifest), path, self.manifest.kind)
         return Shard(path, rows, path.stat().st_size)
 
     def _note_unfinished(self) -> None:
@@ -223,16 +223,18 @@ def _manifest(path: Path) -> Manifest:
     return Manifest.from_json(text, str(file))
 
 
-def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
+def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str) -> None:
     for column in expected:
         if column.name not in found.names:
+            if kind == "logged" and column.name in LATER_COLUMNS:
+                continue
             raise TraceError(
                 f"{path}: column '{column.name}' is missing, though the manifest implies it"
             )
-        kind = found.field(column.name).type
-        if kind != column.type:
+        stored = found.field(column.name).type
+        if stored != column.type:
             raise TraceError(
-                f"{path}: column '{column.name}' is {kind}, expected {column.type}: {_RECOVER}"
+                f"{path}: column '{column.name}' is {stored}, expected {column.type}: {_RECOVER}"
             )
     for name in found.names:
         if name not in expected.names:

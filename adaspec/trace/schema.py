@@ -72,3 +72,7 @@ class LoggedStep:
     """Probability with which the live policy chose this plan."""
     step_s: float | None = None
     drafted_tokens: NDArray[np.int32] | None = None
+    prompt_tokens: NDArray[np.int32] | None = None
+    """The whole request's text stands at its first recorded step, both arrays or neither: what
+    n-gram drafts were worth, and every feature, follow from it."""
+    output_tokens: NDArray[np.int32] | None = None

@@ -163,11 +163,33 @@ def check_step(step: LoggedStep, where: str) -> None:
         raise TraceError(f"{where}: propensity={step.propensity} is not in (0, 1]")
     if step.step_s is not None and not (math.isfinite(step.step_s) and step.step_s >= 0):
         raise TraceError(f"{where}: step_s={step.step_s} is not a time in seconds")
+    _check_text(step, where)
     if step.drafted_tokens is not None:
         _check_tokens(step.drafted_tokens, "drafted_tokens", where)
         if len(step.drafted_tokens) != step.draft_len:
             raise TraceError(
                 f"{where}: {len(step.drafted_tokens)} drafted tokens, draft_len={step.draft_len}"
+            )
+
+
+def _check_text(step: LoggedStep, where: str) -> None:
+    prompt, output = step.prompt_tokens, step.output_tokens
+    if prompt is None and output is None:
+        return
+    if prompt is None or output is None:
+        raise TraceError(f"{where}: has one of prompt_tokens and output_tokens: give both or none")
+    if step.step:
+        raise TraceError(f"{where}: holds the request's text, which stands at its step 0 only")
+    _check_tokens(prompt, "prompt_tokens", where)
+    _check_tokens(output, "output_tokens", where)
+    if step.output_len is not None and len(output) != step.output_len:
+        raise TraceError(f"{where}: {len(output)} output tokens, output_len={step.output_len}")
+    if None not in (step.position, step.context_tokens):
+        known = (step.context_tokens or 0) - (step.position or 0)
+        if len(prompt) != known:
+            raise TraceError(
+                f"{where}: {len(prompt)} prompt tokens, but context_tokens={step.context_tokens} "
+                f"at position {step.position}"
             )
 
 

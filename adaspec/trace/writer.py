@@ -101,6 +101,8 @@ class TraceWriter:
             self._latest[key] = row.step
             self._steps.append(row)
             self._group_bytes += 128
+            for text in (row.prompt_tokens, row.output_tokens):
+                self._group_bytes += 0 if text is None else text.nbytes
         if self._group_bytes >= _GROUP_BYTES or self._pending >= min(_GROUP_ROWS, self._shard_rows):
             self._end_group()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import lightgbm
 import numpy as np
@@ -94,6 +95,21 @@ def pooled(parts: list[Examples]) -> Examples:
     )
 
 
+class Fitter(Protocol):
+    """Someone else who may grow trees."""
+
+    def boost(
+        self,
+        x: Floats,
+        y: Array,
+        weight: Array,
+        names: tuple[str, ...],
+        parameters: dict[str, object],
+        rounds: int,
+    ) -> lightgbm.Booster | None:
+        """One head's trees, or None where they had better be grown here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How trees are grown."""
@@ -103,6 +119,8 @@ class Settings:
     leaves: int = 15
     rate: float = 0.07
     threads: int = 2
+    fitter: Fitter | None = None
+    """Who is asked before trees are grown here."""
     most: int = 400_000
     """Examples that a head is fitted on; of more, so many are drawn."""
     parts: int = 3
@@ -145,8 +163,13 @@ def boost(
     """One head's trees; a target that does not vary, or too few examples, give a constant."""
     if len(y) < FEWEST_EXAMPLES or y.min() == y.max():
         return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
+    parameters = settings.parameters(objective, len(y))
+    if settings.fitter is not None:
+        grown = settings.fitter.boost(x, y, weight, names, parameters, settings.rounds)
+        if grown is not None:
+            return grown
     data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(names))
-    return lightgbm.train(settings.parameters(objective, len(y)), data, settings.rounds)
+    return lightgbm.train(parameters, data, settings.rounds)
 
 
 def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 
 from adaspec.cost.model import CostModel
@@ -26,17 +25,18 @@ from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ablated
 from adaspec.train.card import card_of
+from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.crossfit_report import crossfit_metrics, read_crossfit_report
 from adaspec.train.heads import Settings
 from adaspec.train.hiding import without_tables
 from adaspec.train.metrics import cells_of
-from adaspec.train.training import Trained, Trainer
+from adaspec.train.model_text import model_text
+from adaspec.train.training import Trained, Trainer, in_turn
 from adaspec.train.tuning import tuned_rules
 
 LARGEST_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
-_VOLATILE = "[num_threads: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,15 @@ def train_policy(
     allow_mixed: bool = False,
     force: bool = False,
     progress: Progress = silent,
+    cluster: Cluster | None = None,
     crossfit_report: Path | None = None,
     ablate: bool = False,
 ) -> Product:
     """Train on 70% of the requests, judge that very model on the rest, write the folder or nothing.
 
-    `options` are those of the evaluation; its concurrencies are also the loads trained for. The
-    card shows `crossfit_report`, a folder, before what the held-out requests say; `ablate` trains
-    once more for each ablation.
+    `options` are those of the evaluation; its concurrencies are also the loads trained for. A
+    `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
+    what the held-out requests say; `ablate` trains once more for each ablation.
     """
     check_destination(folder, force)
     metrics: dict[str, Any] = {}
@@ -99,9 +100,15 @@ def train_policy(
     tape = build_tape(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
     check_learnable(tape)
-    settings = Settings(seed=options.seed, threads=options.workers)
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
     trainer = Trainer(
-        tape, cost, settings, cap=options.cap, loads=options.concurrency, progress=progress
+        tape,
+        cost,
+        settings,
+        cap=options.cap,
+        loads=options.concurrency,
+        progress=progress,
+        spread=in_turn if cluster is None else cluster.spread,
     )
     trained = trainer.train_all()
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
@@ -126,9 +133,9 @@ def train_policy(
             progress,
         )
     manifest = dataclasses.replace(manifest, metrics=metrics)
-    model_text = _model_text(trained.boosters)
+    text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
-    write_artifact(folder, manifest, forest, tables, model_text, card, force)
+    write_artifact(folder, manifest, forest, tables, text, card, force)
     return Product(folder, policy, manifest, corpus, report)
 
 
@@ -183,14 +190,3 @@ def _manifest(
         drafter=corpus.trained.drafter,
         knobs=KNOBS | trained.knobs,
     )
-
-
-def _model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:
-    """Every booster's own text under a line with its name; how many threads grew it is left out."""
-    parts = []
-    for group, heads in sorted(boosters.items()):
-        for head, booster in heads.items():
-            lines = booster.model_to_string(num_iteration=-1).splitlines()
-            text = "\n".join(line for line in lines if not line.startswith(_VOLATILE))
-            parts.append(f"==== {group}: {head} ====\n{text}\n")
-    return "".join(parts)

@@ -27,21 +27,20 @@ class RowsAlone(LearnedPolicy):
             return 0
         # Of equal ones the most, as the policy itself: evidence that costs nothing.
         most = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1).min()
-        self._most = int(most)
-        return self._neural_cap if self._reads and self._most > 0 else self._most
+        return self._neural_cap if self._reads and most > 0 else int(most)
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as long as any request gains by more."""
         if not self._reads:
             return True
-        self._take(drafts)
+        super().proceed(batch, drafts)  # takes in what was drafted
         values = self._values()
         now, later = values[:, drafts.count, None], values[:, drafts.count + 1 :]
         return bool((later > now).any())
 
     def _values(self) -> NDArray[np.float64]:
         """What 0, 1, .. forwards are worth to each request that holds the drafter."""
-        rows, desk = self._rows, self.desk
+        rows, desk = self._planned_rows(), self.desk
         count, context = len(rows.slots), context_of(rows)
         price = price_of(desk, self.knobs, rows, self._cost)
         weigh_ngram(desk, rows, price, self._cap)

@@ -77,7 +77,7 @@ class TableMaker:
             self.place.append(place)
         decides = self.position >= 1
         self.targets = (
-            (columns.neural, decides & (tape.neural_cap > 0)),
+            (columns.neural, decides & (columns.neural >= 0)),
             (columns.run, decides & (columns.match > 0)),
         )
 

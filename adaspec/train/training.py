@@ -7,8 +7,10 @@ requests are dealt into folds, and each fold is rolled out under the model of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -57,6 +59,11 @@ KNOB_GRID = {
 }
 
 
+def in_turn(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+    """What `map` gives."""
+    return list(map(method, *arguments))
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """A model, the knobs tuned for it, and the boosters that it was compiled from."""
@@ -85,6 +92,8 @@ class Trainer:
     cap: int = 48
     loads: Sequence[int] = LOADS
     progress: Progress = silent
+    spread: Callable[..., list[Any]] = in_turn
+    """How one of this trainer's methods is called for many arguments."""
     film: Film = field(init=False)
     maker: TableMaker = field(init=False)
 
@@ -92,6 +101,13 @@ class Trainer:
         """Lay out the tape once."""
         self.film = film_of(self.tape)
         self.maker = TableMaker(self.tape, self.settings.seed)
+
+    def portable(self) -> Trainer:
+        """The same trainer without what only this process can use, to be sent to another."""
+        other = copy.copy(self)
+        other.progress, other.spread = silent, in_turn
+        other.settings = replace(self.settings, fitter=None)
+        return other
 
     @property
     def evidence(self) -> bool:
@@ -109,9 +125,7 @@ class Trainer:
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
         blank = [self._blank(table) for table in tables]
-        seen = pooled(
-            [self._watch(policy, fold) for policy, fold in zip(blank, folds, strict=True)]
-        )
+        seen = pooled(self.spread(self._watch, blank, folds))
         models = [
             self._fit(seen.of(other, self.maker.request), table, evidence=False)
             for other, table in zip(others, tables, strict=True)
@@ -119,10 +133,9 @@ class Trainer:
         self.progress("training", 1, STAGES)
         if self.evidence:
             listening = pooled(
-                [
-                    self._listen(self._policy(_deaf(model)), fold)
-                    for (model, _), fold in zip(models, folds, strict=True)
-                ]
+                self.spread(
+                    self._listen, [self._policy(_deaf(model)) for model, _ in models], folds
+                )
             )
             seen = pooled([seen, listening])
             models = [
@@ -131,10 +144,7 @@ class Trainer:
             ]
         self.progress("training", 2, STAGES)
         visited = pooled(
-            [
-                self._visit(self._policy(model), fold)
-                for (model, _), fold in zip(models, folds, strict=True)
-            ]
+            self.spread(self._visit, [self._policy(model) for model, _ in models], folds)
         )
         # What was seen under a model that knew less says nothing of splices and evidence: both
         # are judged beside what the model expects.
@@ -238,16 +248,19 @@ class Trainer:
     def _speed(
         self, models: list[Model], folds: list[Members], knobs: Mapping[str, float]
     ) -> float:
-        """Mean log throughput over loads and folds."""
+        """Summed log throughput over loads and folds."""
+        return sum(self.spread(self._fold_speed, models, folds, [knobs] * len(folds)))
+
+    def _fold_speed(self, model: Model, fold: Members, knobs: Mapping[str, float]) -> float:
+        """Summed log throughput of one fold over loads."""
         total = 0.0
-        for model, fold in zip(models, folds, strict=True):
-            policy = self._policy(model, knobs)
-            pools = pools_among(self.tape, fold)
-            for load in self.loads:
-                rng = np.random.default_rng([self.settings.seed, 4, load])
-                order = draw_passes(pools, load, rng)
-                result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
-                total += float(np.log(result.tokens_per_s))
+        policy = self._policy(model, knobs)
+        pools = pools_among(self.tape, fold)
+        for load in self.loads:
+            rng = np.random.default_rng([self.settings.seed, 4, load])
+            order = draw_passes(pools, load, rng)
+            result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
+            total += float(np.log(result.tokens_per_s))
         return total
 
 

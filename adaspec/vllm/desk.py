@@ -32,13 +32,7 @@ class KnownText:
 
     def candidate(self, count: int) -> Ints:
         """What the most recent match would copy, padded with -1 to `count`."""
-        count = _counted(count)
-        lengths = np.minimum(self.available, count).astype(np.int32)
-        out = np.full((len(self._slots), count), -1, np.int32)
-        if lengths.any():
-            tokens = self._index.propose(self._slots, self.start, lengths)
-            out[:, : tokens.shape[1]] = tokens
-        return out
+        return self._index.copies(self._slots, self.start, _counted(count))
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
         """Where vLLM's own look-up copies from, and the match's length."""

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from adaspec.bench import decide
 from adaspec.cli.bench_command import command
+from adaspec.cli.main import run
 
 SMALL = ["lookup", "--contexts", "64,128", "--batches", "1,3", "--rounds", "1"]
 
@@ -35,3 +38,23 @@ def test_context_lengths_that_are_none_are_refused(words: str) -> None:
     result = CliRunner().invoke(command, ["lookup", "--contexts", words])
     assert result.exit_code == 2
     assert "is not a whole number from 1 up" in result.output
+
+
+def test_decide_refuses_in_one_line_a_policy_that_is_none(tmp_path: Path) -> None:
+    result = run(["bench", "decide", "--policy", str(tmp_path / "none")])
+    assert result == 2
+
+
+def test_decides_json_has_the_promised_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = decide.DecideRow(1, 64, *(float(at) for at in range(9)), 0.5, 10)
+    found = decide.Decided("mine", True, 3, [row], 1.0, 1.0, 2.0)
+    monkeypatch.setattr(decide, "find_benched", lambda name: name)
+    monkeypatch.setattr(decide, "bench_decide", lambda *more: found)
+    said = json.loads(CliRunner().invoke(command, ["decide", "--json"]).stdout)["rows"][0]
+    for key in ("batch", "context_tokens", "median_us", "p99_us", "lookup_us", "before_us"):
+        assert key in said
+    for key in ("while_us", "after_us", "reference_us"):
+        assert key in said
+    table = CliRunner().invoke(command, ["decide"]).stdout
+    assert "reference loop" in table
+    assert "read as evidence" in table

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sys
 
 import pytest
+from logged_traffic import write_logged
 
 from adaspec.cli.main import run
 from adaspec.trace.manifest import Manifest
@@ -97,6 +99,29 @@ def test_eval_refuses_a_damaged_policy(policy, trace, mistake, tmp_path):
     assert "CARD.md: its SHA-256 is" in mistake("eval", trace, "--policy", damaged, *QUICK)
     (damaged / "SHA256SUMS").unlink()
     assert "SHA256SUMS: is missing" in mistake("eval", trace, "--policy", damaged, *QUICK)
+
+
+def test_a_dask_address_where_nobody_answers_is_refused(trace, mistake, tmp_path, monkeypatch):
+    pytest.importorskip("dask.dataframe", reason="Dask is not installed")
+    monkeypatch.setattr("adaspec.train.cluster.CONNECT_S", 0.5)
+    said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
+    assert "no Dask scheduler answers at 'tcp://127.0.0.1:9'" in said
+
+
+def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask.dataframe", None)
+    said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
+    assert "pip install 'adaspec[dask]'" in said
+
+
+def test_logged_traces_train_too(tmp_path, capsys):
+    requests = synthesize(0, WORKLOADS, requests_per_workload=40)
+    trace = write_logged(tmp_path / "log", requests, {0: 0.3, 2: 0.4, 4: 0.3})
+    folder = tmp_path / "mine"
+    assert run(["train", str(trace), "-o", str(folder), "--json", *QUICK]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "neural hazard 1" in document["metrics"]["identified"]
+    assert run(["inspect", str(folder)]) == 0
 
 
 # --- cross-fitting --------------------------------------------------------------------------------

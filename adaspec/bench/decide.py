@@ -1,0 +1,205 @@
+"""What deciding costs: whole steps of a learned policy, as the engine would drive it.
+
+A step takes in what the last one emitted, looks up, plans, listens to a draft of three tokens and
+settles. Rounds are interleaved: each batch and context makes a few steps, then the next one, so
+that a busy machine slows all of them alike; a fixed loop timed in every round shows the noise.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from adaspec.bench.lookup import BenchError
+from adaspec.bench.machine import free_memory, held_memory, reference_loop, touch_memory
+from adaspec.bench.requests import OUTPUT, Lane
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
+from adaspec.cost.model import CostModel
+from adaspec.errors import AdaspecError
+from adaspec.policy.learned import LearnedPolicy, load_policy
+from adaspec.policy.shipped import shipped_policies
+
+CONTEXTS = (1024, 4096, 32768)
+BATCHES = (1, 8, 32, 128, 256)
+STEPS = 400
+STEPS_PER_ROUND = 10
+_WARM_UP = 20
+"""Steps before the clock runs: code is loaded, caches and branch predictors learn."""
+_TENTHS = 10
+BYTES_PER_TOKEN = 80
+"""What one context token costs at the worst: its index, and the made-up text."""
+MEMORY_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class DecideRow:
+    """One batch and context; times in microseconds per step of the whole batch."""
+
+    batch: int
+    context_tokens: int
+    median_us: float | None = None
+    p99_us: float | None = None
+    lookup_us: float | None = None
+    """Taking in what came and looking up what follows it (medians, like those below)."""
+    before_us: float | None = None
+    """Features, prediction and planning."""
+    while_us: float | None = None
+    """Listening to drafted tokens but the last, and deciding to go on."""
+    after_us: float | None = None
+    """Choosing again, looking up behind the draft, splicing, and learning what came of it."""
+    reference_us: float | None = None
+    """Median of a fixed loop in the same rounds."""
+    first_tenth_us: float | None = None
+    last_tenth_us: float | None = None
+    matched: float | None = None
+    """Share of rows that had a match."""
+    steps: int = 0
+    skipped: str | None = None
+    """Why there are no figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """All rows, and what memory the run took."""
+
+    policy: str
+    evidence: bool
+    """Whether the policy read drafted tokens and confidences."""
+    drafted: int
+    """Tokens that the neural drafter drafted per step."""
+    rows: list[DecideRow]
+    first_tenth_mb: float
+    last_tenth_mb: float
+    peak_mb: float
+
+    def to_json(self) -> dict[str, object]:
+        """The result as `--json` prints it."""
+        return asdict(self)
+
+
+def find_benched(name: str | None) -> LearnedPolicy:
+    """The policy that is meant; without a name the first shipped one."""
+    if name is None:
+        shipped = shipped_policies()
+        if not shipped:
+            raise BenchError(
+                "no policy is shipped with this build: name one with --policy DIR "
+                "(`adaspec train TRACES -o DIR` makes one)"
+            )
+        name = next(iter(shipped))
+    return load_policy(name)
+
+
+def bench_decide(
+    policy: LearnedPolicy,
+    contexts: Sequence[int] = CONTEXTS,
+    batches: Sequence[int] = BATCHES,
+    steps: int = STEPS,
+    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Decided:
+    """Time so many whole steps at every context length and batch; `report` hears of progress."""
+    for name, values in (("contexts", contexts), ("batches", batches), ("steps", [steps])):
+        if not values or min(values) < 1:
+            raise BenchError(f"{name}={list(values)}: give whole numbers from 1 up")
+    cost = _cost_of(policy)
+    reference_loop(1)
+    lanes: list[Lane] = []
+    rows: list[DecideRow] = []
+    cells = [(tokens, batch) for tokens in contexts for batch in batches]
+    for at, (tokens, batch) in enumerate(cells):
+        report("taking in prompts", at, len(cells))
+        needed, free = batch * (tokens + OUTPUT) * BYTES_PER_TOKEN, free_memory()
+        if needed > MEMORY_SHARE * free:
+            reason = f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+            rows.append(DecideRow(batch, tokens, skipped=reason))
+            continue
+        touch_memory(needed)
+        lanes.append(Lane(policy, cost, batch, tokens))
+    report("taking in prompts", len(cells), len(cells))
+    reference_s, memory = _run(lanes, steps, report)
+    rows += [_row_of(lane, reference_s) for lane in lanes]
+    tenth = max(1, len(memory) // _TENTHS)
+    return Decided(
+        policy=policy.name,
+        evidence=policy.model.reads_evidence,
+        drafted=lanes[0].drafted if lanes else 0,
+        rows=sorted(rows, key=lambda row: (row.context_tokens, row.batch)),
+        first_tenth_mb=float(np.median(memory[:tenth])) / 2**20,
+        last_tenth_mb=float(np.median(memory[-tenth:])) / 2**20,
+        peak_mb=_peak_memory() / 2**20,
+    )
+
+
+def _run(
+    lanes: Sequence[Lane], steps: int, report: Callable[[str, int, int], None]
+) -> tuple[float, list[float]]:
+    """Step all lanes in turn; the reference loop's median in seconds, and memory per round."""
+    reference: list[float] = []
+    memory: list[float] = []
+    for lane in lanes:
+        for _ in range(_WARM_UP):
+            lane.step(timed=False)
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        done = 0
+        while done < steps:
+            turns = min(STEPS_PER_ROUND, steps - done)
+            began = time.perf_counter()
+            reference_loop(200)
+            reference.append(time.perf_counter() - began)
+            for lane in lanes:
+                for _ in range(turns):
+                    lane.step(timed=True)
+            done += turns
+            memory.append(held_memory())
+            report("steps", done, steps)
+    finally:
+        if collecting:
+            gc.enable()
+    return float(np.median(reference)), memory
+
+
+def _row_of(lane: Lane, reference_s: float) -> DecideRow:
+    seconds = np.frombuffer(lane.seconds).reshape(-1, 4)
+    total = seconds.sum(1) * 1e6
+    parts = np.median(seconds, axis=0) * 1e6
+    tenth = max(1, len(total) // _TENTHS)
+    return DecideRow(
+        batch=lane.batch,
+        context_tokens=lane.tokens,
+        median_us=float(np.median(total)),
+        p99_us=float(np.quantile(total, 0.99)),
+        lookup_us=float(parts[0]),
+        before_us=float(parts[1]),
+        while_us=float(parts[2]),
+        after_us=float(parts[3]),
+        reference_us=reference_s * 1e6,
+        first_tenth_us=float(np.median(total[:tenth])),
+        last_tenth_us=float(np.median(total[-tenth:])),
+        matched=lane.matched / (lane.batch * lane.steps),
+        steps=len(total),
+    )
+
+
+def _cost_of(policy: LearnedPolicy) -> CostModel:
+    """The cost model that the policy was trained for, or the default where it is not at hand."""
+    name = DEFAULT if policy.manifest is None else policy.manifest.cost
+    try:
+        return load_cost(name)
+    except AdaspecError:
+        return load_cost(DEFAULT)
+
+
+def _peak_memory() -> float:
+    """The most bytes that this process has held."""
+    peak = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,173 @@
+"""The stages as Python calls them: one call a stage, on the memory behind an address.
+
+They do what the replay's compiled loop does with the very same stages, in the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.policy import stages
+from adaspec.policy.anchor import CAP, COUNT, NEURAL_CAP, READS, Post, recall
+from adaspec.predict.features import Rows
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@compiled
+def rows_of(post: Post) -> Rows:
+    """This step's rows."""
+    count, rows = post.limits[COUNT], post.rows
+    return Rows(
+        rows.slots[:count],
+        rows.prompt_tokens[:count],
+        rows.position[:count],
+        rows.holds_neural[:count],
+        rows.length[:count],
+        rows.start[:count],
+        rows.agree[:count],
+        rows.seen[:count],
+        rows.available[:count],
+        rows.tail[:count],
+        rows.candidate[:count],
+    )
+
+
+@compiled
+def plan(
+    address: int,
+    slots: Ints,
+    prompt_tokens: Ints,
+    position: Ints,
+    holds_neural: NDArray[np.bool_],
+    length: Ints,
+    start: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+    tail: Ints,
+    candidate: Ints,
+) -> int:
+    """Take in a batch, and say how many forwards it is worth."""
+    post = recall(address)
+    post.limits[COUNT] = slots.shape[0]
+    rows = rows_of(post)
+    rows.slots[:] = slots
+    rows.prompt_tokens[:] = prompt_tokens
+    rows.position[:] = position
+    rows.holds_neural[:] = holds_neural
+    rows.length[:] = length
+    rows.start[:] = start
+    rows.agree[:] = agree
+    rows.seen[:] = seen
+    rows.available[:] = available
+    rows.tail[:] = tail
+    rows.candidate[:] = candidate
+    everyone = post.everyone[: slots.shape[0]]
+    price = stages.price_of(post.desk, post.knobs, rows, post.cost)
+    stages.consider(post.mind, post.desk, post.knobs, rows, everyone, price)
+    cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
+    most = stages.forwards_of(post.desk, post.knobs, rows, post.cost, cap, neural_cap)
+    # Evidence may make a longer draft worth while than the plan foresaw.
+    return neural_cap if post.limits[READS] and most > 0 else most
+
+
+@compiled
+def listen(post: Post, tokens: Ints, confidences: Floats, taken: int, count: int) -> None:
+    """Take in the tokens drafted since `taken` of them were."""
+    rows = rows_of(post)
+    everyone = post.everyone[: post.limits[COUNT]]
+    for depth in range(taken + 1, count + 1):
+        stages.take_evidence(
+            post.mind, post.desk, post.knobs, rows, everyone, tokens, confidences, depth
+        )
+
+
+@compiled
+def proceed(address: int, tokens: Ints, confidences: Floats, taken: int, count: int) -> bool:
+    """Take in what was drafted, and say whether the batch gains by another forward."""
+    post = recall(address)
+    listen(post, tokens, confidences, taken, count)
+    cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
+    return stages.goes_on(post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_cap)
+
+
+@compiled
+def settle(
+    address: int,
+    tokens: Ints,
+    confidences: Floats,
+    taken: int,
+    count: int,
+    neural_len: Ints,
+    ngram_len: Ints,
+) -> bool:
+    """Choose lengths; whether any row verifies neural tokens, behind which it may splice."""
+    post = recall(address)
+    if post.limits[READS]:
+        listen(post, tokens, confidences, taken, count)
+    cap = post.limits[CAP]
+    stages.choose(
+        post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_len, ngram_len
+    )
+    return bool(neural_len.any())
+
+
+@compiled
+def splice(
+    address: int,
+    neural_len: Ints,
+    length: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+    ngram_len: Ints,
+) -> None:
+    """Choose how many copied tokens follow the neural ones."""
+    post = recall(address)
+    stages.splice(
+        post.mind,
+        post.desk,
+        post.knobs,
+        rows_of(post),
+        post.everyone[: post.limits[COUNT]],
+        post.cost,
+        post.limits[CAP],
+        neural_len,
+        length,
+        agree,
+        seen,
+        available,
+        ngram_len,
+    )
+
+
+@compiled
+def learn(
+    address: int,
+    emitted: Ints,
+    emitted_tokens: Ints,
+    drafted: Ints,
+    neural_drafted: Ints,
+    accepted: Ints,
+    forwards: int,
+    seconds: float,
+) -> None:
+    """Carry on what came."""
+    post = recall(address)
+    stages.learn(
+        post.desk,
+        post.knobs,
+        rows_of(post),
+        post.cost,
+        emitted,
+        emitted_tokens,
+        drafted,
+        neural_drafted,
+        accepted,
+        forwards,
+        seconds,
+    )

@@ -1,0 +1,366 @@
+"""Fits on what a live policy logged: drafts censored at the lengths that it chose.
+
+What a log identifies. n-gram outcomes follow from the text, at every step. A neural draft of K
+tokens says of each depth d <= K that was reached (the d - 1 before it were accepted) whether one
+more was: one Bernoulli example of the hazard at depth d. Nothing is known of depths beyond K, nor
+behind the output's end; so survival is the product of hazards, each estimated from the drafts that
+reached it (Kaplan and Meier's estimate, by score bins), never the mean of censored counts. Depths
+that fewer than `FEWEST_EXAMPLES` drafts reached are unknown: the policy's cap ends before them.
+
+This is right where the logging policy chose its lengths by what the features say. Where chance
+decided, too, steps are weighed by 1 / propensity, so that each state counts alike whatever was
+chosen in it. Lengths chosen by evidence that was not logged (confidences) bias deep hazards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TrainingError
+from adaspec.jit import compiled
+from adaspec.policy.desk import LONGEST_NEURAL
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import (
+    BEFORE,
+    CANDIDATE,
+    FEATURES,
+    HISTORY,
+    TAIL,
+    Rows,
+    forget,
+    observe,
+    remember,
+)
+from adaspec.predict.model import Model
+from adaspec.predict.splicing import SPLICE, observe_splice
+from adaspec.predict.survival import Curves
+from adaspec.predict.tables import LEVELS, Tables
+from adaspec.replay.learned import Film, film_of
+from adaspec.train.heads import (
+    CURVE_BINS,
+    FEWEST_EXAMPLES,
+    Examples,
+    Settings,
+    boost,
+    fit_before,
+    fit_splice,
+    model_of,
+)
+from adaspec.train.logged import Log
+from adaspec.train.token_tables import TableMaker
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Array = NDArray[np.float64]
+Members = NDArray[np.bool_]
+Boosters = dict[str, dict[str, lightgbm.Booster]]
+
+FOLDS = 3
+IMAGINARY = 30.0
+"""Imaginary drafts per bin and depth that fare as the pooled ones do."""
+_SURVIVAL = SPLICE.index("neural_survival")
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """One example per step and depth that its neural draft reached."""
+
+    step: Longs
+    depth: Longs
+    accepted: NDArray[np.bool_]
+
+
+def hazards_of(log: Log, steps: NDArray[np.bool_]) -> Hazards:
+    """The examples of the marked steps; a depth at which the output had ended is none."""
+    chosen = np.flatnonzero(steps & (log.neural_len > 0))
+    taken, ended = log.neural_accepted[chosen], log.ended[chosen]
+    reached = np.minimum(log.neural_len[chosen], taken + ~ended)
+    reached = np.minimum(reached, LONGEST_NEURAL)
+    step = np.repeat(np.arange(len(chosen)), reached)
+    depth = np.arange(len(step)) - np.repeat(np.cumsum(reached) - reached, reached) + 1
+    return Hazards(chosen[step], depth, depth <= taken[step])
+
+
+def identified_depth(hazards: Hazards) -> int:
+    """The longest neural draft whose acceptance enough examples tell of."""
+    counts = np.bincount(hazards.depth, minlength=LONGEST_NEURAL + 2)[1 : LONGEST_NEURAL + 1]
+    return int(np.argmin(np.append(counts >= FEWEST_EXAMPLES, False)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A model, the boosters that it was compiled from, and how far its neural drafts may go."""
+
+    model: Model
+    boosters: Boosters
+    neural_cap: int
+
+
+def fit_censored(log: Log, settings: Settings) -> Fitted:
+    """Fit every head that a log identifies, on all of its requests."""
+    everyone = np.ones(len(log.tape), np.bool_)
+    maker = TableMaker(log.tape, settings.seed)
+    film = film_of(log.tape)
+    seen = new_seen(log)
+    for fold in _folds(log, settings.seed):
+        walk(log, film, maker.make(everyone & ~fold), fold, seen)
+    found = seen.splice_tokens > 0
+    seen = Seen(seen.x, seen.splice_step[found], seen.splice_tokens[found], seen.splice_x[found])
+    x = seen.x
+    hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
+    deepest = identified_depth(hazards)
+    drafts = int((log.neural_len > 0).sum())
+    if drafts and not deepest:
+        raise TrainingError(
+            f"neural drafts were verified at {drafts:,} logged steps only, {FEWEST_EXAMPLES} are "
+            "needed to learn when they are accepted: log with a policy that drafts more often, or "
+            "record a dense trace"
+        )
+    ngram = Examples(
+        at=log.at,
+        x=x,
+        weight=log.weight,
+        splice_at=np.empty(0, np.int64),
+        splice_length=np.empty(0, np.int32),
+        splice_x=np.empty((0, len(SPLICE)), np.float32),
+        evidence_at=np.empty(0, np.int64),
+        evidence_depth=np.empty(0, np.int32),
+        evidence_x=np.empty((0, len(EVIDENCE)), np.float32),
+    )
+    before, curves = fit_before(log.tape, ngram, settings)
+    if deepest:
+        heads, curves["neural"] = _fit_neural(log, x, hazards, deepest, settings)
+        before = {head: heads.get(head, booster) for head, booster in before.items()}
+    examples = _with_splices(log, seen, ngram, before, curves["neural"])
+    splice, curves["splice"] = fit_splice(log.tape, examples, settings)
+    boosters = {"before": before, "splice": splice}
+    return Fitted(model_of(boosters, curves, maker.make(everyone)), boosters, deepest)
+
+
+def _fit_neural(
+    log: Log, x: Floats, hazards: Hazards, deepest: int, settings: Settings
+) -> tuple[dict[str, lightgbm.Booster], Curves]:
+    """P(first token accepted), P(one more, given at least one), and curves by the latter's bins."""
+    weight = log.weight[hazards.step]
+    y = hazards.accepted.astype(np.float64)
+    first, later = hazards.depth == 1, (hazards.depth > 1) & (hazards.depth <= deepest)
+
+    def fitted(chosen: NDArray[np.bool_]) -> lightgbm.Booster:
+        at = hazards.step[chosen]
+        return boost(x[at], y[chosen], weight[chosen], "binary", BEFORE, settings)
+
+    heads = {"neural_first": fitted(first), "neural_more": fitted(later)}
+    # Curves over scores of trees that saw the very drafts would promise too much of the highest.
+    request = log.request[hazards.step]
+    scores = np.zeros(len(y))
+    for part in range(FOLDS):
+        inside = later & (request % FOLDS == part)
+        if inside.any():
+            others = fitted(later & ~inside)
+            scores[inside] = np.asarray(others.predict(x[hazards.step[inside]]), np.float64)
+    return heads, hazard_curves(
+        scores[later], hazards.depth[later], y[later], weight[later], deepest, CURVE_BINS
+    )
+
+
+def hazard_curves(
+    scores: Array, depth: Longs, accepted: Array, weight: Array, deepest: int, bins: int
+) -> Curves:
+    """P(accepted >= j given >= 1) by equal-weight bins of score: products of the bins' hazards."""
+    edges = np.empty(0)
+    if len(scores):
+        order = np.argsort(scores, kind="stable")
+        share = np.cumsum(weight[order]) / weight.sum()
+        cuts = np.searchsorted(share, np.arange(1, bins) / bins)
+        edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
+    bin_of = np.searchsorted(edges, scores, side="right")
+    size = (len(edges) + 1, LONGEST_NEURAL + 1)
+    mass, came = np.zeros(size), np.zeros(size)
+    np.add.at(mass, (bin_of, depth), weight)
+    np.add.at(came, (bin_of, depth), weight * accepted)
+    pooled = came.sum(0) / np.maximum(mass.sum(0), 1e-12)
+    hazard = (came + IMAGINARY * pooled) / (mass + IMAGINARY)
+    hazard[:, :2] = 1.0
+    hazard[:, deepest + 1 :] = 0.0
+    return Curves(edges.astype(np.float64), np.cumprod(hazard, axis=1))
+
+
+def survival(
+    boosters: dict[str, lightgbm.Booster], source: str, curves: Curves, x: Floats
+) -> Array:
+    """P(accepted >= j) per row of features, as the compiled model says it."""
+    first = np.asarray(boosters[f"{source}_first"].predict(x), np.float64)
+    more = np.asarray(boosters[f"{source}_more"].predict(x), np.float64)
+    said = first[:, None] * curves.shapes[np.searchsorted(curves.edges, more, side="right")]
+    said[:, 0] = 1.0
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Features along a log: per step, and per accepted neural token with a match behind it."""
+
+    x: Floats
+    splice_step: Longs
+    splice_tokens: Ints
+    splice_x: Floats
+    """Without `neural_survival`, which a model says."""
+
+
+def _with_splices(
+    log: Log, seen: Seen, examples: Examples, before: dict[str, lightgbm.Booster], curves: Curves
+) -> Examples:
+    """With the matches behind every accepted neural token, what follows those being known."""
+    step, tokens = seen.splice_step, seen.splice_tokens
+    if not len(step):
+        return examples
+    reached = survival(before, "neural", curves, seen.x[step])[np.arange(len(step)), tokens]
+    splice_x = seen.splice_x.copy()
+    splice_x[:, _SURVIVAL] = reached
+    return replace(
+        examples, splice_at=log.at[step], splice_length=tokens.astype(np.int32), splice_x=splice_x
+    )
+
+
+def _folds(log: Log, seed: int) -> list[Members]:
+    rng = np.random.default_rng([seed, 0x106])
+    dealt = rng.permutation(len(log.tape)) % FOLDS
+    return [dealt == fold for fold in range(FOLDS)]
+
+
+def walk(log: Log, film: Film, tables: Tables, members: Members, seen: Seen) -> None:
+    """Fill in what the marked requests' steps saw, in the order they came."""
+    _walk(
+        film,
+        log.first,
+        log.position,
+        log.drafted,
+        log.neural_len,
+        log.accepted,
+        tables,
+        np.flatnonzero(members),
+        seen.x,
+        _splice_room(log),
+        seen.splice_step,
+        seen.splice_tokens,
+        seen.splice_x,
+    )
+
+
+def new_seen(log: Log) -> Seen:
+    """Room for all that a log's steps see; `splice_tokens` is 0 where nothing was filled in."""
+    splices = int(_splice_room(log)[-1])
+    return Seen(
+        np.empty((len(log.position), FEATURES), np.float32),
+        np.zeros(splices, np.int64),
+        np.zeros(splices, np.int32),
+        np.empty((splices, len(SPLICE)), np.float32),
+    )
+
+
+def _splice_room(log: Log) -> Longs:
+    """Where each step's splices begin: there may be one behind every accepted neural token."""
+    taken = np.minimum(log.neural_accepted, LONGEST_NEURAL)
+    return np.concatenate([[0], np.cumsum(taken)]).astype(np.int64)
+
+
+@compiled
+def _walk(
+    film: Film,
+    first: Longs,
+    position: Ints,
+    drafted: Ints,
+    neural_len: Ints,
+    accepted: Ints,
+    tables: Tables,
+    requests: Longs,
+    out: Floats,
+    room: Longs,
+    splice_step: Longs,
+    splice_tokens: Ints,
+    splice_x: Floats,
+) -> None:
+    columns, facts = film.columns, film.facts
+    history = np.zeros((1, HISTORY))
+    keys = np.zeros(LEVELS, np.uint64)
+    alone = np.zeros(1, np.int32)
+    unseen = np.zeros((1, FEATURES), np.float32)
+    for r in requests:
+        forget(history, 0)
+        p = 1
+        for step in range(first[r], first[r + 1]):
+            # Steps that the engine did not report drafted nothing, and emitted one token each.
+            while p < position[step]:
+                observe(_row_at(film, r, p), alone, history, tables, keys, unseen)
+                _take_in(film, r, p, 1, 0, 0, 0, history)
+                p += 1
+            rows = _row_at(film, r, p)
+            observe(rows, alone, history, tables, keys, out[step : step + 1])
+            came = min(accepted[step] + 1, columns.length[r] - p)
+            i, at = columns.offset[r] + p, room[step]
+            for k in range(1, min(room[step + 1] - at, columns.length[r] - p - 1) + 1):
+                if facts[0, i + k] > 0:
+                    observe_splice(
+                        facts[0, i + k],
+                        facts[3, i + k],
+                        facts[4, i + k],
+                        facts[5, i + k],
+                        k,
+                        0.0,
+                        float(facts[0, i]),
+                        history[0],
+                        p,
+                        splice_x[at + k - 1],
+                    )
+                    splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k
+            _take_in(film, r, p, came, drafted[step], neural_len[step], accepted[step], history)
+            p += came
+
+
+@compiled
+def _take_in(
+    film: Film, r: int, p: int, came: int, drafted: int, neural: int, accepted: int, history: Array
+) -> None:
+    truth = film.text_start[r] + film.columns.prompt[r] + p
+    emitted = film.text[truth : truth + came].copy().reshape(1, came)
+    remember(
+        _row_at(film, r, p),
+        history,
+        emitted,
+        np.full(1, came, np.int32),
+        np.full(1, drafted, np.int32),
+        np.full(1, neural, np.int32),
+        np.full(1, accepted, np.int32),
+    )
+
+
+@compiled
+def _row_at(film: Film, r: int, p: int) -> Rows:
+    """The facts of one request at one position, alone in its batch."""
+    columns = film.columns
+    i, base = columns.offset[r] + p, film.text_start[r]
+    known = columns.prompt[r] + p
+    tail = np.full((1, TAIL), -1, np.int32)
+    candidate = np.full((1, CANDIDATE), -1, np.int32)
+    for k in range(min(TAIL, known)):
+        tail[0, TAIL - 1 - k] = film.text[base + known - 1 - k]
+    for k in range(min(CANDIDATE, film.facts[5, i])):
+        candidate[0, k] = film.text[base + film.facts[1, i] + k]
+    return Rows(
+        np.zeros(1, np.int32),
+        np.full(1, columns.prompt[r], np.int32),
+        np.full(1, p, np.int32),
+        np.ones(1, np.bool_),
+        np.full(1, film.facts[0, i], np.int32),
+        np.full(1, film.facts[1, i], np.int32),
+        np.full(1, film.facts[3, i], np.int32),
+        np.full(1, film.facts[4, i], np.int32),
+        np.full(1, film.facts[5, i], np.int32),
+        tail,
+        candidate,
+    )

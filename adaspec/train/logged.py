@@ -1,0 +1,162 @@
+"""Logged traces as training takes them: each request's text, and what a live policy saw of it.
+
+A logged trace can teach only where its text is known (`prompt_tokens` and `output_tokens` at a
+request's first step) and where it says which position each step was at and how much of its draft
+was neural. Requests that lack one of these are left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TrainingError
+from adaspec.replay.tape import Tape, build_tape
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep, Request
+
+Ints = NDArray[np.int32]
+Array = NDArray[np.float64]
+
+NO_TEXT = "without their text"
+NO_POSITION = "with a step of unknown position"
+NO_SOURCE = "with a step of unknown source"
+TOO_SHORT = "with nothing to decode"
+CONTRADICTS = "whose steps contradict their text"
+
+MOST_WEIGHT = 20.0
+"""The most that a rare choice of the logging policy may count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request's text, and its steps in order."""
+
+    request: Request
+    position: Ints
+    neural_len: Ints
+    drafted: Ints
+    accepted: Ints
+    weight: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Requests laid out flat, and their steps one after another."""
+
+    tape: Tape
+    """With `columns.neural` where a neural draft was verified (censored there), -1 elsewhere."""
+    first: NDArray[np.int64]
+    """Where each request's steps begin; one more at the end."""
+    position: Ints
+    neural_len: Ints
+    drafted: Ints
+    accepted: Ints
+    """Of the whole draft."""
+    weight: Array
+    """1 / propensity, at most `MOST_WEIGHT`; 1 where the propensity is not known."""
+
+    @property
+    def request(self) -> Ints:
+        """Each step's request."""
+        return np.repeat(np.arange(len(self.tape)), np.diff(self.first)).astype(np.int32)
+
+    @property
+    def at(self) -> NDArray[np.int64]:
+        """Each step's flat position."""
+        return self.tape.columns.offset[self.request] + self.position
+
+    @property
+    def neural_accepted(self) -> Ints:
+        """Of each step's neural tokens, how many were accepted."""
+        return np.minimum(self.accepted, self.neural_len)
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Whether nothing came behind the accepted neural tokens: what follows is not known."""
+        length = self.tape.columns.length[self.request]
+        return self.position + self.neural_accepted >= length
+
+
+def read_logged(
+    readers: Sequence[TraceReader],
+) -> tuple[list[LoggedRequest], dict[str, dict[str, int]]]:
+    """The requests that can teach, and how many of each workload cannot, by reason."""
+    found: list[LoggedRequest] = []
+    left_out: dict[str, Counter[str]] = {}
+    for reader in readers:
+        steps: dict[tuple[str, str], list[LoggedStep]] = {}
+        for step in reader.steps():
+            steps.setdefault((step.workload, step.id), []).append(step)
+        for (workload, _), own in steps.items():
+            logged = logged_request(own)
+            if isinstance(logged, str):
+                left_out.setdefault(workload, Counter())[logged] += 1
+            else:
+                found.append(logged)
+    if not found:
+        counts = sum(left_out.values(), Counter())
+        each = "; ".join(f"{count:,} {why}" for why, count in sorted(counts.items())) or "no steps"
+        raise TrainingError(
+            f"{readers[0].path}: no request of this logged trace can teach ({each}): record with "
+            "text, positions and sources, or record a dense trace"
+        )
+    return found, {name: dict(counts) for name, counts in left_out.items()}
+
+
+def log_of(requests: Sequence[LoggedRequest]) -> Log:
+    """All of them, flat."""
+    tape = build_tape([each.request for each in requests], 0)
+    first = np.concatenate([[0], np.cumsum([len(each.position) for each in requests])])
+
+    def joined(name: str) -> NDArray[np.generic]:
+        return np.concatenate([getattr(each, name) for each in requests])
+
+    log = Log(
+        tape,
+        first.astype(np.int64),
+        *(joined(name) for name in ("position", "neural_len", "drafted", "accepted", "weight")),  # type: ignore[arg-type]
+    )
+    drafted = log.neural_len > 0
+    tape.columns.neural[log.at[drafted]] = log.neural_accepted[drafted]
+    return log
+
+
+def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
+    """A request with its steps, or why there is none."""
+    head = steps[0]
+    if head.prompt_tokens is None or head.output_tokens is None:
+        return NO_TEXT
+    if len(head.output_tokens) < 2:
+        return TOO_SHORT
+    if any(step.position is None for step in steps):
+        return NO_POSITION
+    neural = [_neural_len(step) for step in steps]
+    if None in neural:
+        return NO_SOURCE
+    position = np.array([step.position for step in steps], np.int32)
+    accepted = np.array([step.accepted for step in steps], np.int32)
+    # A step that was verified twice, or that skips what it emitted, belongs to another text.
+    if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
+        return CONTRADICTS
+    return LoggedRequest(
+        request=Request(head.workload, head.id, head.prompt_tokens, head.output_tokens),
+        position=position,
+        neural_len=np.array(neural, np.int32),
+        drafted=np.array([step.draft_len for step in steps], np.int32),
+        accepted=accepted,
+        weight=np.array([min(MOST_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
+    )
+
+
+def _neural_len(step: LoggedStep) -> int | None:
+    """How many of a step's drafted tokens were neural, None where it does not say."""
+    if step.neural_len is not None:
+        return step.neural_len
+    if step.draft_len == 0 or step.source in ("none", "ngram"):
+        return 0
+    return step.draft_len if step.source == "neural" else None

@@ -1,0 +1,277 @@
+"""From logged traces alone to a policy's folder: split, fit, judge by what is identified, write.
+
+Nothing can be replayed on a logged trace but the choices that were made, so such a policy is not
+judged by speed: its card says how well it foretells, on requests kept back, what the log shows.
+Its knobs are the defaults, and no static rule is tuned beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import log_loss, roc_auc_score
+
+from adaspec.cost.model import CostModel
+from adaspec.errors import TrainingError
+from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.policy.artifact import check_destination, write_artifact
+from adaspec.policy.desk import KNOBS
+from adaspec.policy.learned import LearnedPolicy, policy_of
+from adaspec.policy.manifest import PolicyManifest
+from adaspec.predict.model import feature_fingerprint
+from adaspec.replay.learned import film_of
+from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.train.card_results import table
+from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
+from adaspec.train.cluster import Cluster
+from adaspec.train.corpus import (
+    FEWEST_HELD_OUT,
+    FEWEST_TRAINED,
+    HELD_OUT,
+    content_hashes,
+    is_held_out,
+)
+from adaspec.train.heads import FEWEST_EXAMPLES, Settings
+from adaspec.train.logged import Log, LoggedRequest, log_of, read_logged
+from adaspec.train.model_text import model_text
+from adaspec.train.token_tables import FEWEST_REQUESTS
+
+Array = NDArray[np.float64]
+BINS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProduct:
+    """A policy that was written, and what it was made from."""
+
+    folder: Path
+    policy: LearnedPolicy
+    manifest: PolicyManifest
+    trained: dict[str, int]
+    held_out: dict[str, int]
+    left_out: dict[str, dict[str, int]]
+
+    def document(self) -> dict[str, Any]:
+        """The result in JSON's own types."""
+        return {
+            "schema": 1,
+            "policy": str(self.folder),
+            "sources": list(self.manifest.sources),
+            "evidence": [],
+            "requests": {
+                "trained": self.trained,
+                "held_out": self.held_out,
+                "left_out": self.left_out,
+            },
+            "static_tuned": {},
+            "knobs": dict(self.manifest.knobs),
+            "metrics": dict(self.manifest.metrics),
+        }
+
+
+def are_logged(traces: Sequence[Path]) -> bool:
+    """Whether these are logged traces; some of each kind are refused."""
+    readers = [TraceReader(path) for path in traces]
+    kinds = {reader.manifest.kind: reader.path for reader in readers}
+    if len(kinds) > 1:
+        raise TrainingError(
+            f"{kinds['logged']} is a logged trace, {kinds['dense']} a dense one: train on one kind "
+            "(a dense trace says all that a logged one does, and what was not tried)"
+        )
+    return "logged" in kinds
+
+
+def train_logged(
+    traces: Sequence[Path],
+    folder: Path,
+    cost: CostModel,
+    options: Options,
+    exclude_workloads: Sequence[str] = (),
+    force: bool = False,
+    progress: Progress = silent,
+    cluster: Cluster | None = None,
+) -> LoggedProduct:
+    """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
+    check_destination(folder, force)
+    progress("reading", 0, 1)
+    readers = open_traces(traces)
+    requests, left_out = read_logged(readers)
+    requests = [each for each in requests if each.request.workload not in exclude_workloads]
+    kept_back = [each for each in requests if is_held_out(each.request)]
+    mine = [each for each in requests if not is_held_out(each.request)]
+    if len(mine) < FEWEST_TRAINED or len(kept_back) < FEWEST_HELD_OUT:
+        raise TrainingError(
+            f"too few requests: {len(mine)} are to train on and {len(kept_back)} kept back, "
+            f"{FEWEST_TRAINED} and {FEWEST_HELD_OUT} are needed: log more traffic"
+        )
+    log = log_of(mine)
+    progress("reading", 1, 1)
+    progress("training", 0, 2)
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
+    fitted = fit_censored(log, settings)
+    progress("training", 1, 2)
+    metrics = _judged(log_of(kept_back), fitted)
+    progress("training", 2, 2)
+    manifest = _manifest(readers, mine, fitted, cost, options, metrics)
+    forest, tables = fitted.model.forest_arrays(), fitted.model.table_arrays()
+    policy = policy_of(folder.resolve().name, manifest, forest, tables)
+    counts = (_counts(mine), _counts(kept_back))
+    card = _card(manifest, log, counts, left_out, len(tables["keys"]))
+    write_artifact(folder, manifest, forest, tables, model_text(fitted.boosters), card, force)
+    return LoggedProduct(folder, policy, manifest, *counts, left_out)
+
+
+def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
+    """On requests that the fit never saw: how well it foretells each outcome that the log shows."""
+    seen = new_seen(log)
+    walk(log, film_of(log.tape), fitted.model.tables, np.ones(len(log.tape), np.bool_), seen)
+    x = seen.x
+    before, curves = fitted.boosters["before"], fitted.model.curves
+    columns, at = log.tape.columns, log.at
+    matched = columns.match[at] > 0
+    said = survival(before, "ngram", curves["ngram"], x)
+    found = {
+        "ngram S(1)": _foretold(
+            said[matched, 1], columns.run[at[matched]] >= 1, np.ones(int(matched.sum()))
+        )
+    }
+    said = survival(before, "neural", curves["neural"], x)
+    hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
+    for depth in range(1, fitted.neural_cap + 1):
+        chosen = hazards.depth == depth
+        step = hazards.step[chosen]
+        reached = said[step, depth - 1]
+        hazard = said[step, depth] / np.where(reached > 0, reached, 1.0)
+        found[f"neural hazard {depth}"] = _foretold(
+            hazard, hazards.accepted[chosen], log.weight[step]
+        )
+    return {"identified": {name: each for name, each in found.items() if each}}
+
+
+def _foretold(said: Array, came: NDArray[np.bool_], weight: Array) -> dict[str, float]:
+    """Examples, means, AUC, log-loss and calibration error; nothing where it cannot be told."""
+    if len(came) < FEWEST_EXAMPLES or came.all() or not came.any():
+        return {}
+    said = np.clip(said, 1e-6, 1 - 1e-6)
+    return {
+        "examples": len(came),
+        "said": round(float(np.average(said, weights=weight)), 6),
+        "came": round(float(np.average(came, weights=weight)), 6),
+        "auc": round(float(roc_auc_score(came, said, sample_weight=weight)), 6),
+        "log_loss": round(float(log_loss(came, said, sample_weight=weight)), 6),
+        "ece": round(calibration_error(said, came, weight), 6),
+    }
+
+
+def calibration_error(said: Array, came: NDArray[np.bool_], weight: Array) -> float:
+    """Mean distance of what was said from what came, over `BINS` equal-count bins."""
+    bins = np.array_split(np.argsort(said, kind="stable"), BINS)
+    total = 0.0
+    for at in bins:
+        if len(at):
+            gap = np.average(said[at], weights=weight[at]) - np.average(
+                came[at], weights=weight[at]
+            )
+            total += abs(float(gap)) * float(weight[at].sum())
+    return total / float(weight.sum())
+
+
+def _manifest(
+    readers: Sequence[TraceReader],
+    requests: Sequence[LoggedRequest],
+    fitted: Fitted,
+    cost: CostModel,
+    options: Options,
+    metrics: Mapping[str, Any],
+) -> PolicyManifest:
+    neural = fitted.neural_cap > 0
+    return PolicyManifest(
+        fingerprint=feature_fingerprint(),
+        sources=("ngram", "neural", "splice") if neural else ("ngram",),
+        cap=options.cap,
+        neural_cap=fitted.neural_cap or None,
+        cost=cost.name,
+        static_tuned={},
+        training_requests=content_hashes(each.request for each in requests),
+        seed=options.seed,
+        target=_common(readers, "target"),
+        tokenizer=_common(readers, "tokenizer"),
+        drafter=_common(readers, "drafter") if neural else None,
+        knobs=dict(KNOBS),
+        metrics=metrics,
+    )
+
+
+def _common(readers: Sequence[TraceReader], what: str) -> str | None:
+    """The one name in all manifests; different ones are refused."""
+    names = sorted({name for r in readers if (name := getattr(r.manifest, what)) is not None})
+    if len(names) > 1:
+        raise TrainingError(
+            f"the traces differ in their {what} ({', '.join(names)}): train on one of them"
+        )
+    return names[0] if names else None
+
+
+def _counts(requests: Sequence[LoggedRequest]) -> dict[str, int]:
+    names = [each.request.workload for each in requests]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def _card(
+    manifest: PolicyManifest,
+    log: Log,
+    counts: tuple[dict[str, int], dict[str, int]],
+    left_out: Mapping[str, Mapping[str, int]],
+    entries: int,
+) -> str:
+    trained, held_out = counts
+    drafted = log.neural_len > 0
+    identified = manifest.metrics["identified"]
+    reach = (
+        f"Neural drafts were verified at {int(drafted.sum()):,} of {len(drafted):,} logged steps; "
+        f"lengths up to {manifest.neural_cap} are identified, and it asks for no longer ones."
+        if manifest.neural_cap
+        else "**n-gram only:** the log holds no neural drafts, so this policy never asks for one."
+    )
+    weighed = bool((log.weight != log.weight[0]).any()) if len(log.weight) else False
+    missing = [f"{n:,} {why}" for each in left_out.values() for why, n in sorted(each.items())]
+    keys = ("examples", "said", "came", "auc", "log_loss", "ece")
+    parts = [
+        f"# A policy for {manifest.target or 'an unnamed target'}",
+        "**Trained on logged traces alone: what it would gain in speed is not known.** A log knows "
+        "only what was tried; replaying other choices needs a dense trace (`adaspec record`).",
+        reach,
+        "## Data",
+        table(
+            ["workload", "trained on", "kept back"],
+            [[name, f"{n:,}", f"{held_out.get(name, 0):,}"] for name, n in trained.items()],
+        ),
+        *(["Left out: " + "; ".join(missing) + "."] if missing else []),
+        f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}).",
+        "## Judged by what the log identifies",
+        "On the requests kept back. n-gram outcomes follow from the text at every logged step; a "
+        "neural hazard at depth d is whether token d was accepted where the d - 1 before it were.",
+        table(
+            ["what", *keys],
+            [[name, *(f"{each[key]:.6g}" for key in keys)] for name, each in identified.items()],
+        ),
+        "## Trained with",
+        f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
+        f"default knobs, drafts of at most {manifest.cap} tokens. "
+        + ("Steps are weighed by 1 / propensity." if weighed else "All steps weigh alike."),
+        f"`tables.npz` holds {entries:,} entries; those that fewer than {FEWEST_REQUESTS} training "
+        "requests share are dropped.",
+        "## Limits",
+        "- Right where the logging policy chose its lengths by what the features say, or by chance "
+        "with known propensity. Lengths chosen by confidences that were not logged bias the deeper "
+        "hazards upwards.\n"
+        "- Where the logging policy never drafted neurally, the model extrapolates.\n"
+        "- It reads no drafted tokens and no confidences: the log holds neither for drafts that "
+        "were not verified.",
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,194 @@
+"""Training on what a live policy logged: survival is recovered under censoring."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from logged_traffic import logged_steps, write_logged
+from tiny_training import OPTIONS, TINY
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.errors import TrainingError
+from adaspec.policy.artifact import load_artifact
+from adaspec.policy.learned import load_policy
+from adaspec.replay.learned import film_of
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
+from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, new_seen, survival, walk
+from adaspec.train.heads import Settings
+from adaspec.train.logged import log_of, logged_request, read_logged
+from adaspec.train.logged_recipe import are_logged, train_logged
+from adaspec.train.token_tables import TableMaker
+
+# One hit rate: the truth does not hang on which requests were drawn, nor on what was seen of them.
+STEADY = Workload("steady", (30, 60), (150, 250), 0.2, 8.0, 0.0, 0.75, 0.75)
+VARIED = {0: 0.2, 1: 0.3, 2: 0.2, 3: 0.1, 5: 0.1, 6: 0.1}
+
+
+@pytest.fixture(scope="module")
+def requests():
+    return list(synthesize(0, (STEADY,), requests_per_workload=60))
+
+
+def log_from(path):
+    return log_of(read_logged([TraceReader(path)])[0])
+
+
+def said_by(fitted, log):
+    seen = new_seen(log)
+    walk(log, film_of(log.tape), fitted.model.tables, np.ones(len(log.tape), np.bool_), seen)
+    before = fitted.boosters["before"]
+    return survival(before, "neural", fitted.model.curves["neural"], seen.x)
+
+
+def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short(requests, tmp_path):
+    log = log_from(write_logged(tmp_path / "log", requests, VARIED))
+    fitted = fit_censored(log, Settings(threads=1))
+    said = said_by(fitted, log)
+    assert fitted.neural_cap == 6
+    for depth in range(1, 7):
+        assert said[:, depth].mean() == pytest.approx(STEADY.survival(depth), abs=0.03)
+    # Counting censored drafts as if they had ended would say far less.
+    drafted = log.neural_len > 0
+    naive = (log.neural_accepted[drafted] >= 4).mean()
+    assert naive < STEADY.survival(4) - 0.1
+    assert (said[:, 7:] == 0).all()
+
+
+def test_propensities_undo_a_choice_that_knew_more_than_the_features():
+    """Long drafts are likelier where the next tokens will be accepted; weights set that right."""
+    rng = np.random.default_rng(5)
+    easy = rng.random(40_000) < 0.5
+    hit = np.where(easy, 0.9, 0.3)
+    long_p = np.where(easy, 0.9, 0.2)
+    length = np.where(rng.random(len(hit)) < long_p, 2, 1)
+    second = rng.random(len(hit)) < hit
+    chosen = length == 2
+    truth = hit.mean()
+    curves = [
+        hazard_curves(
+            np.zeros(int(chosen.sum())),
+            np.full(int(chosen.sum()), 2),
+            second[chosen].astype(float),
+            weight[chosen],
+            2,
+            5,
+        )
+        for weight in (np.ones(len(hit)), 1 / long_p)
+    ]
+    plain, weighed = (curve.shapes[-1, 2] for curve in curves)
+    assert plain > truth + 0.1
+    assert weighed == pytest.approx(truth, abs=0.02)
+
+
+def test_a_depth_is_an_example_only_where_it_was_reached_and_the_output_went_on(requests):
+    steps = [
+        step
+        for request in requests[:8]
+        for step in logged_steps(request, {4: 1.0}, np.random.default_rng(1))
+    ]
+    by_request = {}
+    for step in steps:
+        by_request.setdefault(step.id, []).append(step)
+    expected = []
+    for own in by_request.values():
+        for step in own:
+            for depth in range(1, step.draft_len + 1):
+                ended = step.position + depth - 1 >= step.output_len
+                if step.accepted >= depth - 1 and not ended:
+                    expected.append((depth, step.accepted >= depth))
+    log = log_of([logged_request(own) for own in by_request.values()])
+    found = hazards_of(log, np.ones(len(log.position), np.bool_))
+    got = list(zip(found.depth.tolist(), found.accepted.tolist(), strict=True))
+    assert sorted(got) == sorted(expected)
+
+
+def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests, tmp_path):
+    """Steps without a draft may be missing from a log; nothing changes for those that stand."""
+    whole = log_from(write_logged(tmp_path / "whole", requests[:10], VARIED))
+    reader = TraceReader(tmp_path / "whole")
+    rows = read_logged([reader])[0]
+    thinned = []
+    for each in rows:
+        keep = (each.neural_len > 0) | (np.arange(len(each.position)) == 0)
+        names = ("position", "neural_len", "drafted", "accepted", "weight")
+        thinned.append(dataclasses.replace(each, **{n: getattr(each, n)[keep] for n in names}))
+    thin = log_of(thinned)
+    everyone = np.ones(len(rows), np.bool_)
+    tables = TableMaker(whole.tape, 0).make(everyone)
+    a, b = new_seen(whole), new_seen(thin)
+    walk(whole, film_of(whole.tape), tables, everyone, a)
+    walk(thin, film_of(thin.tape), tables, everyone, b)
+    keep = np.isin(whole.at, thin.at)
+    np.testing.assert_array_equal(a.x[keep], b.x)
+    matched = a.splice_tokens > 0
+    assert matched.sum() > 100
+    np.testing.assert_array_equal(a.splice_x[matched], b.splice_x[b.splice_tokens > 0])
+
+
+# --- the recipe -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def product(requests, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logged")
+    trace = write_logged(folder / "log", requests, VARIED)
+    assert are_logged([trace])
+    return train_logged([trace], folder / "mine", H100_LLAMA_3_1_8B, OPTIONS)
+
+
+def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(product):
+    policy = load_policy(product.folder)
+    assert policy.neural_cap == 6
+    assert policy.manifest.sources == ("ngram", "neural", "splice")
+    card = load_artifact(product.folder).card
+    assert "logged traces alone" in card
+    assert "neural hazard 1" in card
+    found = policy.manifest.metrics["identified"]["neural hazard 1"]
+    assert found["said"] == pytest.approx(0.75, abs=0.03)
+    # So few examples per bin say no better: the truth is the same everywhere.
+    assert found["ece"] < 0.12
+
+
+def test_the_same_log_and_seed_give_the_same_bytes(product, requests, tmp_path):
+    trace = write_logged(tmp_path / "log", requests, VARIED)
+    again = train_logged([trace], tmp_path / "other", H100_LLAMA_3_1_8B, OPTIONS)
+    for file in product.folder.iterdir():
+        assert (again.folder / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_lengths_beyond_the_longest_drafted_are_not_asked_for(requests, tmp_path):
+    trace = write_logged(tmp_path / "log", requests, {2: 1.0})
+    found = train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
+    assert found.manifest.neural_cap == 2
+
+
+def test_a_log_without_neural_drafts_trains_an_ngram_only_policy(requests, tmp_path):
+    trace = write_logged(tmp_path / "log", requests, {0: 1.0})
+    found = train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
+    assert found.manifest.sources == ("ngram",)
+    assert "n-gram only" in (tmp_path / "mine" / "CARD.md").read_text()
+
+
+def test_what_a_log_cannot_identify_is_refused_in_one_line(requests, tmp_path):
+    blind = write_logged(tmp_path / "blind", requests[:20], VARIED, text=False)
+    rare = write_logged(tmp_path / "rare", requests[:20], {0: 0.997, 1: 0.003})
+    few = write_logged(tmp_path / "few", requests[:4], VARIED)
+    for trace, said in (
+        (blind, "20 without their text"),
+        (rare, "neural drafts were verified at"),
+        (few, "too few requests"),
+    ):
+        with pytest.raises(TrainingError, match=said) as error:
+            train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "mine").exists()
+
+
+def test_dense_and_logged_traces_together_are_refused(requests, tmp_path):
+    logged = write_logged(tmp_path / "log", requests[:4], VARIED)
+    write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)
+    with pytest.raises(TrainingError, match="train on one kind"):
+        are_logged([logged, tmp_path / "dense"])

@@ -1,0 +1,193 @@
+"""Training on a real Dask cluster of two worker processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from tiny_training import OPTIONS, TINY
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.errors import TrainingError
+from adaspec.policy.learned import load_policy
+from adaspec.replay.tape import build_tape
+from adaspec.trace.synthetic import synthesize, write_synthetic
+from adaspec.train.cluster import Cluster
+from adaspec.train.heads import Settings, boost
+from adaspec.train.recipe import train_policy
+from adaspec.train.training import Trainer
+
+distributed = pytest.importorskip(
+    "distributed", reason="Dask is not installed: pip install 'adaspec[dask]'"
+)
+pytest.importorskip("dask.dataframe", reason="Dask's data frames are not installed")
+
+SETTINGS = Settings(rounds=30, threads=1)
+NAMES = tuple(f"feature_{at}" for at in range(6))
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        host="127.0.0.1",
+        silence_logs=50,
+    ) as found:
+        yield found.scheduler_address
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+def examples(seed, count):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, len(NAMES))).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    score = np.nan_to_num(x[:, 0]) + np.nan_to_num(x[:, 1] * x[:, 2])
+    y = (rng.random(count) < 1 / (1 + np.exp(-2 * score))).astype(np.float64)
+    return x, y, rng.uniform(0.5, 2, count)
+
+
+def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_workers, heard):
+    x, y, weight = examples(0, 6000)
+    unseen, truth, _ = examples(1, 4000)
+    here = boost(x, y, weight, "binary", NAMES, SETTINGS)
+    with Cluster(two_workers, heard.append, fewest_examples=1000) as cluster:
+        settings = Settings(rounds=30, threads=1, fitter=cluster)
+        there = boost(x, y, weight, "binary", NAMES, settings)
+        smooth = boost(x, np.nan_to_num(x[:, 0]) + 1.0, weight, "regression", NAMES, settings)
+        assert cluster.fits == 2
+        # A small fit is not worth the way.
+        boost(x[:500], y[:500], weight[:500], "binary", NAMES, settings)
+        assert cluster.fits == 2
+    assert heard == []
+    assert there.feature_name() == list(NAMES)
+    assert there.num_trees() == here.num_trees()
+    aucs = [roc_auc_score(truth, booster.predict(unseen)) for booster in (here, there)]
+    assert aucs[1] == pytest.approx(aucs[0], abs=0.01)
+    assert np.corrcoef(smooth.predict(unseen), np.nan_to_num(unseen[:, 0]))[0, 1] > 0.95
+
+
+def tiny_trainer(**more):
+    requests = list(synthesize(0, TINY, requests_per_workload=8))
+    return Trainer(build_tape(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, loads=(1,), **more)
+
+
+def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
+    here = tiny_trainer().train_all()
+    with Cluster(two_workers, heard.append) as cluster:
+        there = tiny_trainer(spread=cluster.spread).train_all()
+        assert cluster.tasks > 0
+    assert heard == []
+    assert there.knobs == here.knobs
+    mine, theirs = here.model.forest_arrays(), there.model.forest_arrays()
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name])
+
+
+def test_a_policy_trained_on_a_cluster_is_written_whole(two_workers, heard, tmp_path):
+    write_synthetic(tmp_path / "trace", 0, TINY, requests_per_workload=24)
+    with Cluster(two_workers, heard.append, fewest_examples=10**9) as cluster:
+        train_policy(
+            [tmp_path / "trace"],
+            tmp_path / "mine",
+            H100_LLAMA_3_1_8B,
+            OPTIONS,
+            exclude_workloads=["talk"],
+            cluster=cluster,
+        )
+        assert cluster.tasks > 0
+    assert heard == []
+    assert load_policy(tmp_path / "mine").manifest is not None
+
+
+def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr("adaspec.train.cluster.CONNECT_S", 0.5)
+    for address in ("tcp://127.0.0.1:9", "no address at all"):
+        with pytest.raises(TrainingError, match="no Dask scheduler answers") as error:
+            Cluster(address)
+        assert "\n" not in str(error.value)
+
+
+class Deadly:
+    """Stands in for a trainer; whoever is asked on one of these processes dies of it."""
+
+    def __init__(self, pids):
+        self.pids = pids
+
+    def portable(self):
+        return self
+
+    def answer(self, number):
+        if os.getpid() in self.pids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.1)
+        return number
+
+
+@pytest.fixture
+def mortal_workers():
+    """Two workers of their own for a test that kills some; a killed one is started again."""
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        host="127.0.0.1",
+        silence_logs=50,
+    ) as found:
+        yield found
+
+
+def pids_of(found):
+    with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
+def test_a_worker_killed_in_a_rollout_costs_nothing_but_time(mortal_workers, heard):
+    first, _ = pids_of(mortal_workers)
+    with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
+        assert cluster.spread(Deadly([first]).answer, range(6)) == list(range(6))
+    assert heard == []
+
+
+def test_what_kills_every_worker_is_done_here_and_said_once(mortal_workers, heard):
+    class Fatal(Deadly):
+        def answer(self, number):
+            if os.getpid() != self.pids[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return number
+
+    with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
+        fatal = Fatal([os.getpid()])
+        assert cluster.spread(fatal.answer, range(3)) == [0, 1, 2]
+        assert cluster.spread(fatal.answer, range(2)) == [0, 1]
+    assert len(heard) == 1
+    assert "going on on this machine" in heard[0]
+
+
+def test_a_worker_killed_while_trees_grow_is_no_loss_of_trees(mortal_workers, heard):
+    x, y, weight = examples(0, 60_000)
+    victim, _ = pids_of(mortal_workers)
+    with Cluster(mortal_workers.scheduler_address, heard.append, 1000) as cluster:
+        settings = Settings(rounds=2000, leaves=255, threads=1, fitter=cluster)
+        timer = threading.Timer(3.0, os.kill, (victim, signal.SIGKILL))
+        timer.start()
+        quick = Settings(rounds=5, threads=1)
+        parameters = settings.parameters("binary", len(y))
+        grown = cluster.boost(x, y, weight, NAMES, parameters, settings.rounds)
+        timer.join()
+        assert grown is None
+        assert boost(x, y, weight, "binary", NAMES, quick).num_trees() == 5
+    assert len(heard) == 1
