@@ -11,7 +11,7 @@ import numpy as np
 
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.vllm.choice import choose, target_of
-from adaspec.vllm.compatibility import check_names, draft_to_the_end
+from adaspec.vllm.compatibility import check_names, draft_to_the_end, mend_expansion
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Observer, Serving
@@ -30,6 +30,7 @@ def attach(runner: Any, options: Options) -> None:
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
+    mend_expansion()
     session = session_of(runner, options)
     limit = draft_to_the_end(runner)
     if not isinstance(drafter, NgramDrafter):
