@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaspec.errors import ServingError
+from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
 from adaspec.vllm.plugin import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
 from adaspec.vllm.translation import translated
@@ -158,6 +159,7 @@ def speculative_config(
             if hasattr(args, name):
                 setattr(args, name, value)
     shield_llvmlite()
+    expose()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
     os.environ[V2_VARIABLE] = "0"
     args.async_scheduling = False
@@ -227,8 +229,8 @@ def mend_expansion() -> bool:
         replaced = torch.where(x == replace_from, replace_to, x).to(x.dtype)
         return replaced.repeat_interleave(counts, output_size=num_tokens)
 
-    setattr(expand_batch_to_tokens, "__adaspec__", True)  # noqa: B010
-    sampler.expand_batch_to_tokens = expand_batch_to_tokens
+    vars(expand_batch_to_tokens)["__adaspec__"] = True
+    vars(sampler)["expand_batch_to_tokens"] = expand_batch_to_tokens
     return True
 
 
