@@ -188,6 +188,13 @@ class Audience:
             except Exception as error:
                 self._complain(observer, what, error)
 
+    def close(self) -> None:
+        """Have those observers that write finish what they write."""
+        for observer in tuple(self._observers):
+            close = getattr(observer, "close", None)
+            if close is not None:
+                close()
+
     def _complain(self, observer: Observer, what: str, error: Exception) -> None:
         count = self._complaints[id(observer)] = self._complaints.get(id(observer), 0) + 1
         name = type(observer).__name__

@@ -22,7 +22,7 @@ def free_port():
         return found.getsockname()[1]
 
 
-def environment_with_entry_point(folder):
+def environment_with_entry_point(folder, exist_ok=False):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
@@ -30,7 +30,7 @@ def environment_with_entry_point(folder):
     path = [str(CHECKOUT)]
     if not any(point.name == "adaspec" for point in points):
         info = folder / "adaspec-0.dist-info"
-        info.mkdir()
+        info.mkdir(exist_ok=exist_ok)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
