@@ -37,6 +37,8 @@ def examine(
     policy: str | None = None, model: str | None = None, draft: str | None = None
 ) -> list[Finding]:
     """Everything that serving needs, in the order in which it is needed."""
+    # vLLM logs to standard output, which is ours for the result.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     parts: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
         ("torch", _torch),
@@ -136,6 +138,7 @@ def _plugin() -> Finding:
 def _patches() -> Finding:
     from adaspec.vllm.compatibility import NAMES, shield_llvmlite, signature_problems
 
+    importlib.import_module("vllm.engine.arg_utils")
     shield_llvmlite()
     problems = list(signature_problems())
     if problems:

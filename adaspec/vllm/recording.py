@@ -130,6 +130,9 @@ def _check_same(task: Task, manifest: Manifest) -> None:
 
 def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     """Put all prompts through an engine; those that it would not take, with why."""
+    # vLLM logs to standard output, which is ours for the result.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
         from vllm import LLM, SamplingParams
     except ImportError as error:
@@ -142,7 +145,6 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
 
     register()
     shield_llvmlite()
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     config: dict[str, Any] = {
         "method": "adaspec",
         "mode": "record",

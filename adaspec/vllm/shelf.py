@@ -19,6 +19,8 @@ _ROW_BYTES = 160
 _SHARE = 16
 """What is not on disk yet may be this part of what may still be written."""
 _MOST_PENDING = 16 << 20
+_AROUND_BYTES = 8192
+"""What a shard takes beside its rows, and a trace beside its shards."""
 
 
 class Shelf:
@@ -124,7 +126,7 @@ class Shelf:
 
     def _measure(self) -> None:
         """What may still be written, other traces beside this one counted."""
-        self._budget = self._most_bytes - folder_bytes(self.root)
+        self._budget = self._most_bytes - folder_bytes(self.root) - _AROUND_BYTES
 
     def _end(self, why: str, said: str) -> None:
         log.warning(

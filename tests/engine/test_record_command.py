@@ -61,7 +61,7 @@ def run(models, tmp_path, *more, processes="1", **named):
         timeout=PATIENCE_S,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    return json.loads(ran.stdout[ran.stdout.index("{") :])
+    return json.loads(ran.stdout)
 
 
 def test_prompts_become_a_trace_that_is_what_the_target_says(models, prompts, truth, tmp_path):

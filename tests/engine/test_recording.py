@@ -9,8 +9,6 @@ from test_accepts import Ledger, judged
 
 from adaspec.trace.reader import TraceReader
 
-HEADS = ("eagle", "eagle3", "draft")
-
 
 def observer_of(engine, kind):
     from adaspec.vllm.session import Session
@@ -38,7 +36,10 @@ def requests_in(folder, outputs):
     return [found[at] for at in sorted(found)[: len(outputs)]]
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "head",
+    ["eagle", *(pytest.param(head, marks=pytest.mark.thorough) for head in ("eagle3", "draft"))],
+)
 def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(engines, prompts, tmp_path, head):
     engine = recorded(engines, tmp_path / "dense", head)
     outputs = engine.greedy(prompts, 48)
@@ -94,6 +95,7 @@ def test_a_dense_trace_holds_confidences_and_is_the_owners_alone(engines, prompt
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.thorough
 def test_ngram_alone_records_text(engines, prompts, tmp_path):
     engine = recorded(engines, tmp_path / "dense", None)
     outputs = engine.greedy(prompts, 24)
@@ -103,6 +105,7 @@ def test_ngram_alone_records_text(engines, prompts, tmp_path):
     assert requests[0].neural_accepted is None
 
 
+@pytest.mark.thorough
 def test_a_sampled_output_is_recorded_as_it_came(engines, prompts, tmp_path):
     from vllm import SamplingParams
 
@@ -114,6 +117,7 @@ def test_a_sampled_output_is_recorded_as_it_came(engines, prompts, tmp_path):
     assert [each.output_tokens.tolist() for each in requests] == outputs
 
 
+@pytest.mark.thorough
 def test_preempted_requests_are_recorded_whole(engines, prompts, tmp_path):
     engine = engines(
         {
