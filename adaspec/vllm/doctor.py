@@ -43,7 +43,7 @@ def examine(
         ("python", _python),
         ("torch", _torch),
         ("vllm", _vllm),
-        ("plug-in", _plugin),
+        ("plug-in", plugin_finding),
         ("patches", _patches),
         ("runner", _runner),
         ("policy", lambda: _policy(policy)),
@@ -110,7 +110,8 @@ def _vllm() -> Finding:
     return Finding("vllm", True, f"{version}: {how}")
 
 
-def _plugin() -> Finding:
+def plugin_finding() -> Finding:
+    """Whether the processes that vLLM starts will find adaspec."""
     points = [
         point
         for point in importlib.metadata.entry_points(group="vllm.general_plugins")

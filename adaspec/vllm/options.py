@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaspec.errors import ServingError, nearest
-from adaspec.policy.spec import LONGEST_DRAFT
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -97,6 +96,9 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 
 def _check(options: Options) -> None:
+    # Imported here: workers unpickle options before vLLM is ready for a process that holds numba.
+    from adaspec.policy.spec import LONGEST_DRAFT
+
     for name in ("model", "policy", "mode", "cost", "trace_dir", "scramble_key"):
         value = getattr(options, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):

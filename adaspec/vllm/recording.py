@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adaspec.errors import ServingError, TraceError
+from adaspec.errors import AdaspecError, ServingError, TraceError
 from adaspec.trace import folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -19,7 +19,7 @@ from adaspec.vllm.prompts import Prompt, read_prompts
 
 Progress = Callable[[str, float, float], None]
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 30.0
 """How long the recorder may take to have the last rows on disk."""
 _LAST = "adaspec:last"
 """The id of a request whose only purpose is that those before it are noticed to have left."""
@@ -141,8 +141,13 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
             "adaspec, then see 'adaspec doctor'"
         ) from error
     from adaspec.vllm.compatibility import shield_llvmlite
+    from adaspec.vllm.doctor import plugin_finding
     from adaspec.vllm.plugin import register
 
+    # A worker without it would speculate as stock vLLM does, and record nothing.
+    plugin = plugin_finding()
+    if not plugin.ok:
+        raise ServingError(f"{plugin.found}: {plugin.advice}")
     register()
     shield_llvmlite()
     config: dict[str, Any] = {
@@ -157,7 +162,13 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     if task.scramble:
         config["scramble_key"] = str(task.scramble_key.resolve())
     before = _rows(task.out)
-    llm = LLM(task.model, speculative_config=config, **{"seed": task.seed, **task.engine})
+    try:
+        llm = LLM(task.model, speculative_config=config, **{"seed": task.seed, **task.engine})
+    except AdaspecError:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ServingError(f"vLLM does not start with '{task.model}': {said}") from error
     engine = llm.llm_engine
 
     def params(most: int) -> Any:

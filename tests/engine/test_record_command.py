@@ -82,10 +82,10 @@ def test_prompts_become_a_trace_that_is_what_the_target_says(models, prompts, tr
 
 @pytest.mark.thorough
 def test_a_killed_recording_goes_on_and_records_nothing_twice(models, prompts, tmp_path):
-    many = [[*prompt, at + 5] for at in range(12) for prompt in prompts]
+    many = [[*prompt, at + 5] for at in range(4) for prompt in prompts]
     write_prompts(tmp_path, many, text_of(models))
     process = subprocess.Popen(
-        command(models, tmp_path, "--scramble-ids", tokens=96),
+        command(models, tmp_path, "--scramble-ids", tokens=48),
         env=environment(tmp_path, "0"),
         cwd=CHECKOUT,
         stdout=subprocess.DEVNULL,
@@ -101,7 +101,7 @@ def test_a_killed_recording_goes_on_and_records_nothing_twice(models, prompts, t
     assert before.warnings
     assert 0 < before.rows < len(many)
     key = bytes.fromhex((tmp_path / "traces.scramble-key").read_text())
-    report = run(models, tmp_path, "--scramble-ids", processes="0", tokens=96)
+    report = run(models, tmp_path, "--scramble-ids", processes="0", tokens=48)
     assert report["found"] == before.rows
     assert report["recorded"] == len(many) - before.rows
     reader = TraceReader(tmp_path / "traces")
