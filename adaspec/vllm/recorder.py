@@ -28,7 +28,14 @@ log = logging.getLogger("vllm.adaspec")
 
 MOST_QUEUED = 2048
 """Steps that may wait for the thread."""
-_IDLE_S = 0.5
+_BREATH_S = 0.5
+REST_S = 10.0
+"""An engine that takes no step for so long has nobody running: what is known of them is written.
+
+vLLM kills its workers at once as it stops, unless it is given a --shutdown-timeout.
+"""
+LONG_REST_S = 60.0
+"""The same for dense rows, which a stalled engine would cut short."""
 _LAST_WORD_S = 30.0
 _MOST_TAIL = 64
 
@@ -174,28 +181,41 @@ class Recorder(Silent):
 
     def _run(self) -> None:
         complaints = 0
-        heard_s = time.monotonic()
+        heard_s = ticked_s = time.monotonic()
         while True:
             try:
-                said = self._queue.get(timeout=_IDLE_S)
+                said = self._queue.get(timeout=_BREATH_S)
             except Empty:
                 said = None
+            now_s = time.monotonic()
             try:
-                if said is not None and said[0] == "end":
-                    self._finish()
-                    return
                 if said is not None:
+                    heard_s = now_s
+                    if said[0] == "end":
+                        self._finish()
+                        return
                     getattr(self, f"_take_{said[0]}")(*said[1:])
-                if said is None or time.monotonic() - heard_s > _IDLE_S:
-                    heard_s = time.monotonic()
-                    for shelf in (self._dense, self._logged):
-                        if shelf is not None:
-                            shelf.tick()
+                if now_s - ticked_s >= _BREATH_S:
+                    ticked_s = now_s
+                    self._rest(now_s - heard_s)
             except Exception as error:
                 complaints += 1
                 self._lost("rejected", 1)
                 if complaints == 1:
                     log.warning("adaspec: recording failed and goes on: %r", error)
+
+    def _rest(self, quiet_s: float) -> None:
+        """Write what can be written after a silence of so long."""
+        for name, transcript in list(self._transcripts.items()):
+            dense = transcript.prompt is not None
+            if quiet_s >= (LONG_REST_S if dense else REST_S) and not (dense and _is_named(name)):
+                self._write(self._transcripts.pop(name))
+        for shelf in (self._dense, self._logged):
+            if shelf is not None:
+                if quiet_s >= REST_S:
+                    shelf.flush()
+                else:
+                    shelf.tick()
 
     def _take_entered(self, request: str, prompt: Ints | None) -> None:
         workload, id = trace_key(request)
@@ -274,9 +294,13 @@ class Recorder(Silent):
     def _finish(self) -> None:
         for name in list(self._transcripts):
             transcript = self._transcripts.pop(name)
-            # A named request may be recorded again, whole; a server's last ones are as they are.
-            if transcript.prompt is None or "adaspec:" not in name:
+            if transcript.prompt is None or not _is_named(name):
                 self._write(transcript)
         for shelf in (self._dense, self._logged):
             if shelf is not None:
                 shelf.close()
+
+
+def _is_named(request: str) -> bool:
+    """Whether a request can be recorded again, whole: then half of it is worth nothing."""
+    return "adaspec:" in request
