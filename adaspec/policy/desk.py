@@ -13,7 +13,7 @@ from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import FEATURES, HISTORY
 from adaspec.predict.kernels import Scratch
 from adaspec.predict.model import HEADS, Model
-from adaspec.predict.splicing import SPLICE
+from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
 from adaspec.predict.tables import LEVELS
 
 Array = NDArray[np.float64]
@@ -25,20 +25,33 @@ LONGEST_NGRAM = 48
 LONGEST_SPLICE = 16
 
 KNOBS = {
-    "ngram_exponent": 1.15,
+    "ngram_exponent": 1.6,
     "neural_exponent": 1.0,
-    "splice_weight": 0.7,
-    "pace_steps": 400.0,
+    "splice_weight": 0.8,
+    "splice_tokens": 3.0,
+    "pace_steps": 1000.0,
     "prior_speedup": 2.0,
     "prior_steps": 10.0,
     "recalibrate": 1.0,
 }
-"""The planner's knobs and their defaults; training tunes some of them."""
-NGRAM_EXPONENT, NEURAL_EXPONENT, SPLICE_WEIGHT, PACE, PRIOR, PRIOR_STEPS, RECALIBRATE = range(7)
+"""The planner's knobs and their defaults; training tunes some of them.
+
+splice_tokens: how many tokens the splice that a neural draft may hope for is taken to verify.
+"""
+(
+    NGRAM_EXPONENT,
+    NEURAL_EXPONENT,
+    SPLICE_WEIGHT,
+    SPLICE_TOKENS,
+    PACE,
+    PRIOR,
+    PRIOR_STEPS,
+    RECALIBRATE,
+) = range(8)
 
 PACE_RING = 1000
 SUM_TOKENS, SUM_TIME, STEPS = range(3)
-NGRAM, NEURAL = 0, 1
+NGRAM, NEURAL, SPLICE = 0, 1, 2
 SAID, CAME, USED = 0, 1, 2
 WORTH, SPENT, WATCHED, HOLDING, HELD, RESTED, PATIENCE = range(7)
 
@@ -66,9 +79,9 @@ class Desk(NamedTuple):
     agreed: Ints
     least: Floats
     said: Array
-    """(rows, 2) tokens expected of what was proposed, per source."""
+    """(rows, 3) tokens expected of what was proposed, per source."""
     trust: Array
-    """(2, 3) per source tokens said before trust, tokens that came, and the trust in use."""
+    """(3, 3) per source tokens said before trust, tokens that came, and the trust in use."""
     guard: Array
     """What the drafter was worth and what it took, in tokens, and when to try it again."""
     ring: Array
@@ -96,15 +109,15 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         ngram_value=np.zeros(slots),
         ngram_best=np.zeros(slots, np.int32),
         worth=np.zeros(LONGEST_NEURAL + 1),
-        splice_x=np.zeros((slots, len(SPLICE)), np.float32),
+        splice_x=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_heads=np.zeros((slots, len(HEADS["splice"]))),
         spliced=np.zeros(LONGEST_SPLICE + 1),
         evidence_x=np.zeros((slots, len(EVIDENCE)), np.float32),
         evidence_heads=np.zeros((slots, len(HEADS["evidence"]))),
         agreed=np.zeros(slots, np.int32),
         least=np.zeros((slots, 2), np.float32),
-        said=np.zeros((slots, 2)),
-        trust=np.zeros((2, 3)),
+        said=np.zeros((slots, 3)),
+        trust=np.zeros((3, 3)),
         guard=np.zeros(7),
         ring=np.zeros((PACE_RING, 2)),
         pace=np.zeros(3),

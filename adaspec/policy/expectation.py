@@ -18,6 +18,8 @@ from adaspec.policy.desk import (
     NEURAL_EXPONENT,
     NGRAM,
     NGRAM_EXPONENT,
+    SPLICE,
+    SPLICE_TOKENS,
     SPLICE_WEIGHT,
     USED,
     Desk,
@@ -44,13 +46,21 @@ Floats = NDArray[np.float32]
 
 
 @compiled
-def consider(mind: Mind, desk: Desk, knobs: Array, rows: Rows, speaks_for: Ints) -> None:
-    """Predict the survival curves of these rows from what is known before drafting."""
+def consider(
+    mind: Mind, desk: Desk, knobs: Array, rows: Rows, speaks_for: Ints, price: float
+) -> None:
+    """Predict the survival curves of these rows from what is known before drafting.
+
+    At `price` tokens for each verified, the splices that neural drafts may hope for cost something.
+    """
     observe(rows, speaks_for, desk.history, mind.tables, desk.keys, desk.x)
     count = speaks_for.shape[0]
     predict_rows(mind.before, desk.x, count, desk.before, desk.heads)
     ngram_trust, neural_trust = trust_in(desk, knobs, NGRAM), trust_in(desk, knobs, NEURAL)
+    splice_trust = trust_in(desk, knobs, SPLICE)
     desk.trust[NGRAM, USED], desk.trust[NEURAL, USED] = ngram_trust, neural_trust
+    desk.trust[SPLICE, USED] = splice_trust
+    weight, charge = knobs[SPLICE_WEIGHT] * splice_trust, knobs[SPLICE_TOKENS] * price
     for place in range(count):
         row = speaks_for[place]
         said = desk.heads[place]
@@ -63,7 +73,8 @@ def consider(mind: Mind, desk: Desk, knobs: Array, rows: Rows, speaks_for: Ints)
             first = 0.0
         fill_survival(first, said[NEURAL_MORE], mind.neural, desk.neural[row])
         gain = np.expm1(said[SPLICE_GAIN])
-        desk.gain[row] = min(gain, LONGEST_SPLICE) * knobs[SPLICE_WEIGHT] if gain > 0 else 0.0
+        gain = min(gain, LONGEST_SPLICE) * weight - charge
+        desk.gain[row] = gain if gain > 0 else 0.0
         desk.agreed[row] = 0
         desk.least[row] = np.nan
 

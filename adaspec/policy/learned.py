@@ -78,7 +78,8 @@ class LearnedPolicy:
         )
         self._taken = self._forwards = 0
         self._all = self._every[: len(batch)]
-        stages.consider(self.mind, self.desk, self.knobs, self._rows, self._all)
+        price = stages.price_of(self.desk, self.knobs, self._rows, self._cost)
+        stages.consider(self.mind, self.desk, self.knobs, self._rows, self._all, price)
         self._most = int(
             stages.forwards_of(
                 self.desk, self.knobs, self._rows, self._cost, self._cap, self._neural_cap

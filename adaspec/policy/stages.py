@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy import planning
-from adaspec.policy.desk import LONGEST_SPLICE, NEURAL, NGRAM, Desk
+from adaspec.policy.desk import LONGEST_SPLICE, NEURAL, NGRAM, SPLICE, USED, Desk
 from adaspec.policy.expectation import consider, take_evidence
 from adaspec.policy.guard import admits, watch
 from adaspec.policy.pace import context_of, keep_pace, rate_of, token_s
-from adaspec.policy.planning import forwards_of, goes_on
-from adaspec.policy.trust import commit, weigh_record
+from adaspec.policy.planning import forwards_of, goes_on, price_of
+from adaspec.policy.trust import commit, trusted, weigh_record
 from adaspec.predict.features import Rows, remember
 from adaspec.predict.kernels import predict_rows
 from adaspec.predict.model import SPLICE_FIRST, SPLICE_MORE, Mind
@@ -32,6 +32,7 @@ __all__ = [
     "forwards_of",
     "goes_on",
     "learn",
+    "price_of",
     "splice",
     "take_evidence",
 ]
@@ -85,7 +86,8 @@ def splice(
                 neural_len[row],
                 desk.neural[row, neural_len[row]],
                 float(rows.length[row]),
-                desk.history[rows.slots[row], 0],
+                desk.history[rows.slots[row]],
+                rows.position[row],
                 desk.splice_x[asked],
             )
             asked += 1
@@ -95,13 +97,15 @@ def splice(
         if neural_len[row] > 0 and length[row] > 0:
             said = desk.splice_heads[asked]
             asked += 1
-            fill_survival(said[SPLICE_FIRST], said[SPLICE_MORE], mind.spliced, desk.spliced)
+            first = trusted(said[SPLICE_FIRST], 1.0, desk.trust[SPLICE, USED])
+            fill_survival(first, said[SPLICE_MORE], mind.spliced, desk.spliced)
             reached = desk.neural[row, neural_len[row]]
             most = min(available[row], cap - neural_len[row], LONGEST_SPLICE)
             for j in range(1, most + 1):
                 if reached * desk.spliced[j] < price:
                     break
                 ngram_len[row] = j
+                desk.said[row, SPLICE] += desk.spliced[j]
 
 
 @compiled
@@ -119,13 +123,14 @@ def learn(
     seconds: float,
 ) -> None:
     """Carry on what came: histories, the pace, the trust in what was said, the drafter's worth."""
-    remember(rows, desk.history, emitted, emitted_tokens, neural_drafted, accepted)
+    remember(rows, desk.history, emitted, emitted_tokens, drafted, neural_drafted, accepted)
     count = rows.slots.shape[0]
     context = context_of(rows)
     rate = rate_of(desk, knobs, cost, count, context)
     price = rate * token_s(cost, count)
-    tokens = holders = ngram_rows = neural_rows = 0
-    came_ngram = came_neural = said_ngram = said_neural = worth = 0.0
+    tokens = holders = ngram_rows = neural_rows = spliced_rows = 0
+    came_ngram = came_neural = came_splice = worth = 0.0
+    said_ngram = said_neural = said_splice = 0.0
     for row in range(count):
         tokens += emitted_tokens[row]
         holders += rows.holds_neural[row]
@@ -133,6 +138,10 @@ def learn(
             neural_rows += 1
             said_neural += desk.said[row, NEURAL]
             came_neural += min(accepted[row], neural_drafted[row])
+            if drafted[row] > neural_drafted[row] and accepted[row] >= neural_drafted[row]:
+                spliced_rows += 1
+                said_splice += desk.said[row, SPLICE]
+                came_splice += accepted[row] - neural_drafted[row]
             worth += accepted[row] - price * drafted[row] - desk.ngram_value[row]
         elif drafted[row] > 0:
             ngram_rows += 1
@@ -140,6 +149,7 @@ def learn(
             came_ngram += accepted[row]
     weigh_record(desk, NGRAM, said_ngram, came_ngram, ngram_rows)
     weigh_record(desk, NEURAL, said_neural, came_neural, neural_rows)
+    weigh_record(desk, SPLICE, said_splice, came_splice, spliced_rows)
     spent = rate * paid_forwards(cost, forwards, holders > 0) * forward_s(cost, context)
     watch(desk, worth, spent, count, holders)
     keep_pace(desk, knobs, tokens, seconds)

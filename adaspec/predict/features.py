@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict import tables as token_tables
-from adaspec.predict.tables import LEVELS, Tables, look_up
+from adaspec.predict.tables import LEVELS, TOLD, Tables, look_up
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -36,22 +36,36 @@ BEFORE = (
     "ngram_hit_rate",
     "neural_hit_rate",
     "neural_accepted_mean",
+    "neural_share",
+    "neural_surprise",
+    "ngram_surprise",
     "emitted_last",
+    "whole_last",
+    "copied_last",
     "position",
     "log_context_tokens",
     "prompt_tokens",
     "neural_after_1",
     "neural_after_1_count",
+    "neural_after_1_depth",
     "neural_after_2",
     "neural_after_2_count",
+    "neural_after_2_depth",
     "neural_after_3",
     "neural_after_3_count",
+    "neural_after_3_depth",
     "ngram_first",
     "ngram_first_count",
+    "ngram_first_depth",
     "ngram_behind_last",
     "ngram_behind_last_count",
+    "ngram_behind_last_depth",
     "ngram_first_two",
     "ngram_first_two_count",
+    "ngram_first_two_depth",
+    "neural_at_candidate",
+    "neural_at_candidate_count",
+    "neural_at_candidate_depth",
 )
 """Features before drafting, in order.
 
@@ -62,24 +76,47 @@ copied_tokens: how many tokens that copy has given in a row, 0 if the match does
 the length are NaN where there is no match.
 ngram_hit_rate: running mean, over steps with a match, of whether its first token was right.
 neural_hit_rate: the same of neural drafts that were verified; neural_accepted_mean: of how many
-were accepted, where a draft taken whole counts only if that raises the mean.
-emitted_last: tokens that the last step emitted, 0 before the first. The rest: output and prompt
-tokens known, and the token tables' mean and log count per key.
+were accepted, where a draft taken whole counts only if that raises the mean; neural_share: the
+share of this request's neural drafts whose first token was right, shrunk to what is usual.
+*_surprise: running mean of outcome less what the token tables said: how this request differs.
+emitted_last: tokens that the last step emitted, 0 before the first; whole_last: whether its draft
+was taken whole, NaN without one; copied_last: whether that draft was a copy. The rest: output and
+prompt tokens known, and the token tables' mean, log count and depth per key.
 """
 
-TABLES_AT = 15
+TABLES_AT = BEFORE.index("neural_after_1")
+_NEURAL_TABLE, _NGRAM_TABLE = BEFORE.index("neural_after_3"), BEFORE.index("ngram_behind_last")
 FEATURES = len(BEFORE)
 
-_HIT, _NEURAL_HIT, _NEURAL_MEAN, _COPIED, _GOES_ON_AT, _EMITTED, _MATCHED, _AHEAD = range(8)
-HISTORY = 8
-
-"""Carried per slot: the two hit rates, the mean accepted, tokens copied in a row, where the copy
-would go on (-1: nowhere), tokens emitted last."""
+(
+    HIT,
+    NEURAL_HIT,
+    _NEURAL_MEAN,
+    _COPIED,
+    _GOES_ON_AT,
+    _EMITTED,
+    _NEURAL_HITS,
+    _NEURAL_DRAFTS,
+    _NEURAL_SURPRISE,
+    NGRAM_SURPRISE,
+    _WHOLE,
+    _COPY,
+    SPLICE_HIT,
+    _NEURAL_EXPECTED,
+    _NGRAM_EXPECTED,
+) = range(15)
+HISTORY = 15
+"""Carried per slot: hit rates, the mean accepted, tokens copied in a row, where the copy would go
+on (-1: nowhere), tokens emitted last, counts, surprises, how the last draft fared, and what the
+tables say at this step."""
 
 NGRAM_MEMORY = 0.15
 """Weight of the newest step in a running rate."""
 NEURAL_MEMORY = 0.15
-NEURAL_START, NEURAL_MEAN_START, NGRAM_START = 0.6, 1.3, 0.5
+NEURAL_START, NEURAL_MEAN_START, NGRAM_START, SPLICE_START = 0.6, 1.3, 0.5, 0.3
+SURPRISE_MEMORY, SPLICE_MEMORY = 0.08, 0.15
+_IMAGINED = 5.0
+"""Drafts of a request that are imagined to have fared as usual."""
 
 
 class Rows(NamedTuple):
@@ -103,12 +140,17 @@ class Rows(NamedTuple):
 @compiled
 def forget(history: NDArray[np.float64], slot: int) -> None:
     """A request begins in this slot."""
-    history[slot, _HIT] = NGRAM_START
-    history[slot, _NEURAL_HIT] = NEURAL_START
+    history[slot, HIT] = NGRAM_START
+    history[slot, NEURAL_HIT] = NEURAL_START
     history[slot, _NEURAL_MEAN] = NEURAL_MEAN_START
     history[slot, _COPIED] = 0.0
     history[slot, _GOES_ON_AT] = -1.0
     history[slot, _EMITTED] = 0.0
+    history[slot, _NEURAL_HITS] = history[slot, _NEURAL_DRAFTS] = 0.0
+    history[slot, _NEURAL_SURPRISE] = history[slot, NGRAM_SURPRISE] = 0.0
+    history[slot, _WHOLE], history[slot, _COPY] = np.nan, 0.0
+    history[slot, SPLICE_HIT] = SPLICE_START
+    history[slot, _NEURAL_EXPECTED] = history[slot, _NGRAM_EXPECTED] = 0.0
 
 
 @compiled
@@ -138,13 +180,19 @@ def observe(
         else:
             x[:8] = np.nan
             x[0] = 0.0
-        x[8] = past[_HIT]
-        x[9] = past[_NEURAL_HIT]
+        x[8] = past[HIT]
+        x[9] = past[NEURAL_HIT]
         x[10] = past[_NEURAL_MEAN]
-        x[11] = past[_EMITTED]
-        x[12] = rows.position[row]
-        x[13] = np.log(context + 0.0)
-        x[14] = rows.prompt_tokens[row]
+        hits = past[_NEURAL_HITS] + _IMAGINED * NEURAL_START
+        x[11] = hits / (past[_NEURAL_DRAFTS] + _IMAGINED)
+        x[12] = past[_NEURAL_SURPRISE]
+        x[13] = past[NGRAM_SURPRISE]
+        x[14] = past[_EMITTED]
+        x[15] = past[_WHOLE]
+        x[16] = past[_COPY]
+        x[17] = rows.position[row]
+        x[18] = np.log(context + 0.0)
+        x[19] = rows.prompt_tokens[row]
         look_up(
             tables,
             rows.tail[row, TAIL - 1],
@@ -153,8 +201,10 @@ def observe(
             rows.candidate[row, 0],
             rows.candidate[row, 1],
             keys,
-            x[TABLES_AT : TABLES_AT + 2 * LEVELS],
+            x[TABLES_AT : TABLES_AT + TOLD * LEVELS],
         )
+        past[_NEURAL_EXPECTED] = x[_NEURAL_TABLE]
+        past[_NGRAM_EXPECTED] = x[_NGRAM_TABLE]
 
 
 @compiled
@@ -163,6 +213,7 @@ def remember(
     history: NDArray[np.float64],
     emitted: Ints,
     emitted_tokens: Ints,
+    drafted: Ints,
     neural_drafted: Ints,
     accepted: Ints,
 ) -> None:
@@ -181,7 +232,9 @@ def remember(
                 and rows.candidate[row, right] == emitted[row, right]
             ):
                 right += 1
-            past[_HIT] += NGRAM_MEMORY * ((right > 0) - past[_HIT])
+            surprise = (right > 0) - past[_NGRAM_EXPECTED]
+            past[NGRAM_SURPRISE] += SURPRISE_MEMORY * (surprise - past[NGRAM_SURPRISE])
+            past[HIT] += NGRAM_MEMORY * ((right > 0) - past[HIT])
             goes_on = rows.start[row] == past[_GOES_ON_AT]
             if right == min(count, CANDIDATE):
                 past[_COPIED] = count + (past[_COPIED] if goes_on else 0.0)
@@ -192,13 +245,22 @@ def remember(
         else:
             past[_COPIED] = 0.0
             past[_GOES_ON_AT] = -1.0
-        drafted = neural_drafted[row]
-        if drafted > 0:
-            taken = min(accepted[row], drafted)
-            past[_NEURAL_HIT] += NEURAL_MEMORY * ((taken > 0) - past[_NEURAL_HIT])
+        past[_WHOLE] = accepted[row] >= drafted[row] if drafted[row] > 0 else np.nan
+        past[_COPY] = drafted[row] > 0 and neural_drafted[row] == 0
+        whole = neural_drafted[row]
+        if whole > 0:
+            taken = min(accepted[row], whole)
+            past[NEURAL_HIT] += NEURAL_MEMORY * ((taken > 0) - past[NEURAL_HIT])
+            past[_NEURAL_HITS] += taken > 0
+            past[_NEURAL_DRAFTS] += 1.0
+            surprise = (taken > 0) - past[_NEURAL_EXPECTED]
+            past[_NEURAL_SURPRISE] += SURPRISE_MEMORY * (surprise - past[_NEURAL_SURPRISE])
             # A draft that was taken whole is censored: it counts for the mean only as a floor.
-            if taken < drafted or taken > past[_NEURAL_MEAN]:
+            if taken < whole or taken > past[_NEURAL_MEAN]:
                 past[_NEURAL_MEAN] += NEURAL_MEMORY * (taken - past[_NEURAL_MEAN])
+            if taken == whole and drafted[row] > whole:
+                hit = accepted[row] > whole
+                past[SPLICE_HIT] += SPLICE_MEMORY * (hit - past[SPLICE_HIT])
 
 
 def fingerprint(names: tuple[str, ...] = (), *probes: NDArray[np.float64]) -> str:
@@ -228,7 +290,7 @@ def _probe() -> NDArray[np.float64]:
     keys = np.empty(LEVELS, np.uint64)
     token_tables.level_keys(salt, 4, 3, 2, 5, 4, keys)
     means = np.linspace(0.1, 0.9, LEVELS).astype(np.float32)
-    tables = token_tables.packed(keys, means, 1 + means, (0.6, 0.4), 3)
+    tables = token_tables.packed(keys, means, 1 + means, 2 * means, (0.6, 0.4, 1.1, 1.3), 3)
     seen = []
     out = np.empty((count, FEATURES), np.float32)
     for _ in range(4):
@@ -250,7 +312,8 @@ def _probe() -> NDArray[np.float64]:
         seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
         emitted = rng.integers(2, 6, (count, 3)).astype(np.int32)
         counts = rng.integers(1, 4, count).astype(np.int32)
-        drafted = rng.integers(0, 4, count).astype(np.int32)
-        remember(rows, history, emitted, counts, drafted, counts - 1)
-        seen.append(history.ravel().copy())
+        neural = rng.integers(0, 4, count).astype(np.int32)
+        drafted = (neural + rng.integers(0, 3, count)).astype(np.int32)
+        remember(rows, history, emitted, counts, drafted, neural, counts - 1)
+        seen.append(np.nan_to_num(history.ravel(), nan=-7.0))
     return np.concatenate(seen)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
+from adaspec.predict.features import HISTORY, HIT, NEURAL_HIT, NGRAM_SURPRISE, SPLICE_HIT
 
 Floats = NDArray[np.float32]
 
@@ -18,9 +19,15 @@ SPLICE = (
     "neural_survival",
     "match_length",
     "ngram_hit_rate",
+    "neural_hit_rate",
+    "splice_hit_rate",
+    "ngram_surprise",
+    "position",
 )
 """Features of a splice, in order. Nothing that depends on where the match lies: traces without
-drafted tokens cannot say it without naming tokens to come."""
+drafted tokens cannot say it without naming tokens to come. splice_hit_rate: running mean, over
+splices that were reached, of whether the first token was right; the rates are those before the
+step."""
 
 
 @compiled
@@ -32,10 +39,11 @@ def observe_splice(
     tokens: int,
     survival: float,
     match_length: float,
-    hit_rate: float,
+    past: NDArray[np.float64],
+    position: int,
     out: Floats,
 ) -> None:
-    """Fill one row of features."""
+    """Fill one row of features; `past` is the request's history."""
     out[0] = length
     out[1] = agree
     out[2] = seen
@@ -43,7 +51,11 @@ def observe_splice(
     out[4] = tokens
     out[5] = survival
     out[6] = match_length
-    out[7] = hit_rate
+    out[7] = past[HIT]
+    out[8] = past[NEURAL_HIT]
+    out[9] = past[SPLICE_HIT]
+    out[10] = past[NGRAM_SURPRISE]
+    out[11] = position
 
 
 def probe_splice() -> NDArray[np.float64]:
@@ -60,7 +72,8 @@ def probe_splice() -> NDArray[np.float64]:
             whole[4],
             rng.random(),
             float(rng.integers(0, 9)),
-            rng.random(),
+            rng.random(HISTORY),
+            int(rng.integers(1, 90)),
             out[row],
         )
     return out.astype(np.float64)

@@ -1,8 +1,8 @@
 """Token tables: mean acceptance after certain tokens, looked up by salted hashes.
 
-Two chains of ever longer keys, each shrunk towards the one before: for neural drafts the last 1, 2
-and 3 tokens; for n-gram drafts the candidate's first token, alone, behind the last token, and with
-the candidate's second.
+Chains of keys, each shrunk towards a shorter one: for neural drafts the last 1, 2 and 3 tokens, and
+the last token with the n-gram candidate's first (what comes next, more often than not); for n-gram
+drafts the candidate's first token, alone, behind the last token, and with the candidate's second.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.jit import compiled, inlined
 
-LEVELS = 6
-"""Three keys of the neural chain, then three of the n-gram chain."""
+LEVELS = 7
+NEURAL, NGRAM = 0, 1
+SOURCE = (NEURAL, NEURAL, NEURAL, NGRAM, NGRAM, NGRAM, NEURAL)
+"""Whose acceptance each level's key tells of."""
+PARENT = (-1, 0, 1, -1, 3, 3, 0)
+"""The level that each level's means are shrunk towards; -1: the base."""
+TOLD = 3
+"""Numbers per level: mean, log count, depth."""
 MOST_BYTES = 20_000_000
 
 
@@ -29,8 +35,10 @@ class Tables(NamedTuple):
     means: NDArray[np.float32]
     counts: NDArray[np.float32]
     """log(1 + positions seen)."""
+    depths: NDArray[np.float32]
+    """Mean log(1 + accepted) where at least one was."""
     base: NDArray[np.float64]
-    """Mean acceptance of neural drafts and of n-gram drafts, whatever the tokens."""
+    """Mean acceptance of neural drafts and of n-gram drafts, whatever the tokens; then depths."""
     salt: NDArray[np.uint64]
 
 
@@ -81,10 +89,7 @@ def level_keys(
     keys[3] = key_of(salt, 3, c1, -1, -1) if c1 >= 0 else np.uint64(0)
     keys[4] = key_of(salt, 4, c1, t1, -1) if c1 >= 0 and t1 >= 0 else np.uint64(0)
     keys[5] = key_of(salt, 5, c1, c2, -1) if c1 >= 0 and c2 >= 0 else np.uint64(0)
-
-
-PARENT = (-1, 0, 1, -1, 3, 3)
-"""The level that each level's means are shrunk towards; -1: the base."""
+    keys[6] = key_of(salt, 6, c1, t1, -1) if c1 >= 0 and t1 >= 0 else np.uint64(0)
 
 
 @compiled
@@ -98,27 +103,31 @@ def look_up(
     keys: NDArray[np.uint64],
     out: NDArray[np.float32],
 ) -> None:
-    """Fill `out` with (mean, log count) per level; an unseen key has its parent's mean, count 0."""
+    """Fill `out` with TOLD numbers per level; an unseen key has its parent's, and count 0."""
     level_keys(tables.salt[0], t1, t2, t3, c1, c2, keys)
     for level in range(LEVELS):
         slot = find(tables, keys[level]) if keys[level] != 0 else -1
+        at = TOLD * level
         if slot >= 0:
-            out[2 * level] = tables.means[slot]
-            out[2 * level + 1] = tables.counts[slot]
+            out[at] = tables.means[slot]
+            out[at + 1] = tables.counts[slot]
+            out[at + 2] = tables.depths[slot]
             continue
         parent = PARENT[level]
         if parent >= 0:
-            out[2 * level] = out[2 * parent]
+            out[at], out[at + 2] = out[TOLD * parent], out[TOLD * parent + 2]
         else:
-            out[2 * level] = tables.base[0 if level < 3 else 1]
-        out[2 * level + 1] = 0.0
+            source = SOURCE[level]
+            out[at], out[at + 2] = tables.base[source], tables.base[2 + source]
+        out[at + 1] = 0.0
 
 
 def packed(
     keys: NDArray[np.uint64],
     means: NDArray[np.float32],
     counts: NDArray[np.float32],
-    base: tuple[float, float],
+    depths: NDArray[np.float32],
+    base: tuple[float, float, float, float],
     salt: int,
 ) -> Tables:
     """The table that holds these distinct keys, half full at most."""
@@ -127,10 +136,11 @@ def packed(
         np.zeros(size, np.uint64),
         np.zeros(size, np.float32),
         np.zeros(size, np.float32),
+        np.zeros(size, np.float32),
         np.array(base, np.float64),
         np.array([salt], np.uint64),
     )
-    _fill(tables, keys, means, counts)
+    _fill(tables, keys, means, counts, depths)
     return tables
 
 
@@ -140,13 +150,15 @@ def _fill(
     keys: NDArray[np.uint64],
     means: NDArray[np.float32],
     counts: NDArray[np.float32],
+    depths: NDArray[np.float32],
 ) -> None:
     mask = np.uint64(tables.keys.shape[0] - 1)
     for i in range(keys.shape[0]):
         at = (keys[i] >> np.uint64(1)) & mask
         while tables.keys[at] != 0:
             at = (at + np.uint64(1)) & mask
-        tables.keys[at], tables.means[at], tables.counts[at] = keys[i], means[i], counts[i]
+        tables.keys[at], tables.means[at] = keys[i], means[i]
+        tables.counts[at], tables.depths[at] = counts[i], depths[i]
 
 
 def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
@@ -157,6 +169,7 @@ def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
         "keys": tables.keys[held],
         "means": tables.means[held],
         "counts": tables.counts[held],
+        "depths": tables.depths[held],
         "base": tables.base,
         "salt": tables.salt,
     }
@@ -166,6 +179,7 @@ _SHAPES = {
     "keys": np.uint64,
     "means": np.float32,
     "counts": np.float32,
+    "depths": np.float32,
     "base": np.float64,
     "salt": np.uint64,
 }
@@ -179,17 +193,20 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
         if arrays[name].dtype != kind or arrays[name].ndim != 1:
             raise PolicyError(f"token tables: {name} is no row of {np.dtype(kind).name}")
     keys, means, counts = arrays["keys"], arrays["means"], arrays["counts"]
-    base, salt = arrays["base"], arrays["salt"]
-    if not len(keys) == len(means) == len(counts) or len(base) != 2 or len(salt) != 1:
-        raise PolicyError("token tables: keys, means and counts differ in length")
+    depths, base, salt = arrays["depths"], arrays["base"], arrays["salt"]
+    alike = len(keys) == len(means) == len(counts) == len(depths)
+    if not alike or len(base) != 4 or len(salt) != 1:
+        raise PolicyError("token tables: keys, means, counts and depths differ in length")
     if len(keys) and (keys[0] == 0 or (keys[1:] <= keys[:-1]).any()):
         raise PolicyError("token tables: keys are not distinct and ascending")
-    for name in ("means", "counts", "base"):
+    for name in ("means", "counts", "depths", "base"):
         if not np.isfinite(arrays[name]).all():
             raise PolicyError(f"token tables: {name} holds a number that is not finite")
-    for name in ("means", "base"):
-        if (arrays[name] < 0).any() or (arrays[name] > 1).any():
+    for name, shares in (("means", means), ("base", base[:2])):
+        if (shares < 0).any() or (shares > 1).any():
             raise PolicyError(f"token tables: {name} holds a number that is no share")
-    if (counts < 0).any():
-        raise PolicyError("token tables: counts holds a negative number")
-    return packed(keys, means, counts, (float(base[0]), float(base[1])), int(salt[0]))
+    for name, sizes in (("counts", counts), ("depths", depths), ("base", base)):
+        if (sizes < 0).any():
+            raise PolicyError(f"token tables: {name} holds a negative number")
+    first, second, third, fourth = (float(number) for number in base)
+    return packed(keys, means, counts, depths, (first, second, third, fourth), int(salt[0]))

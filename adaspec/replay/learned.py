@@ -175,9 +175,10 @@ def _loop(
     while rows > 0 and not ended:
         seen = _gather(film, running.request, running.position, slots, holds, rows)
         context = context_of(seen)
+        price = stages.price_of(desk, common, seen, cost)
         for m in range(len(minds)):
             said_by = _speaks_for(member, running.request, rows, m, len(minds))
-            stages.consider(minds[m], desk, knobs[m], seen, said_by)
+            stages.consider(minds[m], desk, knobs[m], seen, said_by, price)
         most = stages.forwards_of(desk, common, seen, cost, cap, neural_cap)
         if records:
             for row in range(rows):

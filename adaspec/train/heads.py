@@ -29,6 +29,7 @@ GAIN_BEHIND = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
 MOST_GAIN = 10
 FEWEST_EXAMPLES = 50
+PARTS = 3
 THREAD_EXAMPLES = 20_000
 """Examples that keep a thread busy."""
 
@@ -130,6 +131,27 @@ def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
     return lightgbm.train(parameters, data, 1)
 
 
+def unseen_scores(
+    x: Floats,
+    y: Array,
+    weight: Array,
+    request: Longs,
+    names: tuple[str, ...],
+    settings: Settings,
+) -> Array:
+    """Every example's score by trees that never saw its request.
+
+    Curves over scores of trees that did would promise too much of the highest.
+    """
+    scores = np.zeros(len(y))
+    for part in range(PARTS):
+        inside = request % PARTS == part
+        if inside.any():
+            others = boost(x[~inside], y[~inside], weight[~inside], "regression", names, settings)
+            scores[inside] = others.predict(x[inside])
+    return scores
+
+
 def fit_before(
     tape: Tape, examples: Examples, settings: Settings
 ) -> tuple[dict[str, lightgbm.Booster], dict[str, Curves]]:
@@ -138,6 +160,7 @@ def fit_before(
     at, x, w = examples.at, examples.x, examples.weight
     run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
     neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
+    request = _request(tape, at)
     boosters, curves = {}, {}
     sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
     if tape.neural_cap:
@@ -149,10 +172,15 @@ def fit_before(
         more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            scores = np.asarray(more.predict(x[some]), np.float64)
+            if name == "neural":
+                scores = unseen_scores(
+                    x[some], np.log1p(accepted[some]), w[some], request[some], BEFORE, settings
+                )
+            else:
+                scores = np.asarray(more.predict(x[some]), np.float64)
             curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
     behind = at + GAIN_BEHIND
-    ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[_request(tape, at)]
+    ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[request]
     usable = (columns.neural[at] >= GAIN_BEHIND) & ~ended
     gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MOST_GAIN)
     boosters["splice_gain"] = boost(
@@ -180,10 +208,10 @@ def fit_splice(
     whole = columns.neural[examples.splice_at] >= examples.splice_length
     at = examples.splice_at[whole] + examples.splice_length[whole]
     x = examples.splice_x[whole]
-    same = _request(tape, examples.splice_at[whole]) == _request(
-        tape, np.minimum(at, len(columns.run) - 1)
-    )
-    at, x = at[same], x[same]
+    # Behind the last token of an output there is nothing to copy.
+    request = _request(tape, examples.splice_at[whole])
+    inside = at < columns.offset[request] + columns.length[request]
+    at, x = at[inside], x[inside]
     run = np.minimum(columns.run[at], LONGEST_SPLICE).astype(np.float64)
     ones = np.ones(len(run))
     first = boost(x, (run >= 1).astype(np.float64), ones, "binary", SPLICE, settings)
@@ -191,7 +219,10 @@ def fit_splice(
     more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
     curves = no_curves(LONGEST_SPLICE)
     if some.any():
-        scores = np.asarray(more.predict(x[some]), np.float64)
+        request = _request(tape, at)
+        scores = unseen_scores(
+            x[some], np.log1p(run[some]), ones[some], request[some], SPLICE, settings
+        )
         curves = fit_curves(scores, run[some], ones[some], LONGEST_SPLICE, 10)
     return {"splice_first": first, "splice_more": more}, curves
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.predict.tables import LEVELS, PARENT, Tables, level_keys, packed
+from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
 from adaspec.replay.drafting import Script
 from adaspec.replay.tape import Columns, Tape
 
@@ -44,6 +46,10 @@ def _keys(
             level_keys(salt, t1, t2, t3, c1, c2, keys[i])
 
 
+def _depth(accepted: NDArray[np.signedinteger[Any]]) -> NDArray[np.float64]:
+    return np.log1p(accepted.astype(np.float64))
+
+
 class TableMaker:
     """Makes tables from any subset of a tape's requests."""
 
@@ -71,37 +77,48 @@ class TableMaker:
             self.place.append(place)
         decides = self.position >= 1
         self.targets = (
-            (columns.neural >= 1, decides & (tape.neural_cap > 0)),
-            (columns.run >= 1, decides & (columns.match > 0)),
+            (columns.neural, decides & (tape.neural_cap > 0)),
+            (columns.run, decides & (columns.match > 0)),
         )
 
     def make(self, members: NDArray[np.bool_]) -> Tables:
         """The tables of the requests marked in `members`."""
-        bases = []
-        for hit, usable in self.targets:
+        bases, depth_bases = [], []
+        for accepted, usable in self.targets:
             inside = usable & members[self.request]
-            bases.append(float(hit[inside].mean()) if inside.any() else 0.0)
-        keys, means, counts = [], [], []
+            some = inside & (accepted >= 1)
+            bases.append(float((accepted[inside] >= 1).mean()) if inside.any() else 0.0)
+            depth_bases.append(float(_depth(accepted[some]).mean()) if some.any() else 0.0)
+        keys, means, counts, depths = [], [], [], []
         shrunk: list[NDArray[np.float64]] = []
+        deep: list[NDArray[np.float64]] = []
         for level in range(LEVELS):
-            hit, usable = self.targets[0 if level < 3 else 1]
+            accepted, usable = self.targets[SOURCE[level]]
             inside = usable & members[self.request]
+            some = inside & (accepted >= 1)
             distinct, place = self.distinct[level], self.place[level]
-            mass = np.bincount(place[inside], minlength=len(distinct)).astype(np.float64)
-            hits = np.bincount(place[inside], weights=hit[inside], minlength=len(distinct))
+            size = len(distinct)
+            mass = np.bincount(place[inside], minlength=size).astype(np.float64)
+            hits = np.bincount(place[some], minlength=size).astype(np.float64)
+            logs = np.bincount(place[some], weights=_depth(accepted[some]), minlength=size)
             parent = self._parents(level, shrunk, bases)
+            deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
-            kept = self._requests(place, inside, len(distinct)) >= FEWEST_REQUESTS
+            depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
+            kept = self._requests(place, inside, size) >= FEWEST_REQUESTS
             kept &= distinct != 0
             shrunk.append(np.where(kept, mean, parent))
+            deep.append(np.where(kept, depth, deep_parent))
             keys.append(distinct[kept])
             means.append(mean[kept])
             counts.append(np.log1p(mass[kept]))
+            depths.append(depth[kept])
         return packed(
             np.concatenate(keys),
             np.concatenate(means).astype(np.float32),
             np.concatenate(counts).astype(np.float32),
-            (bases[0], bases[1]),
+            np.concatenate(depths).astype(np.float32),
+            (bases[0], bases[1], depth_bases[0], depth_bases[1]),
             self.salt,
         )
 
@@ -112,7 +129,7 @@ class TableMaker:
         size = len(self.distinct[level])
         above = PARENT[level]
         if above < 0:
-            return np.full(size, bases[0 if level < 3 else 1])
+            return np.full(size, bases[SOURCE[level]])
         found = np.zeros(size)
         found[self.place[level]] = shrunk[above][self.place[above]]
         return found

@@ -51,9 +51,9 @@ WATCHED = (
 )
 """Rules whose paths training sees before there is a policy to roll out."""
 KNOB_GRID = {
-    "ngram_exponent": (1.0, 1.15, 1.3),
-    "splice_weight": (0.5, 0.8),
-    "neural_exponent": (1.0, 1.1),
+    "ngram_exponent": (1.3, 2.0),
+    "splice_weight": (0.5, 1.0),
+    "neural_exponent": (0.9, 1.1),
 }
 
 

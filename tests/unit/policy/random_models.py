@@ -79,6 +79,7 @@ def random_knobs(rng: np.random.Generator) -> dict[str, float]:
         "ngram_exponent": (0.3, 2.0),
         "neural_exponent": (0.3, 2.0),
         "splice_weight": (0.0, 1.5),
+        "splice_tokens": (0.0, 6.0),
         "pace_steps": (1.0, 30.0),
         "prior_speedup": (0.3, 4.0),
         "prior_steps": (0.0, 20.0),

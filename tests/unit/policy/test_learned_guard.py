@@ -22,7 +22,8 @@ from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import constant
 
 CAP = 48
-EMPTY = packed(np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1)
+NONE = np.empty(0, np.float32)
+EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
 
 
 def optimist(*, evidence: bool) -> LearnedPolicy:

@@ -16,7 +16,8 @@ from adaspec.predict.features import CANDIDATE, TAIL, Rows
 from adaspec.predict.tables import packed
 
 CAP = 6
-EMPTY = packed(np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.float32), (0, 0), 1)
+NONE = np.empty(0, np.float32)
+EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
 MODEL = random_model(0, EMPTY, evidence=False)
 
 

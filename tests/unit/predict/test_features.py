@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -35,23 +36,47 @@ class Past:
     copied: int = 0
     goes_on_at: int = -1
     emitted: int = 0
+    neural_hits: int = 0
+    neural_drafts: int = 0
+    neural_surprise: float = 0.0
+    ngram_surprise: float = 0.0
+    whole: float = math.nan
+    copy: bool = False
+    splice_hit: float = 0.3
+    neural_said: float = 0.0
+    ngram_said: float = 0.0
     table: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     def take_in(
-        self, start: int, candidate: list[int], emitted: list[int], drafted: int, accepted: int
+        self,
+        start: int,
+        candidate: list[int],
+        emitted: list[int],
+        drafted: int,
+        copied: int,
+        accepted: int,
     ) -> None:
         """`candidate` is empty where there was no match."""
         self.emitted = len(emitted)
         if candidate:
-            self.ngram_hit += 0.15 * ((candidate[0] == emitted[0]) - self.ngram_hit)
+            hit = candidate[0] == emitted[0]
+            self.ngram_hit += 0.15 * (hit - self.ngram_hit)
+            self.ngram_surprise += 0.08 * (hit - self.ngram_said - self.ngram_surprise)
         known = min(len(emitted), CANDIDATE)
         if candidate and candidate[:known] == emitted[:known]:
             earlier = self.copied if start == self.goes_on_at else 0
             self.copied, self.goes_on_at = earlier + len(emitted), start + len(emitted)
         else:
             self.copied, self.goes_on_at = 0, -1
+        self.whole = float(accepted >= drafted + copied) if drafted + copied else math.nan
+        self.copy = drafted == 0 and copied > 0
         if drafted:
             taken = min(drafted, accepted)
+            self.neural_hits += taken > 0
+            self.neural_drafts += 1
+            self.neural_surprise += 0.08 * ((taken > 0) - self.neural_said - self.neural_surprise)
+            if taken == drafted and copied:
+                self.splice_hit += 0.15 * ((accepted > drafted) - self.splice_hit)
             self.neural_hit += 0.15 * ((taken > 0) - self.neural_hit)
             if taken < drafted or taken > self.neural_mean:
                 self.neural_mean += 0.15 * (taken - self.neural_mean)
@@ -77,27 +102,46 @@ def expected_features(past: Past, rows: Rows, row: int, table: dict[int, tuple])
     t3, t2, t1 = rows.tail[row].tolist()
     c1, c2 = rows.candidate[row, :2].tolist()
     keys = [(0, t1, -1, -1), (1, t1, t2, -1), (2, t1, t2, t3)]
-    keys += [(3, c1, -1, -1), (4, c1, t1, -1), (5, c1, c2, -1)]
-    needs = [(t1,), (t1, t2), (t1, t2, t3), (c1,), (c1, t1), (c1, c2)]
-    said: list[float] = []
+    keys += [(3, c1, -1, -1), (4, c1, t1, -1), (5, c1, c2, -1), (6, c1, t1, -1)]
+    needs = [(t1,), (t1, t2), (t1, t2, t3), (c1,), (c1, t1), (c1, c2), (c1, t1)]
+    told: list[tuple[float, float, float]] = []
     for level, (key, need) in enumerate(zip(keys, needs, strict=True)):
-        parent = {0: 0.6, 3: 0.4}.get(level)
-        if parent is None:
-            parent = said[2 * {1: 0, 2: 1, 4: 3, 5: 3}[level]]
-        said += table.get(key, (parent, 0.0)) if min(need) >= 0 else (parent, 0.0)
-    rates = [past.ngram_hit, past.neural_hit, past.neural_mean, past.emitted]
-    return [*match, *rates, position, math.log(prompt + position), prompt, *said]
+        above = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}.get(level)
+        mean, depth = BASES[level] if above is None else (told[above][0], told[above][2])
+        unseen = (mean, 0.0, depth)
+        told.append(table.get(key, unseen) if min(need) >= 0 else unseen)
+    past.neural_said, past.ngram_said = told[2][0], told[4][0]
+    return [
+        *match,
+        past.ngram_hit,
+        past.neural_hit,
+        past.neural_mean,
+        (past.neural_hits + 3.0) / (past.neural_drafts + 5.0),
+        past.neural_surprise,
+        past.ngram_surprise,
+        past.emitted,
+        past.whole,
+        past.copy,
+        position,
+        math.log(prompt + position),
+        prompt,
+        *itertools.chain(*told),
+    ]
+
+
+BASES = {0: (0.6, 1.1), 3: (0.4, 1.3)}
 
 
 def random_table(rng: np.random.Generator) -> tuple[Tables, dict]:
     found = {}
-    for level, used in enumerate((1, 2, 3, 1, 2, 2)):
+    for level, used in enumerate((1, 2, 3, 1, 2, 2, 2)):
         for _ in range(12):
             tokens = [*rng.integers(0, 4, used).tolist(), *[-1] * (3 - used)]
-            found[(level, *tokens)] = (float(np.float32(rng.random())), float(rng.integers(1, 9)))
+            mean, depth = (float(np.float32(number)) for number in rng.random(2))
+            found[(level, *tokens)] = (mean, float(rng.integers(1, 9)), depth)
     keys = np.array([tables.key_of(np.uint64(9), *key) for key in found], np.uint64)
-    means, counts = np.array(list(found.values()), np.float32).T.copy()
-    return packed(keys, means, counts, (0.6, 0.4), 9), found
+    means, counts, depths = np.array(list(found.values()), np.float32).T.copy()
+    return packed(keys, means, counts, depths, (0.6, 0.4, 1.1, 1.3), 9), found
 
 
 def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -> Rows:
@@ -150,16 +194,19 @@ def test_features_and_histories_are_what_their_definitions_say() -> None:
             )
             for row, slot in enumerate(running):
                 said = expected_features(past[slot], rows, row, table)
-                np.testing.assert_allclose(out[row], said, rtol=2e-6, err_msg=str(BEFORE))
+                np.testing.assert_allclose(
+                    out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE)
+                )
             counts = rng.integers(1, 12, len(running)).astype(np.int32)
             emitted = np.full((len(running), int(counts.max())), -1, np.int32)
             drafted = rng.integers(0, 4, len(running)).astype(np.int32)
+            copied_len = rng.integers(0, 3, len(running)).astype(np.int32)
             for row, count in enumerate(counts):
                 copied = rows.candidate[row][: rng.integers(0, CANDIDATE + 1)]
                 emitted[row, :count] = rng.integers(0, 4, count)
                 good = copied[copied >= 0][:count]
                 emitted[row, : len(good)] = good
-            remember(rows, history, emitted, counts, drafted, counts - 1)
+            remember(rows, history, emitted, counts, drafted + copied_len, drafted, counts - 1)
             for row, slot in enumerate(running):
                 candidate = rows.candidate[row]
                 past[slot].take_in(
@@ -167,6 +214,7 @@ def test_features_and_histories_are_what_their_definitions_say() -> None:
                     candidate[candidate >= 0].tolist() if rows.length[row] else [],
                     emitted[row, : counts[row]].tolist(),
                     int(drafted[row]),
+                    int(copied_len[row]),
                     int(counts[row]) - 1,
                 )
             if rng.random() < 0.1:

