@@ -46,7 +46,8 @@ def test_sampled_outputs_are_distributed_as_without_speculation(engines, head, p
 
     Power: a sampler that moved mass d from outputs of probability 0.4 to the others has the
     noncentrality SAMPLES / 2 * (d^2 / 0.4 + d^2 / 0.6). With 15 degrees of freedom d = 0.05 is
-    found with probability 0.40, d = 0.07 with 0.92; with 8 (first tokens) 0.57 and 0.97. Each position from the second on is tested, because drafts are verified from there.
+    found with probability 0.40, d = 0.07 with 0.92; with 8 (first tokens) 0.57 and 0.97. Each
+    position from the second on is tested, because drafts are verified from there.
     """
     prompt = ids_of(document(77, 4))[:-9]
     expected = sampled(engines(), prompt)
