@@ -77,6 +77,7 @@ def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(engines, prompt
     assert share >= 0.96
 
 
+@pytest.mark.thorough
 def test_a_dense_trace_holds_confidences_and_is_the_owners_alone(engines, prompts, tmp_path):
     folder = tmp_path / "dense"
     engine = recorded(engines, folder, "eagle", sampling={"temperature": 0})
@@ -171,6 +172,7 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
         assert counted == sum(step[place] for one in by_vllm for step in one)
 
 
+@pytest.mark.thorough
 def test_shadow_logs_what_would_have_been_accepted(engines, prompts, truth, tmp_path):
     expected = truth()
     engine = engines(
@@ -225,6 +227,7 @@ def test_a_fraction_of_a_live_servers_requests_is_recorded(engines, prompts, tru
             assert (request.drafted_tokens[1:] >= 0).all()
 
 
+@pytest.mark.thorough
 def test_scrambled_traces_keep_their_structure(engines, prompts, truth, tmp_path):
     expected = truth()
     key = tmp_path / "key"
