@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.policy.protocol import Bools, Floats, Ints
-from adaspec.vllm.names import trace_key
+from adaspec.vllm.names import SERVED, trace_key
 from adaspec.vllm.observer import Came, Entered, Proposed, Silent
 from adaspec.vllm.scrambling import Scrambler
 from adaspec.vllm.shelf import Shelf
@@ -91,6 +91,8 @@ class Recorder(Silent):
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._seen: dict[str, int] = {}
         """Output tokens of each request that the thread was told of; the engine's thread's."""
+        self._queued = -1
+        """The last step that the thread was told of."""
         self._transcripts: dict[str, Transcript] = {}
         self._waiting: dict[int, _Step] = {}
         self._keys: set[tuple[str, str]] = set()
@@ -141,10 +143,14 @@ class Recorder(Silent):
             meant=[list(tokens) for tokens in proposed.meant],
         )
         self._queue.put(("step", step))
+        self._queued = step.step
 
     def came(self, came: Came) -> None:
         """Queue what came of a step."""
-        if self._logged is None or self._full():
+        if self._logged is None or came.step != self._queued:
+            return
+        if self._full():
+            self._lost("queue", int(came.known.sum()))
             return
         outcome = _Outcome(
             came.step,
@@ -223,7 +229,8 @@ class Recorder(Silent):
         while (workload, id) in self._keys:
             number += 1
             id = f"{repeated}~{number}"
-        self._keys.add((workload, id))
+        if workload != SERVED:  # all other ids are the engine's own and come once
+            self._keys.add((workload, id))
         self._transcripts[request] = Transcript(workload, id, prompt)
 
     def _take_step(self, step: _Step) -> None:

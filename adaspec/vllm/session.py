@@ -85,6 +85,7 @@ class Session:
         self._ever_held = False
         self._keeps_alive = False
         self._decision_s = 0.0
+        self._expects = getattr(policy, "expects", None)
         self._recorded = np.zeros(0, np.bool_)
         self._record_to = 0
         policy.start(self.setup)
@@ -249,12 +250,12 @@ class Session:
 
     def _expected(self, proposal: Proposal) -> Floats | None:
         """What the policy expects of its proposal, if it is one that says so."""
-        expects = getattr(self.policy, "expects", None)
-        if expects is None:
+        if self._expects is None:
             return None
         try:
-            found: Floats = np.asarray(expects(proposal), np.float32)
+            found: Floats = np.asarray(self._expects(proposal), np.float32)
         except Exception as error:
+            self._expects = None  # a figure to look at is not worth a second fault
             self.guard.fault(self.step, "expects", error)
             return None
         return found
