@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json, results
+from adaspec.cli.output import ProgressBar
+from adaspec.cli.reporting import annotate, show, write_folder
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options
 from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted
-
-if TYPE_CHECKING:
-    from adaspec.trace.schema import Request
 
 LARGEST_CONCURRENCY = 4096
 
@@ -240,24 +234,10 @@ def command(
                 model = replace(model, keep_alive_forwards=keep_alive)
             selection = select(traces, wanted)
             report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
-        report["keep_alive_forwards"] = None if protocol else model.keep_alive_forwards
-        source = click.get_current_context().get_parameter_source("cost")
-        if protocol is None and source is ParameterSource.DEFAULT:
-            report["notes"].append(
-                f"costs are the builtin '{model.name}' ({model.hardware}), since --cost was not "
-                "given: another machine has other winners"
-            )
-        report["command"] = shlex.join(["adaspec", *sys.argv[1:]])
+        annotate(report, None if protocol else model)
         if out is not None:
-            _write(report, selection.requests, out, force, bar)
-    if as_json:
-        print_json(report)
-    else:
-        from adaspec.evaluate.render.table import print_report
-
-        print_report(report, results())
-    if out is not None:
-        click.echo(f"report written to {out}", err=True)
+            write_folder(report, selection.requests, out, force, bar)
+    show(report, out, as_json)
 
 
 def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> None:
@@ -274,21 +254,3 @@ def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> N
             raise EvaluationError(
                 f"--protocol {protocol} fixes what {option.opts[0]} would: leave one of the two out"
             )
-
-
-def _write(
-    report: dict[str, Any], requests: Sequence[Request], out: Path, force: bool, bar: ProgressBar
-) -> None:
-    """The report's folder, with the figures of the trace."""
-    from adaspec.evaluate.acceptance import ngram_accepted
-    from adaspec.evaluate.render.acceptance import acceptance
-    from adaspec.evaluate.render.write import write_report
-
-    ngram = {(r.workload, r.id): ngram_accepted(r) for r in requests}
-    write_report(
-        report,
-        acceptance(requests, ngram),
-        out,
-        force,
-        progress=lambda done, total: bar("plots", done, total),
-    )

@@ -9,15 +9,41 @@ import click
 from adaspec.cli.eval_command import LARGEST_CONCURRENCY
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json
+from adaspec.cli.reporting import annotate, show, write_folder
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
+from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
 
 
-@click.command("train", epilog="Example: adaspec train traces -o policy --seed 7")
+@click.command(
+    "train",
+    epilog="Examples: adaspec train traces -o policy --seed 7; "
+    "adaspec train traces --crossfit 5 -o report",
+)
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--out", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The policy."
+    "-o",
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The policy; with --crossfit, a report.",
+)
+@click.option(
+    "--crossfit",
+    "folds",
+    metavar="N",
+    type=click.IntRange(min=2),
+    help="No policy, but a report: each of N parts judged by a model of the others.",
+)
+@click.option(
+    "--crossfit-report",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="A report of --crossfit on the same traces, for the card to show first.",
+)
+@click.option(
+    "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
 )
 @click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
@@ -45,11 +71,14 @@ from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
     help="Bootstrap replicates per interval of the card; 0: no intervals.",
 )
 @click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
-@click.option("--force", is_flag=True, help="Replace a policy that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+@click.option("--force", is_flag=True, help="Replace a policy, or report, that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary, or the report, as JSON.")
 def command(
     traces: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
+    folds: int | None,
+    crossfit_report: Path | None,
+    ablations: bool,
     cost: str,
     seed: int,
     concurrency: tuple[int, ...],
@@ -65,17 +94,64 @@ def command(
 
     30% of each workload's requests are kept back; the policy is judged on them, and its CARD.md
     says how it did. The same traces and seed give the same bytes.
-    """
-    # Imported here: LightGBM and numba take seconds to load, --help should not.
-    from adaspec.train.recipe import train_policy
 
+    With --crossfit N nothing is kept back and no policy written: the report says how policies
+    trained on N - 1 parts of the requests do on the part that they never saw. It is for the
+    figures in a card, not for choosing what to train.
+    """
     options = Options(
         concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
     )
+    if folds is not None:
+        if crossfit_report is not None:
+            raise TrainingError(
+                "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
+                "one of the two out"
+            )
+        _check_report(out, force)
+        # Imported here: LightGBM and numba take seconds to load, --help should not.
+        from adaspec.train.crossfit import cross_fit
+
+        model = load_cost(cost)
+        with ProgressBar() as bar:
+            found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
+            annotate(found.report, model)
+            if out is not None:
+                write_folder(found.report, found.selection.requests, out, force, bar)
+        show(found.report, out, as_json)
+        return
+    if out is None:
+        raise click.UsageError("Missing option '-o': the folder that the policy goes to")
+    from adaspec.train.recipe import train_policy
+
     with ProgressBar() as bar:
         product = train_policy(
-            traces, out, load_cost(cost), options, exclude, allow_mixed, force, bar
+            traces,
+            out,
+            load_cost(cost),
+            options,
+            exclude,
+            allow_mixed,
+            force,
+            bar,
+            crossfit_report=crossfit_report,
+            ablate=ablations,
         )
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
+
+
+def _check_report(out: Path | None, force: bool) -> None:
+    """Refuse a place where no report can go, before a long evaluation."""
+    from adaspec.evaluate.render.write import check_destination
+    from adaspec.policy.artifact import CHECKSUMS, FOREST
+
+    if out is None:
+        return
+    if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
+        raise TrainingError(
+            f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
+            "another folder, or leave --crossfit out"
+        )
+    check_destination(out, force)

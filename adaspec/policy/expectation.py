@@ -143,8 +143,32 @@ def take_evidence(
             scale = first / desk.ngram[row, 1] if desk.ngram[row, 1] > 0 else 0.0
             for k in range(1, LONGEST_NGRAM + 1):
                 desk.ngram[row, k] = min(1.0, desk.ngram[row, k] * scale)
-            # Tokens that both propose are right together.
-            for k in range(1, desk.agreed[row] + 1):
-                desk.ngram[row, k] = max(desk.ngram[row, k], desk.neural[row, k])
-            for k in range(2, LONGEST_NGRAM + 1):
-                desk.ngram[row, k] = min(desk.ngram[row, k], desk.ngram[row, k - 1])
+            # Tokens that both propose are right together, and where they part one of them is wrong.
+            at = min(desk.agreed[row], depth)
+            if at == depth:
+                _raise_to(desk.ngram[row], at, desk.neural[row, at])
+            elif at == depth - 1:
+                left = desk.neural[row, at] - desk.neural[row, depth]
+                _lower_to(desk.ngram[row], depth, max(left, 0.0))
+
+
+@compiled
+def _raise_to(survives: Array, at: int, least: float) -> None:
+    """Lift a curve to `least` at `at`, what lies behind in proportion."""
+    was = survives[at]
+    if least <= was:
+        return
+    for k in range(1, at + 1):
+        survives[k] = max(survives[k], least)
+    for k in range(at + 1, LONGEST_NGRAM + 1):
+        survives[k] = survives[k] * least / was if was > 0 else 0.0
+
+
+@compiled
+def _lower_to(survives: Array, at: int, most: float) -> None:
+    """Press a curve to `most` at `at`, what lies behind in proportion."""
+    was = survives[at]
+    if most >= was:
+        return
+    for k in range(at, LONGEST_NGRAM + 1):
+        survives[k] = survives[k] * most / was

@@ -43,6 +43,13 @@ def fill_survival(first: float, score: float, curves: Curves, out: Array) -> Non
         out[j] = first * shape[j] if j < shape.shape[0] else 0.0
 
 
+@compiled
+def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> None:
+    """`fill_survival` for many positions: a row of `out` each."""
+    for row in range(out.shape[0]):
+        fill_survival(first[row], scores[row], curves, out[row])
+
+
 def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bins: int) -> Curves:
     """Empirical shapes of the positions with accepted >= 1, by equal-weight bins of their score.
 

@@ -21,15 +21,16 @@ from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.learned import Film, film_of, run_learned
+from adaspec.replay.learned import Film, Panel, film_of, run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.result import Result
 from adaspec.replay.rows import new_latency, seconds_per_token
+from adaspec.replay.rule_panel import RulePanel
 from adaspec.replay.tape import Tape
 
-Contender: TypeAlias = Policy | Oracle
+Contender: TypeAlias = Policy | Oracle | Panel | RulePanel
 
 ORACLES = (*LOOPS, "dp", "dp-splice")
 
@@ -61,7 +62,7 @@ def parse_contender(text: str) -> Contender:
 
 
 _HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
-_ROWS = {"oracle", "python", "static", "adaptive"}
+_ROWS = {"oracle", "python", "static", "adaptive", "crossfit"}
 """What else the rows of a report begin with."""
 
 
@@ -110,6 +111,7 @@ class Player:
         """
         self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
+        self._mixed: dict[RulePanel, Paths] = {}
         self._film: Film | None = None
 
     def charges(self, contender: Contender) -> bool:
@@ -152,6 +154,18 @@ class Player:
             )
         if isinstance(contender, Oracle):
             return self._play_oracle(contender, order, concurrency, refills)
+        if isinstance(contender, RulePanel):
+            if contender not in self._mixed:
+                self._mixed[contender] = contender.paths(self._walked)
+            mixed = self._mixed[contender]
+            return self._play_paths(mixed, contender.holds, order, concurrency, refills)
+        if isinstance(contender, Panel):
+            if self.charges(contender) or self.tape.stressed:
+                raise EvaluationError(
+                    f"'{contender.name}' is several policies, which only the plain closed loop "
+                    "plays: leave --charge-decisions and --stress-splices out"
+                )
+            return self._play_learned(contender, order, concurrency, refills)
         if self.charges(contender):
             return self._play_any(contender, order, concurrency, refills)
         rule = self._rule(contender, concurrency)
@@ -167,7 +181,11 @@ class Player:
         return self._play_any(contender, order, concurrency, refills)
 
     def _play_learned(
-        self, policy: LearnedPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
+        self,
+        policy: LearnedPolicy | Panel,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
     ) -> Result:
         if self._film is None:
             self._film = film_of(self.tape)
@@ -207,10 +225,24 @@ class Player:
     def _play_rule(
         self, rule: StaticRule, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
+        holds = rule.neural_len > 0
+        return self._play_paths(self._walked(rule), holds, order, concurrency, refills)
+
+    def _walked(self, rule: StaticRule) -> Paths:
         if rule not in self._paths:
             self._paths[rule] = walk_rule(self.tape, rule, self.cap)
-        start, steps = self._paths[rule]
-        columns, cost, holds = self.tape.columns, self.cost.constants(), rule.neural_len > 0
+        return self._paths[rule]
+
+    def _play_paths(
+        self,
+        walked: Paths,
+        holds: bool,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
+    ) -> Result:
+        start, steps = walked
+        columns, cost = self.tape.columns, self.cost.constants()
         totals = np.zeros(paths.TOTALS)
         if refills:
             latency = new_latency(order)
@@ -233,13 +265,16 @@ class Player:
 
 def is_compiled(contender: Contender) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    return isinstance(contender, Oracle | StaticPolicy | BatchTable | Budget | Ema | LearnedPolicy)
+    known = Oracle | StaticPolicy | BatchTable | Budget | Ema | LearnedPolicy | Panel | RulePanel
+    return isinstance(contender, known)
 
 
 def longest_neural(contender: Contender) -> int:
     """The longest neural draft that a known contender may ask for; 0 where that is not known."""
     if isinstance(contender, StaticPolicy):
         return contender.rule.neural_len
+    if isinstance(contender, RulePanel):
+        return max(rule.neural_len for rule in contender.rules)
     if isinstance(contender, Budget):
         return contender.depth
     if isinstance(contender, Ema):

@@ -5,7 +5,8 @@ It is also how training sees the states in which policies decide: a run can reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ class Record(NamedTuple):
     at: Longs
     """Flat position of each decision."""
     x: Floats
+    held: NDArray[np.bool_]
+    """Whether the request held the neural drafter."""
     splice_at: Longs
     """Flat position of each decision that spliced, its neural length, and features."""
     splice_length: Ints
@@ -71,6 +74,8 @@ class Panel:
     policies: tuple[LearnedPolicy, ...]
     member: Ints
     """Which of them decides for each request of the tape."""
+    static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By concurrency, for each of them the static rule tuned on the requests that it saw."""
 
 
 def alone(policy: LearnedPolicy, tape: Tape) -> Panel:
@@ -186,6 +191,7 @@ def _loop(
                 if at < record.at.shape[0]:
                     record.at[at] = columns.offset[running.request[row]] + running.position[row]
                     record.x[at] = desk.x[row]
+                    record.held[at] = seen.holds_neural[row]
                     record.filled[0] = at + 1
         if ruled:
             most = min(rule[2], neural_cap)
@@ -365,6 +371,7 @@ def new_record(decisions: int, splices: int, depths: int) -> Record:
     return Record(
         at=np.zeros(decisions, np.int64),
         x=np.zeros((decisions, FEATURES), np.float32),
+        held=np.zeros(decisions, np.bool_),
         splice_at=np.zeros(splices, np.int64),
         splice_length=np.zeros(splices, np.int32),
         splice_x=np.zeros((splices, len(SPLICE)), np.float32),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.train.card_results import ablations, calibrations, results, table
 from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import FEWEST_REQUESTS
 
@@ -19,6 +19,7 @@ def card_of(
     manifest: PolicyManifest, corpus: Corpus, options: Options, table_sizes: Mapping[str, int]
 ) -> str:
     """The text of `CARD.md`."""
+    metrics = manifest.metrics
     parts = [
         f"# A policy for {manifest.target or 'an unnamed target'}",
         _summary(manifest, corpus),
@@ -27,7 +28,10 @@ def card_of(
         "## Trained with",
         _settings(manifest, options),
         "## On requests it never saw",
-        _held_out(manifest, options),
+        *results(metrics, options),
+        "## Calibration",
+        *calibrations(metrics),
+        *ablations(metrics),
         "## What the files hold",
         _files(table_sizes),
         "## Limits",
@@ -118,36 +122,6 @@ def _settings(manifest: PolicyManifest, options: Options) -> str:
     )
 
 
-def _held_out(manifest: PolicyManifest, options: Options) -> str:
-    cells: Mapping[str, Mapping[str, Mapping[str, Any]]] = manifest.metrics["held_out"]
-    rows = [
-        [
-            workload,
-            concurrency,
-            _times(found["speedup"]),
-            _lift(found["lift_over_static_best"], found["lift_ci95"]),
-            _lift(found["lift_over_static_tuned"], found["lift_over_static_tuned_ci95"]),
-            _share(found["gap_closed"]),
-        ]
-        for workload, by_load in cells.items()
-        for concurrency, found in by_load.items()
-    ]
-    head = [
-        "workload",
-        "concurrency",
-        "speedup over none",
-        "lift over static:best",
-        "lift over static:tuned",
-        "gap closed",
-    ]
-    return (
-        f"Closed loop, {options.orders} orders, paired 95% intervals from {options.resamples} "
-        "resamples. `static:best` is the best of all static rules in hindsight on these very "
-        "requests (for a workload, on it alone); gap closed is towards perfect foresight "
-        f"(`oracle:plan-splice`).\n\n{table(head, rows)}"
-    )
-
-
 def _files(table_sizes: Mapping[str, int]) -> str:
     return (
         "`forest.npz`: decision trees and survival curves. `model.txt`: the same trees in "
@@ -162,8 +136,9 @@ def _files(table_sizes: Mapping[str, int]) -> str:
 def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
     few = sum(corpus.held_out.counts.values())
     said = [
-        f"The lifts rest on {few:,} requests: one below {MOST_NOISE:.0%} on 30% of some hundred "
-        "requests cannot be told from noise. The intervals say more than the figures.",
+        f"This very model was judged on {few:,} requests: a lift below {MOST_NOISE:.0%} on 30% of "
+        "some hundred requests cannot be told from noise. The intervals say more than the figures.",
+        *_cross_fitted(manifest),
         "Step times come from a cost model: measure on your engine before you believe a percent.",
         "A policy knows the traffic it was trained on; on other traffic it falls back to what its "
         "features say, and recalibrates as it runs.",
@@ -176,26 +151,10 @@ def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
     return "\n".join(f"- {line}" for line in said)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [list(head), ["---"] * len(head), *([_escaped(each) for each in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _lift(value: float | None, interval: Sequence[float] | None) -> str:
-    if value is None:
-        return "-"
-    spread = "" if interval is None else f" ({100 * interval[0]:+.1f} .. {100 * interval[1]:+.1f})"
-    return f"{100 * value:+.1f}%{spread}"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+def _cross_fitted(manifest: PolicyManifest) -> list[str]:
+    if "cross_fitted" in manifest.metrics:
+        return []
+    return [
+        "No cross-fitted figure: `adaspec train --crossfit 5 -o REPORT` makes one over all "
+        "requests, and `--crossfit-report REPORT` puts it here."
+    ]

@@ -34,6 +34,17 @@ def gather(
     paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> Corpus:
     """Read dense traces and deal their requests; what cannot be trained on is refused."""
+    selection, tokenizer = read_everything(paths, exclude_workloads, allow_mixed)
+    trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
+    held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
+    _check_enough(selection, trained, held_out)
+    return Corpus(trained, held_out, tokenizer)
+
+
+def read_everything(
+    paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+) -> tuple[Selection, str | None]:
+    """All requests of dense traces that can be replayed, and their tokenizer."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -44,11 +55,8 @@ def gather(
     if not allow_mixed:
         _check_alike(readers)
     selection = _without(select(paths, Wanted()), exclude_workloads)
-    trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
-    held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
-    _check_enough(selection, trained, held_out)
     tokenizers = sorted({r.manifest.tokenizer for r in readers if r.manifest.tokenizer})
-    return Corpus(trained, held_out, ", ".join(tokenizers) or None)
+    return selection, ", ".join(tokenizers) or None
 
 
 def is_held_out(request: Request) -> bool:
@@ -60,6 +68,12 @@ def is_held_out(request: Request) -> bool:
 def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
     """Distinct and ascending, as a policy's manifest keeps them."""
     return tuple(sorted({content_hash(request) for request in requests}))
+
+
+def contents_of(*selections: Selection) -> str:
+    """A digest of all requests by content: what two results must share to be about the same."""
+    hashes = content_hashes(request for each in selections for request in each.requests)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
 def _part(selection: Selection, requests: Sequence[Request]) -> Selection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import lightgbm
 import numpy as np
@@ -29,7 +29,6 @@ GAIN_BEHIND = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
 MOST_GAIN = 10
 FEWEST_EXAMPLES = 50
-PARTS = 3
 THREAD_EXAMPLES = 20_000
 """Examples that keep a thread busy."""
 
@@ -65,6 +64,25 @@ class Examples:
             self.evidence_x[c],
         )
 
+    def thinned(self, most: int, seed: int) -> Examples:
+        """At most so many of each kind, drawn at random."""
+        rng = np.random.default_rng([seed, 0x7815])
+        a, b, c = (
+            np.sort(rng.choice(size, most, replace=False)) if size > most else slice(None)
+            for size in (len(self.at), len(self.splice_at), len(self.evidence_at))
+        )
+        return Examples(
+            self.at[a],
+            self.x[a],
+            self.weight[a],
+            self.splice_at[b],
+            self.splice_length[b],
+            self.splice_x[b],
+            self.evidence_at[c],
+            self.evidence_depth[c],
+            self.evidence_x[c],
+        )
+
 
 def pooled(parts: list[Examples]) -> Examples:
     """All of them together."""
@@ -85,6 +103,15 @@ class Settings:
     leaves: int = 15
     rate: float = 0.07
     threads: int = 2
+    most: int = 400_000
+    """Examples that a head is fitted on; of more, so many are drawn."""
+    parts: int = 3
+    """Into how many parts requests are dealt to score each by trees that never saw it; below 2
+    curves are fitted over the trees' own scores."""
+
+    def rough(self) -> Settings:
+        """For models that only steer rollouts."""
+        return replace(self, rounds=60, rate=0.1, most=60_000, parts=0)
 
     def parameters(self, objective: str, examples: int) -> dict[str, object]:
         """For LightGBM; the same data and seed give the same trees."""
@@ -144,8 +171,8 @@ def unseen_scores(
     Curves over scores of trees that did would promise too much of the highest.
     """
     scores = np.zeros(len(y))
-    for part in range(PARTS):
-        inside = request % PARTS == part
+    for part in range(settings.parts):
+        inside = request % settings.parts == part
         if inside.any():
             others = boost(x[~inside], y[~inside], weight[~inside], "regression", names, settings)
             scores[inside] = others.predict(x[inside])
@@ -172,7 +199,7 @@ def fit_before(
         more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            if name == "neural":
+            if name == "neural" and settings.parts >= 2:
                 scores = unseen_scores(
                     x[some], np.log1p(accepted[some]), w[some], request[some], BEFORE, settings
                 )
@@ -219,10 +246,12 @@ def fit_splice(
     more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
     curves = no_curves(LONGEST_SPLICE)
     if some.any():
-        request = _request(tape, at)
-        scores = unseen_scores(
-            x[some], np.log1p(run[some]), ones[some], request[some], SPLICE, settings
-        )
+        if settings.parts >= 2:
+            scores = unseen_scores(
+                x[some], np.log1p(run[some]), ones[some], _request(tape, at)[some], SPLICE, settings
+            )
+        else:
+            scores = np.asarray(more.predict(x[some]), np.float64)
         curves = fit_curves(scores, run[some], ones[some], LONGEST_SPLICE, 10)
     return {"splice_first": first, "splice_more": more}, curves
 

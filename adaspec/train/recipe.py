@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lightgbm
+import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
+from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds, static_winners
-from adaspec.evaluate.options import Cell, Options, Progress, silent
+from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.contender import Player
-from adaspec.replay.orders import draw_orders
+from adaspec.replay.learned import film_of
 from adaspec.replay.tape import Tape, build_tape
+from adaspec.train.ablation_table import ablation_table
+from adaspec.train.ablations import ablated
 from adaspec.train.card import card_of
-from adaspec.train.corpus import Corpus, content_hashes, gather
+from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
+from adaspec.train.crossfit_report import crossfit_metrics, read_crossfit_report
 from adaspec.train.heads import Settings
+from adaspec.train.hiding import without_tables
+from adaspec.train.metrics import cells_of
 from adaspec.train.training import Trained, Trainer
+from adaspec.train.tuning import tuned_rules
 
 LARGEST_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
-_DIGITS = 6
 _VOLATILE = "[num_threads: "
 
 
@@ -73,57 +77,88 @@ def train_policy(
     allow_mixed: bool = False,
     force: bool = False,
     progress: Progress = silent,
+    crossfit_report: Path | None = None,
+    ablate: bool = False,
 ) -> Product:
     """Train on 70% of the requests, judge that very model on the rest, write the folder or nothing.
 
-    `options` are those of the evaluation; its concurrencies are also the loads trained for.
+    `options` are those of the evaluation; its concurrencies are also the loads trained for. The
+    card shows `crossfit_report`, a folder, before what the held-out requests say; `ablate` trains
+    once more for each ablation.
     """
     check_destination(folder, force)
+    metrics: dict[str, Any] = {}
+    earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
     corpus = gather(traces, exclude_workloads, allow_mixed)
+    if earlier is not None and crossfit_report is not None:
+        contents = contents_of(corpus.trained, corpus.held_out)
+        metrics["cross_fitted"] = crossfit_metrics(
+            earlier, crossfit_report, cost, options, contents
+        )
     tape = build_tape(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
-    _check_learnable(tape)
+    check_learnable(tape)
     settings = Settings(seed=options.seed, threads=options.workers)
     trainer = Trainer(
         tape, cost, settings, cap=options.cap, loads=options.concurrency, progress=progress
     )
     trained = trainer.train_all()
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
-    manifest = _manifest(corpus, tape, trained, cost, _tuned(tape, cost, options, progress))
+    everyone = np.ones(len(tape), np.bool_)
+    (tuned,) = tuned_rules(tape, [everyone], cost, options, progress)
+    manifest = _manifest(corpus, tape, trained, cost, tuned)
     # What is judged is what a server will load: the arrays, not the objects they came from.
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
-    manifest = dataclasses.replace(manifest, metrics=_metrics(report, corpus))
+    metrics["held_out"] = cells_of(report)
+    metrics["held_out_requests"] = corpus.held_out.counts
+    unseen = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
+    metrics["calibration"] = _calibration(trainer, trained, policy, unseen, options, progress)
+    if ablate:
+        metrics["ablations"] = ablation_table(
+            unseen,
+            report,
+            policy,
+            lambda ablation: ablated(trainer, ablation).train_all().policy(ablation.name),
+            cost,
+            options,
+            progress,
+        )
+    manifest = dataclasses.replace(manifest, metrics=metrics)
     model_text = _model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
     write_artifact(folder, manifest, forest, tables, model_text, card, force)
     return Product(folder, policy, manifest, corpus, report)
 
 
-def _check_learnable(tape: Tape) -> None:
+def _calibration(
+    trainer: Trainer,
+    trained: Trained,
+    policy: LearnedPolicy,
+    tape: Tape,
+    options: Options,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Of the policy on a tape that training never saw."""
+    progress("calibration", 0, 1)
+    bare = without_tables(trainer.tape, trained, trainer.settings)
+    judged = Judged(policy, np.ones(len(tape), np.bool_), bare)
+    found = calibration_of(
+        tape, film_of(tape), [judged], trainer.cost, options.concurrency, options.seed
+    )
+    progress("calibration", 1, 1)
+    return found
+
+
+def check_learnable(tape: Tape) -> None:
+    """Refuse traces in which no draft was ever right."""
     columns = tape.columns
     if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
         raise TrainingError(
             f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
             "positions: speculation does not pay on this traffic, serve it without"
         )
-
-
-def _tuned(tape: Tape, cost: CostModel, options: Options, progress: Progress) -> dict[int, str]:
-    """What the grids choose at each concurrency on the training requests."""
-
-    def tuning(stage: str, done: float, total: float) -> None:
-        progress(f"{stage}, training requests", done, total)
-
-    player = Player(tape, cost, options.cap)
-    wanted: list[Cell] = [(None, concurrency) for concurrency in options.concurrency]
-    orders = {
-        cell: draw_orders(tape, cell[0], cell[1], options.seed, options.orders) for cell in wanted
-    }
-    grid = grid_of(player)
-    winners = static_winners(grid, grid_speeds(player, grid, orders, options, tuning), wanted)
-    return {cell[1]: winners[cell][STATIC_BEST].spec for cell in wanted}
 
 
 def _manifest(
@@ -148,43 +183,6 @@ def _manifest(
         drafter=corpus.trained.drafter,
         knobs=KNOBS | trained.knobs,
     )
-
-
-def _metrics(report: Mapping[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Of the held-out evaluation, by workload and concurrency; nothing that names the folder."""
-    cells: dict[str, dict[str, Any]] = {}
-    kept = (
-        "lift_over_static_best",
-        "lift_ci95",
-        "lift_over_static_tuned",
-        "lift_over_static_tuned_ci95",
-        "lift_over_static_one",
-        "lift_over_adaptive_best",
-        "lift_over_fixed_best",
-        "gap_closed",
-        "worst_workload_lift",
-    )
-    speeds = {
-        (row["workload"], row["concurrency"], row["policy"]): row["tokens_per_s"]
-        for row in report["rows"]
-    }
-    for entry in report["headline"]:
-        at = (entry["workload"], entry["concurrency"])
-        none = speeds[(*at, "none")]
-        cells.setdefault(at[0], {})[str(at[1])] = {
-            "speedup": _rounded(speeds[(*at, entry["policy"])] / none),
-            "speedup_static_best": _rounded(speeds[(*at, STATIC_BEST)] / none),
-            **{name: _rounded(entry[name]) for name in kept},
-        }
-    return {"held_out": cells, "held_out_requests": corpus.held_out.counts}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    if value is None or not math.isfinite(value):
-        return None
-    return round(float(value), _DIGITS)
 
 
 def _model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:

@@ -67,6 +67,8 @@ class Trained:
     cap: int
     neural_cap: int
     seed: int
+    examples: Examples
+    """What its trees were grown on."""
 
     def policy(self, name: str) -> LearnedPolicy:
         """As a policy."""
@@ -153,12 +155,12 @@ class Trainer:
         self.progress("training", 3, STAGES)
         knobs = self._tuned([model for model, _ in models], folds)
         self.progress("training", 4, STAGES)
-        final, boosters = self._fit(
-            seen.of(members, self.maker.request), self.maker.make(members), self.evidence
-        )
+        examples = seen.of(members, self.maker.request)
+        tables = self.maker.make(members)
+        final, boosters = self._fit(examples, tables, self.evidence, final=True)
         self.progress("training", STAGES, STAGES)
         neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
-        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed)
+        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
@@ -172,13 +174,15 @@ class Trainer:
         return LearnedPolicy("training", model, knobs or {}, self.cap, self.tape.neural_cap)
 
     def _fit(
-        self, examples: Examples, tables: Tables, evidence: bool
+        self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
     ) -> tuple[Model, dict[str, dict[str, lightgbm.Booster]]]:
-        before, curves = fit_before(self.tape, examples, self.settings)
-        splice, spliced = fit_splice(self.tape, examples, self.settings)
+        settings = self.settings if final else self.settings.rough()
+        examples = examples.thinned(settings.most, settings.seed)
+        before, curves = fit_before(self.tape, examples, settings)
+        splice, spliced = fit_splice(self.tape, examples, settings)
         boosters = {"before": before, "splice": splice}
         if evidence:
-            boosters["evidence"] = fit_evidence(self.tape, examples, self.settings)
+            boosters["evidence"] = fit_evidence(self.tape, examples, settings)
         return model_of(boosters, {**curves, "splice": spliced}, tables), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:

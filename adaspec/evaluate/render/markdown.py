@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adaspec.evaluate.headline import LEAST_GAP
+from adaspec.evaluate.render import reliability
+from adaspec.evaluate.render.ablations import ABLATED, ablation_lines
 from adaspec.evaluate.render.definitions import defined
 from adaspec.evaluate.render.results import (
     ALL,
@@ -76,6 +78,8 @@ def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
     if results.has_headline and results.alone:
         parts += ["## Lift over `static:best` on each workload alone", *_lifts_alone(results)]
     parts += _latency(results)
+    parts += _calibration(report)
+    parts += _ablations(report)
     parts += _winners(results)
     parts += _defaults(report)
     parts += _left_out(report)
@@ -276,6 +280,19 @@ def _latency(results: Results) -> list[str]:
         "Milliseconds per output token, median / 95th percentile over requests, by concurrency:",
         _table(["policy", *(str(each) for each in results.concurrencies)], rows, "l"),
     ]
+
+
+def _calibration(report: Report) -> list[str]:
+    found = report.get("calibration")
+    if not found or not found.get("sources"):
+        return []
+    table = _table(reliability.HEAD, reliability.calibration_rows(found), "ll")
+    return ["## Calibration", reliability.EXPLAINED, table]
+
+
+def _ablations(report: Report) -> list[str]:
+    found = report.get("ablations")
+    return ["## Ablations", ABLATED, _table(*ablation_lines(found), "ll")] if found else []
 
 
 def _winners(results: Results) -> list[str]:

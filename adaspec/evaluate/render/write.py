@@ -57,7 +57,8 @@ def drawings(
     report: Report, acceptance: Sequence[Acceptance] | None
 ) -> list[tuple[str, str, Callable[[], Figure | None]]]:
     """(file name without ending, caption, what draws it) for every picture a report may have."""
-    from adaspec.evaluate.render import figures, plots  # matplotlib is slow to load
+    # matplotlib is slow to load
+    from adaspec.evaluate.render import figures, plots, reliability
 
     found: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
@@ -86,6 +87,14 @@ def drawings(
             lambda: plots.oracles_figure(report),
         ),
     ]
+    if report.get("calibration"):
+        found.append(
+            (
+                "calibration",
+                "How often what a learned policy expected came true",
+                lambda: reliability.calibration_figure(report),
+            )
+        )
     if acceptance:
         found += [
             (

@@ -97,3 +97,52 @@ def test_eval_refuses_a_damaged_policy(policy, trace, mistake, tmp_path):
     assert "CARD.md: its SHA-256 is" in mistake("eval", trace, "--policy", damaged, *QUICK)
     (damaged / "SHA256SUMS").unlink()
     assert "SHA256SUMS: is missing" in mistake("eval", trace, "--policy", damaged, *QUICK)
+
+
+# --- cross-fitting --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crossed(trace, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports") / "crossfit"
+    assert run(["train", str(trace), "--crossfit", "2", "-o", str(folder), *QUICK]) == 0
+    return folder
+
+
+def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
+    names = {path.name for path in crossed.iterdir()}
+    assert names == {"report.json", "report.md", "plots"}
+    report = json.loads((crossed / "report.json").read_text())
+    assert report["traces"]["requests"] == {"edits": 24}
+    assert report["cross_fitted"]["folds"] == 2
+    assert {entry["policy"] for entry in report["headline"]} == {"crossfit:2"}
+    assert report["command"].startswith("adaspec ")
+    assert report["keep_alive_forwards"] == 1
+
+
+def test_crossfit_needs_no_folder_and_prints_the_reports_document(crossed, trace, capsys):
+    assert run(["train", str(trace), "--crossfit", "2", "--json", *QUICK]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    written = json.loads((crossed / "report.json").read_text())
+    for report in (printed, written):
+        del report["command"]
+    assert printed == written
+
+
+def test_crossfit_refuses_what_it_cannot_do(policy, crossed, trace, mistake, tmp_path):
+    fit = ("train", trace, "--crossfit")
+    assert "1 is not in the range x>=2" in mistake(*fit, 1)
+    assert "has 24 different requests, fewer than folds" in mistake(*fit, 25)
+    assert "is a policy's folder, and --crossfit writes a report" in mistake(*fit, 2, "-o", policy)
+    assert "is a policy's folder" in mistake(*fit, 2, "-o", policy, "--force")
+    assert "exists: choose another folder" in mistake(*fit, 2, "-o", crossed)
+    assert "leave one of the two out" in mistake(*fit, 2, "--crossfit-report", crossed)
+    assert "Missing option '-o'" in mistake("train", trace)
+    assert "holds no SHA256SUMS" in mistake("train", trace, "-o", crossed, "--force")
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "report.json").write_text(json.dumps({"schema": 1}))
+    out = tmp_path / "policy"
+    assert "is no cross-fitted report" in mistake(
+        "train", trace, "-o", out, "--crossfit-report", plain
+    )

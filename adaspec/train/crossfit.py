@@ -1,0 +1,140 @@
+"""A report in which every request is decided by a model that never saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from adaspec.cost.model import CostModel
+from adaspec.evaluate.calibration import Judged, calibration_of
+from adaspec.evaluate.evaluation import evaluate
+from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.evaluate.selection import Selection
+from adaspec.policy.desk import KNOBS
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.predict.model import Model, feature_fingerprint
+from adaspec.replay.learned import Panel
+from adaspec.replay.tape import build_tape
+from adaspec.train.ablation_table import ablation_table
+from adaspec.train.ablations import Ablation, ablated
+from adaspec.train.corpus import contents_of, read_everything
+from adaspec.train.folds import check_folds, deal
+from adaspec.train.heads import Settings
+from adaspec.train.hiding import without_tables
+from adaspec.train.recipe import check_learnable
+from adaspec.train.training import Members, Trainer
+from adaspec.train.tuning import tuned_rules
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFit:
+    """A cross-fitted report and the requests that it is about."""
+
+    report: dict[str, Any]
+    selection: Selection
+
+
+def cross_fit(
+    traces: Sequence[Path],
+    folds: int,
+    cost: CostModel,
+    options: Options,
+    exclude_workloads: Sequence[str] = (),
+    allow_mixed: bool = False,
+    progress: Progress = silent,
+    ablate: bool = False,
+) -> CrossFit:
+    """Train on each N - 1 of N folds, let each model decide for the fold that it never saw.
+
+    All models share every batch, as one policy would serve it. The report is an evaluation's,
+    with what was cross-fitted under `cross_fitted`, and the models' calibration; `ablate` trains
+    as many models again for each ablation.
+    """
+    progress("reading", 0, 1)
+    selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
+    check_folds(selection, folds)
+    tape = build_tape(selection.requests, selection.neural_cap)
+    check_learnable(tape)
+    member = deal(selection.requests, folds)
+    progress("reading", 1, 1)
+    others = [member != fold for fold in range(folds)]
+    workers = min(options.workers, folds)
+    trainer = Trainer(
+        tape,
+        cost,
+        Settings(seed=options.seed, threads=max(1, options.workers // workers)),
+        cap=options.cap,
+        loads=options.concurrency,
+        progress=progress if workers == 1 else silent,
+    )
+    progress("folds", 0, folds)
+    found = []
+    for each in _each(_train_both, trainer, others, workers):
+        found.append(each)
+        progress("folds", len(found), folds)
+    policies = tuple(policy for policy, _ in found)
+    tuned = tuned_rules(tape, others, cost, options, progress)
+    panel = Panel(
+        f"crossfit:{folds}",
+        policies,
+        member,
+        {at: tuple(rules[at] for rules in tuned) for at in options.concurrency},
+    )
+    report = evaluate(selection, [panel], cost, options, progress=progress)
+    progress("calibration", 0, 1)
+    judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(found)]
+    report["calibration"] = calibration_of(
+        tape, trainer.film, judged, cost, options.concurrency, options.seed
+    )
+    progress("calibration", 1, 1)
+    if ablate:
+
+        def retrained(ablation: Ablation) -> Panel:
+            found = _each(_train, ablated(trainer, ablation), others, workers)
+            return Panel(ablation.name, tuple(found), member)
+
+        report["ablations"] = ablation_table(
+            tape, report, panel, retrained, cost, options, progress
+        )
+    report["cross_fitted"] = {
+        "folds": folds,
+        "contents": contents_of(selection),
+        "fingerprint": feature_fingerprint(),
+        "knobs": [dict(zip(KNOBS, policy.knobs.tolist(), strict=True)) for policy in policies],
+    }
+    report["notes"].append(
+        f"cross-fitted in {folds} folds: every request is decided by a model, and knobs, that "
+        "never saw it; static:tuned runs each under the rule tuned on the other folds"
+    )
+    return CrossFit(report, selection)
+
+
+def _each(
+    task: Callable[[Trainer, Members], Made],
+    trainer: Trainer,
+    groups: Sequence[Members],
+    workers: int,
+) -> Iterator[Made]:
+    """What a task makes of each group of requests, in order."""
+    if workers == 1:
+        return (task(trainer, members) for members in groups)
+    # Arrays that processes share are read-only, for which all compiled code would be compiled anew.
+    pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
+    made: Iterator[Made] = pool(delayed(task)(trainer, members) for members in groups)
+    return made
+
+
+def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
+    return trainer.train(members).policy("fold")
+
+
+def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
+    """The policy, and its model without token tables."""
+    trained = trainer.train(members)
+    return trained.policy("fold"), without_tables(trainer.tape, trained, trainer.settings)

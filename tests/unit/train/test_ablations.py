@@ -1,0 +1,132 @@
+"""Ablations: what is taken away is gone, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from tiny_training import OPTIONS, TINY
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.policy.desk import KNOBS, SPLICE_WEIGHT
+from adaspec.predict.features import BEFORE
+from adaspec.predict.splicing import SPLICE
+from adaspec.replay.learned import film_of, run_learned
+from adaspec.replay.loop import run_policy
+from adaspec.replay.tape import build_tape
+from adaspec.trace.synthetic import synthesize
+from adaspec.train.ablations import ABLATIONS, ablated, never_agreeing, without_confidences
+from adaspec.train.heads import Settings
+from adaspec.train.hiding import FACTS, HISTORY_FEATURES, TABLE_FEATURES
+from adaspec.train.rows_alone import RowsAlone
+from adaspec.train.training import Trainer
+
+BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    tape = build_tape(list(synthesize(0, TINY, requests_per_workload=8)), 8)
+    settings = Settings(rounds=12, threads=1)
+    return Trainer(tape, H100_LLAMA_3_1_8B, settings, OPTIONS.cap, (2,))
+
+
+def test_every_feature_is_a_fact_of_the_past_or_of_the_tables():
+    known = {*FACTS, *HISTORY_FEATURES, *TABLE_FEATURES}
+    assert known == {*BEFORE, *SPLICE}
+    assert not FACTS & {*HISTORY_FEATURES, *TABLE_FEATURES}
+    assert {*HISTORY_FEATURES} & {*TABLE_FEATURES} == {"neural_surprise", "ngram_surprise"}
+    assert {"match_goes_on", "ngram_hit_rate", "emitted_last"} <= set(HISTORY_FEATURES)
+    assert {"neural_after_1", "ngram_first_two_count"} <= set(TABLE_FEATURES)
+
+
+def features_used(model):
+    forest = model.forests["before"]
+    return {BEFORE[at] for at in forest.column_feature}
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"), [("no token tables", TABLE_FEATURES), ("no history", HISTORY_FEATURES)]
+)
+def test_no_tree_asks_for_a_hidden_feature(trainer, name, hidden):
+    assert hidden
+    used = features_used(ablated(trainer, BY_NAME[name]).train_all().model)
+    assert used
+    assert not used & set(hidden)
+
+
+class Watched:
+    """Counts the splices that a policy proposes."""
+
+    def __init__(self, policy):
+        self.policy, self.splices = policy, 0
+
+    def __getattr__(self, name):
+        return getattr(self.policy, name)
+
+    def settle(self, batch, drafts):
+        proposal = self.policy.settle(batch, drafts)
+        self.splices += int(((proposal.neural_len > 0) & (proposal.ngram_len > 0)).sum())
+        return proposal
+
+
+def splices_of(policy, tape):
+    watched = Watched(policy)
+    run_policy(tape, watched, np.arange(len(tape), dtype=np.int32), 2, H100_LLAMA_3_1_8B, 48)
+    return watched.splices
+
+
+def test_without_splicing_nothing_is_spliced(trainer):
+    assert splices_of(trainer.train_all().policy("whole"), trainer.tape) > 0
+    found = ablated(trainer, BY_NAME["no splicing"]).train_all().policy("part")
+    assert found.knobs[SPLICE_WEIGHT] == 0
+    assert splices_of(found, trainer.tape) == 0
+
+
+def test_without_visits_every_position_teaches_alike(trainer):
+    examples = ablated(trainer, BY_NAME["no visit weighting"]).train_all().examples
+    assert set(examples.weight) == {1.0}
+    lengths = trainer.tape.columns.length
+    assert len(examples.at) == len(np.unique(examples.at)) == (lengths - 1).sum()
+    assert len(examples.splice_at) > 0
+    assert len(examples.evidence_at) > 0
+
+
+def test_a_drafter_that_shows_less_is_accepted_as_before(trainer):
+    tape = trainer.tape
+    for shown in (never_agreeing(tape), without_confidences(tape)):
+        assert shown.columns is tape.columns
+        assert shown.shows_tokens
+        assert len(shown) == len(tape)
+    assert not without_confidences(tape).shows_confidences
+    strange = never_agreeing(tape).drafted
+    assert ((strange >= 0) == (tape.drafted >= 0)).all()
+    texts = [r.output_tokens for r in tape.requests] + [r.prompt_tokens for r in tape.requests]
+    assert not np.isin(strange[strange >= 0], np.concatenate(texts)).any()
+
+
+def test_an_ablation_without_its_part_does_not_apply(trainer):
+    tape = trainer.tape
+    assert all(ablation.applies(tape) for ablation in ABLATIONS)
+    bare = dataclasses.replace(tape, shows_tokens=False, shows_confidences=False, neural_cap=0)
+    assert [a.name for a in ABLATIONS if a.applies(bare)] == [
+        "no token tables",
+        "no visit weighting",
+        "no history",
+    ]
+
+
+def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
+    trained = trainer.train_all()
+    policy = trained.policy("whole")
+    knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
+    alone = RowsAlone("alone", policy.model, knobs, policy.cap, policy.neural_cap)
+    tape, order = trainer.tape, np.arange(len(trainer.tape), dtype=np.int32)
+    mine = run_policy(tape, alone, order, 1, H100_LLAMA_3_1_8B, 48)
+    whole = run_learned(tape, film_of(tape), policy, order, 1, H100_LLAMA_3_1_8B, 48)
+    assert mine.time_s == pytest.approx(whole.time_s, rel=1e-12)
+    assert mine.neural_steps == whole.neural_steps
+    crowded = run_policy(tape, alone, order, 6, H100_LLAMA_3_1_8B, 48)
+    planned = run_learned(tape, film_of(tape), policy, order, 6, H100_LLAMA_3_1_8B, 48)
+    assert crowded.neural_steps / crowded.steps >= planned.neural_steps / planned.steps

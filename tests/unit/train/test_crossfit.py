@@ -1,0 +1,147 @@
+"""Cross-fitting end to end: who decides for whom, what the report says, and what a card takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from tiny_training import OPTIONS, TINY, train
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.errors import AdaspecError
+from adaspec.evaluate.render.write import strict_json, write_report
+from adaspec.trace.synthetic import write_synthetic
+from adaspec.train import crossfit
+from adaspec.train.crossfit import cross_fit
+from adaspec.train.training import Trainer
+
+
+@dataclasses.dataclass
+class Seen:
+    """A cross-fit, and what went into it."""
+
+    report: dict
+    requests: int
+    panel: object
+    trained_on: list
+
+
+@pytest.fixture(scope="module")
+def seen(trace):
+    panels, groups = [], []
+    plain_evaluate, plain_train = crossfit.evaluate, Trainer.train
+
+    def evaluate(selection, named, *rest, **more):
+        panels.extend(named)
+        return plain_evaluate(selection, named, *rest, **more)
+
+    def train(self, members):
+        groups.append(members)
+        return plain_train(self, members)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(crossfit, "evaluate", evaluate)
+        patched.setattr(Trainer, "train", train)
+        found = cross_fit([trace], 2, H100_LLAMA_3_1_8B, OPTIONS)
+    return Seen(found.report, len(found.selection.requests), panels[0], groups)
+
+
+@pytest.fixture(scope="module")
+def folder(seen, tmp_path_factory):
+    path = tmp_path_factory.mktemp("reports") / "report"
+    write_report(seen.report, None, path)
+    return path
+
+
+def test_every_request_is_decided_by_a_model_that_never_saw_it(seen):
+    assert len(seen.trained_on) == len(seen.panel.policies) == 2
+    judged = np.zeros(seen.requests, int)
+    for fold, members in enumerate(seen.trained_on):
+        mine = seen.panel.member == fold
+        judged += mine
+        assert not members[mine].any()
+        assert members[~mine].all()
+    assert (judged == 1).all()
+
+
+def test_held_out_requests_are_judged_with_all_others(seen):
+    assert seen.report["traces"]["requests"] == {"edits": 24, "talk": 24}
+    assert not any("seen_in_training" in row["detail"] for row in seen.report["rows"])
+
+
+def test_the_report_is_an_evaluations_and_says_what_it_is(seen):
+    report = seen.report
+    assert report["cross_fitted"]["folds"] == 2
+    assert any("cross-fitted in 2 folds" in note for note in report["notes"])
+    names = {row["policy"] for row in report["rows"]}
+    assert {"crossfit:2", "none", "static:best", "adaptive:best", "oracle:plan-splice"} <= names
+    for entry in report["headline"]:
+        assert entry["policy"] == "crossfit:2"
+        assert entry["lift_ci95"] is not None
+        assert entry["lift_over_static_tuned"] is not None
+    assert {(e["workload"], e["concurrency"]) for e in report["headline"]} == {
+        (workload, concurrency) for workload in ("all", "edits", "talk") for concurrency in (1, 4)
+    }
+
+
+def test_calibration_covers_both_sources_and_four_depths(seen):
+    found = seen.report["calibration"]["sources"]
+    assert list(found) == ["ngram", "neural"]
+    for judged in found.values():
+        assert [each["survival"] for each in judged] == [1, 2, 3, 4]
+        shares = [each["came"] for each in judged]
+        assert shares == sorted(shares, reverse=True)
+        for each in judged:
+            assert 0 <= each["ece"] <= 1
+            assert set(each["without_tables"]) == {"auc", "log_loss"}
+
+
+def test_processes_find_what_one_does(seen, trace):
+    options = dataclasses.replace(OPTIONS, jobs=2)
+    again = cross_fit([trace], 2, H100_LLAMA_3_1_8B, options).report
+    assert strict_json(again) == strict_json(seen.report)
+
+
+def test_the_report_folder_shows_calibration(folder):
+    assert (folder / "plots" / "calibration.png").exists()
+    text = (folder / "report.md").read_text()
+    assert "## Calibration" in text
+    assert "cross-fitted in 2 folds" in text
+
+
+def test_a_card_gives_the_cross_fitted_figure_first(seen, folder, trace, tmp_path):
+    product = train(trace, tmp_path / "policy", crossfit_report=folder)
+    card = (tmp_path / "policy" / "CARD.md").read_text()
+    assert card.index("### Cross-fitted, all 48 requests") < card.index("### This very model")
+    crossed = product.manifest.metrics["cross_fitted"]
+    entry = next(e for e in seen.report["headline"] if e["workload"] == "talk")
+    mine = crossed["cells"]["talk"][str(entry["concurrency"])]
+    assert mine["lift_over_static_best"] == pytest.approx(entry["lift_over_static_best"], abs=1e-6)
+    assert "No cross-fitted figure" not in card
+
+
+def test_a_report_about_something_else_is_refused(folder, trace, tmp_path):
+    def refused(path, match, traces=trace):
+        with pytest.raises(AdaspecError, match=match) as error:
+            train(traces, tmp_path / "policy", crossfit_report=path)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "policy").exists()
+
+    def changed(name, **changes):
+        report = json.loads((folder / "report.json").read_text()) | changes
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(json.dumps(report))
+        return tmp_path / name
+
+    refused(tmp_path / "nowhere", "there is no such file")
+    refused(changed("plain", cross_fitted=None), "is no cross-fitted report")
+    refused(changed("newer", schema=9), "no report that this build reads")
+    refused(changed("dear", cost="another"), r"its cost model \(another\)")
+    refused(changed("empty", headline=[{}]), "lacks what a card shows")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "report.json").write_text("{")
+    refused(tmp_path / "torn", "cannot be read as a report")
+    write_synthetic(tmp_path / "other", 1, TINY, requests_per_workload=24)
+    refused(folder, "its requests", tmp_path / "other")
