@@ -21,6 +21,8 @@ COMMANDS = {
     "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
     "train": ("adaspec.cli.train_command", "Train a policy on dense traces."),
     "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
+    "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
+    "doctor": ("adaspec.cli.doctor_command", "Say whether serving will work here, and if not why."),
     "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
 }
 

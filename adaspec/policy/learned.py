@@ -23,6 +23,7 @@ from adaspec.predict.features import CANDIDATE, TAIL, Rows, forget
 from adaspec.predict.model import Model, feature_fingerprint, model_from
 
 Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
 
 
 class LearnedPolicy:
@@ -133,6 +134,10 @@ class LearnedPolicy:
             )
         self._taken = count
         return Proposal(neural_len, ngram_len)
+
+    def expects(self, proposal: Proposal) -> Floats:
+        """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
+        return self.desk.said[: len(proposal.neural_len)].sum(axis=1).astype(np.float32)
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Carry on what came."""

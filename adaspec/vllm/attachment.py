@@ -9,17 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy, Setup
-from adaspec.vllm.choice import choose, target_of
-from adaspec.vllm.compatibility import check_names, draft_to_the_end
+from adaspec.vllm.choice import RECORD_CAP, choose, target_of
+from adaspec.vllm.compatibility import (
+    check_names,
+    draft_to_the_end,
+    installed_version,
+    mend_expansion,
+)
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
-from adaspec.vllm.observer import Observer, Serving
+from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
 from adaspec.vllm.plugin import RUNNER
 from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session
+from adaspec.vllm.watching import observers_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -30,6 +37,7 @@ def attach(runner: Any, options: Options) -> None:
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
+    mend_expansion()
     session = session_of(runner, options)
     limit = draft_to_the_end(runner)
     if not isinstance(drafter, NgramDrafter):
@@ -56,15 +64,30 @@ def session_of(runner: Any, options: Options) -> Session:
         shows_tokens=has_head,
         shows_confidences=has_head,
     )
-    rank = config.parallel_config.rank
+    parallel = config.parallel_config
+    rank = parallel.rank
+    fraction = options.record_fraction
+    if fraction is None:
+        fraction = 1.0 if options.mode == "record" else 0.0
+    several = getattr(parallel, "data_parallel_size", 1) > 1
     serving = Serving(
-        policy=choice.spec,
+        policy=policy.name if options.mode == "record" else choice.spec,
         why=choice.why,
         mode=options.mode,
         setup=setup,
         target=target.name,
         drafter=options.model,
         rank=rank,
+        record_fraction=fraction,
+        record_cap=_record_cap(options, setup),
+        version=_version(policy),
+        # A class of one's own may choose by chance; all others always choose alike.
+        propensity=None if choice.spec.startswith("python:") else 1.0,
+        tokenizer=target.tokenizer,
+        vocabulary=target.vocabulary,
+        engine_version=installed_version(),
+        hardware=_hardware(),
+        replica=parallel.data_parallel_rank if several else None,
     )
     alone = config.parallel_config.tensor_parallel_size == 1
     rehearse(Session(policy, serving, target.vocabulary, watch=False))
@@ -85,9 +108,16 @@ def session_of(runner: Any, options: Options) -> Session:
     return session
 
 
-def observers_of(options: Options, serving: Serving) -> list[Observer]:
-    """Who watches this session, as these options ask for it; only on the first rank."""
-    return []
+def _record_cap(options: Options, setup: Setup) -> int:
+    """How far recorded requests are drafted for: in a live server, not to a splice's whole cap."""
+    return setup.neural_cap if options.mode == "record" else min(setup.neural_cap, RECORD_CAP)
+
+
+def _version(policy: Policy) -> str:
+    """What tells one training of a policy from another."""
+    if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
+        return ""
+    return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
 
 
 def _hook(original: Any) -> Any:
@@ -146,11 +176,15 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
     return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
 
 
-def _other_hardware(made_on: str | None) -> str:
-    """A warning where the cost model was measured on another device than this one."""
+def _hardware() -> str:
     import torch
 
-    here = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+
+
+def _other_hardware(made_on: str | None) -> str:
+    """A warning where the cost model was measured on another device than this one."""
+    here = _hardware()
     if made_on is None or any(word in here for word in made_on.split() if len(word) > 2):
         return ""
     return f" (measured on {made_on}, this is {here}: decisions weigh that machine's step times)"

@@ -6,6 +6,7 @@ is judged in one place: by its number, then by the signatures of every patched a
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaspec.errors import ServingError
+from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
 from adaspec.vllm.plugin import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
 from adaspec.vllm.translation import translated
@@ -27,6 +29,7 @@ RAN = ((0, 32),)
 V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
+_SAMPLER = "vllm.v1.sample.rejection_sampler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ def speculative_config(
             if hasattr(args, name):
                 setattr(args, name, value)
     shield_llvmlite()
+    expose()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
     os.environ[V2_VARIABLE] = "0"
     args.async_scheduling = False
@@ -190,6 +194,44 @@ def shield_llvmlite() -> None:
     names = getattr(getattr(ffi, "lib", None), "_fntab", None)
     if isinstance(names, dict):
         names["__dict__"] = {}
+
+
+def mend_expansion() -> bool:
+    """Let vLLM's rejection sampler know each row's temperature on CPU; whether it did not before.
+
+    Without Triton, vLLM 0.32's `_expand_kernel_impl` writes to a copy of any output that is not of
+    64-bit integers, and drops it: where a draft is verified and any row samples, the logits of all
+    rows are divided by whatever the memory held.
+    """
+    import torch
+
+    platform = importlib.import_module("vllm.platforms").current_platform
+    if not platform.is_cpu():
+        return False
+    try:
+        kernel = importlib.import_module("vllm.utils.cpu_triton_utils")._expand_kernel_impl
+        sampler = importlib.import_module(_SAMPLER)
+        wrong = sampler.expand_batch_to_tokens
+    except (ImportError, AttributeError):
+        return False
+    if getattr(wrong, "__adaspec__", False):
+        return True
+    output = torch.full((2,), -1.0)
+    kernel(output, torch.tensor([3.0]), torch.tensor([2], dtype=torch.int32), 0, 0)
+    if bool((output == 3.0).all()):
+        return False
+
+    @functools.wraps(wrong)
+    def expand_batch_to_tokens(
+        x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+    ) -> Any:
+        counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+        replaced = torch.where(x == replace_from, replace_to, x).to(x.dtype)
+        return replaced.repeat_interleave(counts, output_size=num_tokens)
+
+    vars(expand_batch_to_tokens)["__adaspec__"] = True
+    vars(sampler)["expand_batch_to_tokens"] = expand_batch_to_tokens
+    return True
 
 
 _FLAGS = {

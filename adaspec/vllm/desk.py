@@ -79,8 +79,13 @@ class Decision:
     """(rows, cap) drafted so far, -1 where not."""
     confidences: Floats
     planned: int = 0
+    """Forwards that the policy asked for."""
     count: int = 0
     """Forwards run for drafting."""
+    shown: int = 0
+    """Of their tokens, those that the policy asked for: a recording may draft further."""
+    ended: bool = False
+    """The policy wants no more of them."""
 
     def take(self, tokens: Ints, confidences: Floats) -> None:
         """Take in one drafted token for every row of the engine's batch."""
@@ -91,14 +96,21 @@ class Decision:
 
     def drafts(self) -> Drafts:
         """What the policy is shown of them."""
+        return self._first(self.shown)
+
+    def everything(self) -> Drafts:
+        """All that was drafted."""
+        return self._first(self.count)
+
+    def _first(self, count: int) -> Drafts:
         # Compiled policies are compiled for contiguous arrays: another layout is another compile.
-        tokens = np.ascontiguousarray(self.tokens[:, : self.count])
-        confidences = np.ascontiguousarray(self.confidences[:, : self.count])
+        tokens = np.ascontiguousarray(self.tokens[:, :count])
+        confidences = np.ascontiguousarray(self.confidences[:, :count])
         batch = self.batch
         behind = BehindDrafts(
             self.index, batch.slots.copy(), tokens.copy(), batch.holds_neural.copy()
         )
-        return Drafts(self.count, tokens, confidences, behind)
+        return Drafts(count, tokens, confidences, behind)
 
 
 def decision_of(
@@ -160,14 +172,14 @@ def cut(
         raise PolicyFault(f"settles on {proposal!r:.60}, not on a Proposal")
     neural_len = whole(proposal.neural_len, rows, "neural_len")
     ngram_len = whole(proposal.ngram_len, rows, "ngram_len")
-    drafted = np.where(decision.batch.holds_neural, decision.count, 0).astype(np.int32)
+    drafted = np.where(decision.batch.holds_neural, decision.shown, 0).astype(np.int32)
     if lenient:
         ngram_len[neural_len > drafted] = 0
         neural_len = np.minimum(neural_len, drafted)
     if (neural_len < 0).any() or (ngram_len < 0).any() or (neural_len > drafted).any():
         raise PolicyFault(
             f"proposes neural lengths {neural_len.tolist()} and n-gram lengths "
-            f"{ngram_len.tolist()}; {decision.count} tokens were drafted"
+            f"{ngram_len.tolist()}; {decision.shown} tokens were drafted"
         )
     start, available = _sources(proposal, decision, neural_len, ngram_len)
     room = np.maximum(0, cap - neural_len)

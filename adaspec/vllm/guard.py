@@ -26,7 +26,7 @@ class Guard:
         self._policy, self._audience = policy, audience
         self._in_a_row = 0
 
-    def fault(self, step: int, stage: str, error: Exception) -> None:
+    def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
         """A step of which nothing more is made."""
         self._in_a_row += 1
         first = self.counts[stage] == 0
@@ -50,7 +50,7 @@ class Guard:
                 self._policy,
                 self.counts.total(),
             )
-        self._audience.tell("fault", Fault(step, stage, said, self.off))
+        self._audience.tell("fault", Fault(step, stage, said, self.off, rows))
 
     def went_well(self) -> None:
         """A step was decided and learned from without a fault."""

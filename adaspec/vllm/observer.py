@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from adaspec.policy.protocol import Batch, Bools, Drafts, Ints, Proposal, Setup
+from adaspec.policy.protocol import Batch, Bools, Drafts, Floats, Ints, Proposal, Setup
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -25,6 +25,20 @@ class Serving:
     target: str
     drafter: str | None
     rank: int
+    record_fraction: float = 0.0
+    """Of the requests, how many are drafted for at every position, and proposed nothing."""
+    record_cap: int = 0
+    """How far these are drafted for."""
+    version: str = ""
+    """Of the policy, where it has one."""
+    propensity: float | None = None
+    """Probability of every plan that the policy chooses, where it is known."""
+    tokenizer: str | None = None
+    vocabulary: int = 0
+    engine_version: str | None = None
+    hardware: str | None = None
+    replica: int | None = None
+    """Which one this engine is of several that serve the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,7 @@ class Entered:
     slot: int
     prompt_tokens: Ints
     holds_neural: bool
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,12 @@ class Proposed:
     planned: int
     """The most forwards that the policy asked for."""
     drafts: Drafts
-    """What the drafter said: `count` forwards were run for drafting."""
+    """What the drafter said: `count` forwards were run for drafting; for recorded rows' sake they
+    may be more than the policy asked for."""
+    shown: int
+    """How many of the drafted tokens the policy saw."""
+    recorded: Bools
+    """Rows that are drafted for in full and proposed nothing."""
     proposal: Proposal
     neural_len: Ints
     """After cuts."""
@@ -55,6 +75,10 @@ class Proposed:
     """After cuts; behind neural tokens they are spliced on."""
     tokens: list[list[int]]
     """What is proposed; nothing in the modes that only watch, whatever the lengths above say."""
+    meant: list[list[int]]
+    """What would be proposed in mode 'serve'."""
+    expected: Floats | None
+    """Tokens that the policy expects to be accepted per row, where it says so."""
     decision_s: float
     """What deciding took on this machine, look-ups and index upkeep included."""
 
@@ -85,6 +109,8 @@ class Fault:
     stage: str
     error: str
     switched_off: bool
+    rows: int = 0
+    """Requests that nothing was decided on for it."""
 
 
 class Observer(Protocol):
@@ -161,6 +187,13 @@ class Audience:
                 getattr(observer, what)(*facts)
             except Exception as error:
                 self._complain(observer, what, error)
+
+    def close(self) -> None:
+        """Have those observers that write finish what they write."""
+        for observer in tuple(self._observers):
+            close = getattr(observer, "close", None)
+            if close is not None:
+                close()
 
     def _complain(self, observer: Observer, what: str, error: Exception) -> None:
         count = self._complaints[id(observer)] = self._complaints.get(id(observer), 0) + 1

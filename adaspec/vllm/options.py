@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaspec.errors import ServingError, nearest
-from adaspec.policy.spec import LONGEST_DRAFT
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -54,7 +53,12 @@ class Options:
     cost: str | None = None
     trace_dir: str | None = None
     max_trace_bytes: int = 10 << 30
-    record_fraction: float = 0.0
+    record_fraction: float | None = None
+    """Of the requests, how many are recorded densely: all in mode 'record', else none."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """What a trace's manifest says of how outputs were sampled; it changes nothing here."""
+    scramble_key: str | None = None
+    """A file, made where it is missing, whose secret permutes all token ids in traces."""
     passed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -92,7 +96,10 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 
 def _check(options: Options) -> None:
-    for name in ("model", "policy", "mode", "cost", "trace_dir"):
+    # Imported here: workers unpickle options before vLLM is ready for a process that holds numba.
+    from adaspec.policy.spec import LONGEST_DRAFT
+
+    for name in ("model", "policy", "mode", "cost", "trace_dir", "scramble_key"):
         value = getattr(options, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise _wrong(name, value, "a text")
@@ -110,11 +117,19 @@ def _check(options: Options) -> None:
         )
     if not _is_whole(options.max_trace_bytes, 1, 1 << 62):
         raise _wrong("max_trace_bytes", options.max_trace_bytes, "a number of bytes from 1 on")
-    fraction = options.record_fraction
+    fraction = 0 if options.record_fraction is None else options.record_fraction
     if isinstance(fraction, bool) or not isinstance(fraction, int | float):
         raise _wrong("record_fraction", fraction, "a number from 0 to 1")
     if not 0 <= fraction <= 1:
         raise _wrong("record_fraction", fraction, "a number from 0 to 1")
+    if not isinstance(options.sampling, Mapping):
+        raise _wrong("sampling", options.sampling, "an object")
+    if options.trace_dir is None:
+        for name in ("record_fraction", "scramble_key"):
+            if getattr(options, name):
+                raise _wrong(name, getattr(options, name), "a trace_dir as well")
+        if options.mode == "record":
+            raise _wrong("mode", "record", "a trace_dir as well: the folder that recordings go to")
 
 
 def _is_whole(value: object, low: int, high: int) -> bool:

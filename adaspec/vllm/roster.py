@@ -41,6 +41,8 @@ class Seat:
     tokens: int
     """Of its text, how many are indexed."""
     holds_neural: bool = False
+    recorded: bool = False
+    """Drafted for at every position, and proposed nothing."""
     seen: int = 0
     """The last step in which it was in the batch."""
 

@@ -10,6 +10,7 @@ Nothing here raises: what fails becomes an empty proposal, and is counted.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,13 +21,11 @@ from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
-    Drafts,
     Floats,
     Ints,
     Outcome,
     Policy,
     Proposal,
-    Setup,
 )
 from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
 from adaspec.vllm.guard import Guard
@@ -38,17 +37,19 @@ SLOW_S = 1.0
 
 
 class Recording(BasePolicy):
-    """Drafts to the cap at every position and proposes nothing: what dense traces are made of."""
+    """Proposes nothing; requests that are not recorded need no drafter."""
 
     name = "record"
 
-    def start(self, setup: Setup) -> None:
-        """Remember how far drafting goes."""
-        self._cap = setup.neural_cap
+    def admit(self, arrival: Arrival) -> bool:
+        """Without it."""
+        return False
 
-    def plan(self, batch: Batch) -> int:
-        """As far as it goes."""
-        return self._cap if batch.holds_neural.any() else 0
+
+def is_recorded(request: str, fraction: float) -> bool:
+    """Whether a request is of the fraction that is recorded: by its id, on every rank alike."""
+    digest = hashlib.blake2b(request.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < fraction * 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,9 @@ class Session:
         self._ever_held = False
         self._keeps_alive = False
         self._decision_s = 0.0
+        self._expects = getattr(policy, "expects", None)
+        self._recorded = np.zeros(0, np.bool_)
+        self._record_to = 0
         policy.start(self.setup)
 
     def watched_by(self, *observers: Observer) -> None:
@@ -147,10 +151,11 @@ class Session:
             planned = 0
         self._decision_s += perf_counter() - began
         decision.planned = planned
-        if planned and not possible:
+        most = max(planned, self._record_to)
+        if most and not possible:
             self._lenient = True
             return 0
-        return planned
+        return most
 
     def take(self, tokens: Ints, confidences: Floats) -> bool:
         """Take in one drafted token per row of the engine's batch; whether to draft another."""
@@ -158,15 +163,20 @@ class Session:
         if decision is None or self._failed:
             return False
         began = perf_counter()
+        asked = not decision.ended and decision.count < decision.planned
         going_on = False
         try:
             decision.take(tokens, confidences)
-            if decision.count < decision.planned:
-                going_on = bool(self.policy.proceed(decision.batch, decision.drafts()))
+            if asked:
+                decision.shown = decision.count
+                if decision.count < decision.planned:
+                    going_on = bool(self.policy.proceed(decision.batch, decision.drafts()))
+                decision.ended = not going_on
         except Exception as error:
             self._fault("proceed", error)
+            return False
         self._decision_s += perf_counter() - began
-        return going_on
+        return going_on or decision.count < self._record_to
 
     def finish(self) -> list[list[int]]:
         """What is proposed, row by row of the engine's batch."""
@@ -177,12 +187,14 @@ class Session:
             return proposed
         began = perf_counter()
         try:
-            drafts = decision.drafts()
-            proposal = self.policy.settle(decision.batch, drafts)
+            proposal = self.policy.settle(decision.batch, decision.drafts())
             made = cut(proposal, decision, self.setup.cap, self._vocabulary, self._lenient)
         except Exception as error:
             self._fault("settle", error)
             return proposed
+        made.neural_len[self._recorded] = made.ngram_len[self._recorded] = 0
+        for row in np.flatnonzero(self._recorded):
+            made.tokens[row] = []
         tokens = made.tokens if self._proposes else [[] for _ in made.tokens]
         for row, found in zip(decision.rows.tolist(), tokens, strict=True):
             proposed[row] = found
@@ -196,7 +208,7 @@ class Session:
             decision.count,
         )
         self._decision_s += perf_counter() - began
-        self._tell_proposed(decision, drafts, proposal, made, tokens)
+        self._tell_proposed(decision, proposal, made, tokens)
         if self._watch and self._decision_s > SLOW_S:
             self.guard.fault(
                 self.step, "time", TimeoutError(f"a decision took {self._decision_s:.2f} s")
@@ -212,7 +224,6 @@ class Session:
     def _tell_proposed(
         self,
         decision: Decision,
-        drafts: Drafts,
         proposal: Proposal,
         made: Cut,
         tokens: list[list[int]],
@@ -224,14 +235,30 @@ class Session:
                 requests=decision.requests,
                 batch=decision.batch,
                 planned=decision.planned,
-                drafts=drafts,
+                drafts=decision.everything(),
+                shown=decision.shown,
+                recorded=self._recorded,
                 proposal=proposal,
                 neural_len=made.neural_len,
                 ngram_len=made.ngram_len,
                 tokens=tokens,
+                meant=made.tokens,
+                expected=self._expected(proposal),
                 decision_s=self._decision_s,
             ),
         )
+
+    def _expected(self, proposal: Proposal) -> Floats | None:
+        """What the policy expects of its proposal, if it is one that says so."""
+        if self._expects is None:
+            return None
+        try:
+            found: Floats = np.asarray(self._expects(proposal), np.float32)
+        except Exception as error:
+            self._expects = None  # a figure to look at is not worth a second fault
+            self.guard.fault(self.step, "expects", error)
+            return None
+        return found
 
     def _learn(self, rows: Rows) -> None:
         """Hand the policy what came of its last proposal, as far as it was verified as proposed."""
@@ -306,14 +333,18 @@ class Session:
             if name in self._roster.seats:
                 continue
             seat = self._roster.enter(rows, row)
+            seat.recorded = is_recorded(name, self.serving.record_fraction)
+            seat.holds_neural = seat.recorded and self.serving.record_cap > 0
             arrival = Arrival(seat.slot, seat.prompt_tokens, len(rows.requests))
             try:
-                seat.holds_neural = bool(self.policy.admit(arrival)) and self.setup.neural_cap > 0
+                seat.holds_neural |= bool(self.policy.admit(arrival)) and self.setup.neural_cap > 0
             except Exception as error:
                 self._fault("admit", error)  # it runs without the drafter
             self._ever_held |= seat.holds_neural
             prompt = rows.tokens[row, : seat.prompt_tokens]
-            self.audience.tell("entered", Entered(name, seat.slot, prompt, seat.holds_neural))
+            self.audience.tell(
+                "entered", Entered(name, seat.slot, prompt, seat.holds_neural, seat.recorded)
+            )
 
     def _look(self, rows: Rows) -> Decision | None:
         """A decision on all rows whose prompt is through, and whether the drafter must run."""
@@ -329,6 +360,8 @@ class Session:
         if not ready:
             return None
         chosen = [seats[row] for row in ready]
+        self._recorded = np.array([seat.recorded for seat in chosen], np.bool_)
+        self._record_to = self.serving.record_cap if self._recorded.any() else 0
         prompt = np.array([seat.prompt_tokens for seat in chosen], np.int32)
         return decision_of(
             self._roster.index,
@@ -347,7 +380,7 @@ class Session:
             return
         self._failed = True
         self._pending = None
-        self.guard.fault(self.step, stage, error)
+        self.guard.fault(self.step, stage, error, self._engine_rows)
 
 
 def _verified(ours: list[int], judged: object) -> int:

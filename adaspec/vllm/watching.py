@@ -1,0 +1,122 @@
+"""Who watches a session: counters always, a recorder where there is a trace_dir."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.counters import FOLDER_VARIABLE, Counters
+from adaspec.vllm.observer import Observer, Serving
+from adaspec.vllm.options import Options
+from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.scrambling import Scrambler, secret_in
+from adaspec.vllm.shelf import Shelf
+from adaspec.vllm.tally import Tally
+
+FLUSH_S = 60.0
+"""What a kill may cost a server's traces."""
+FLUSH_RECORDING_S = 5.0
+
+
+def observers_of(options: Options, serving: Serving) -> list[Observer]:
+    """Who watches this session, as these options ask for it; only on the first rank."""
+    counters = Counters(_folder_of_counters(), _about(serving))
+    found: list[Observer] = [Tally(counters)]
+    if options.trace_dir is not None:
+        found.append(recorder_of(options, serving, counters))
+    return found
+
+
+def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recorder:
+    """What writes this session's traces.
+
+    In mode 'record' trace_dir is the trace, gone on with where it exists. Else each run writes
+    folders of its own into it: `logged-..`, and `dense-..` of the requests that are recorded.
+    """
+    assert options.trace_dir is not None
+    root = Path(options.trace_dir)
+    recording = options.mode == "record"
+    if recording:
+        replica = "" if serving.replica is None else f"replica-{serving.replica}"
+        dense_folder = root / replica
+    else:
+        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        dense_folder = root / f"dense-{run}"
+
+    def shelf(folder: Path, manifest: Manifest) -> Shelf:
+        flush_s = FLUSH_RECORDING_S if recording else FLUSH_S
+        return Shelf(folder, root, manifest, options.max_trace_bytes, flush_s, counters.lost)
+
+    dense = logged = None
+    if serving.record_fraction > 0:
+        dense = shelf(dense_folder, dense_manifest(options, serving))
+    if not recording:
+        logged = shelf(root / f"logged-{run}", logged_manifest(options, serving))
+    scrambler = None
+    if options.scramble_key is not None:
+        scrambler = Scrambler(secret_in(Path(options.scramble_key)), serving.vocabulary)
+    return Recorder(
+        dense,
+        logged,
+        record_cap=serving.record_cap,
+        proposes=serving.mode == "serve",
+        propensity=serving.propensity,
+        lost=counters.lost,
+        scrambler=scrambler,
+    )
+
+
+def dense_manifest(options: Options, serving: Serving) -> Manifest:
+    """What a dense trace of this session says of itself."""
+    cap = serving.record_cap or None
+    return Manifest(
+        kind="dense",
+        target=serving.target,
+        drafter=serving.drafter,
+        tokenizer=serving.tokenizer,
+        neural_cap=cap,
+        draft_cap=cap,
+        confidences=CONFIDENCES if cap else (),
+        engine="vllm",
+        engine_version=serving.engine_version,
+        hardware=serving.hardware,
+        sampling=dict(options.sampling),
+        scrambled=options.scramble_key is not None,
+        source="shadow drafting in vLLM",
+    )
+
+
+def logged_manifest(options: Options, serving: Serving) -> Manifest:
+    """What a logged trace of this session says of itself."""
+    version = f" {serving.version}" if serving.version else ""
+    return Manifest(
+        kind="logged",
+        target=serving.target,
+        drafter=serving.drafter,
+        tokenizer=serving.tokenizer,
+        engine="vllm",
+        engine_version=serving.engine_version,
+        hardware=serving.hardware,
+        sampling=dict(options.sampling),
+        fingerprint=f"{serving.policy}{version}",
+        scrambled=options.scramble_key is not None,
+        source=f"live decisions in vLLM, mode {serving.mode}",
+    )
+
+
+def _folder_of_counters() -> Path | None:
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named) if named and Path(named).is_dir() else None
+
+
+def _about(serving: Serving) -> dict[str, object]:
+    return {
+        "policy": serving.policy,
+        "version": serving.version,
+        "mode": serving.mode,
+        "drafter": serving.drafter or "",
+        "why": serving.why,
+    }

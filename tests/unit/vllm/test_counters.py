@@ -1,0 +1,81 @@
+"""Figures cross from the process that counts them to the one that shows them."""
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+from adaspec.vllm import counters
+from adaspec.vllm.counters import FIGURES, FOLDER_VARIABLE, PLACE, Counters, read_counters
+
+
+def count(folder, times):
+    made = Counters(folder, {"policy": "p"})
+    for _ in range(times):
+        made.add("steps")
+    made.lost("disk", 3)
+
+
+def test_another_process_counts(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=count, args=(tmp_path, times)) for times in (5, 7)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    found = list(read_counters(tmp_path))
+    assert [about for about, _ in found] == [{"policy": "p"}] * 2
+    figures = np.sum([each for _, each in found], axis=0)
+    assert figures[PLACE["steps"]] == 12
+    assert figures[PLACE["dropped/disk"]] == 6
+
+
+def test_the_folder_is_named_once_to_all_processes(monkeypatch):
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    folder = counters.announce_folder()
+    assert counters.announce_folder() == folder
+    assert os.environ[FOLDER_VARIABLE] == str(folder)
+    counters._remove(str(folder), os.getpid() + 1)
+    assert folder.is_dir()
+    counters._remove(str(folder), os.getpid())
+    assert not folder.exists()
+
+
+def test_without_a_folder_figures_are_counted_for_nobody():
+    made = Counters(None, {})
+    made.add("steps", 2)
+    assert made["steps"] == 2
+
+
+def test_what_is_no_file_of_counters_is_passed_over(tmp_path):
+    (tmp_path / "x.counters").write_text("{}")
+    assert list(read_counters(tmp_path)) == []
+
+
+def test_every_figure_has_a_place_of_its_own():
+    assert len(set(FIGURES)) == len(FIGURES)
+
+
+def test_the_collector_sums_all_engines(tmp_path):
+    client = pytest.importorskip("prometheus_client")
+    from adaspec.vllm.exposition import Collector
+
+    for policy in ("a", "a", "b"):
+        made = Counters(tmp_path, {"policy": policy, "mode": "serve"})
+        made.add("decisions/splice/trimmed", 2)
+        made.add("drafted/neural", 5)
+        made.add("length/3", 4)
+        made.add("length/inf", 1)
+        made.add("length_sum", 112)
+    registry = client.CollectorRegistry()
+    registry.register(Collector(tmp_path))
+    value = registry.get_sample_value
+    assert value("adaspec:decisions_total", {"source": "splice", "reason": "trimmed"}) == 6
+    assert value("adaspec:drafted_tokens_total", {"source": "neural"}) == 15
+    assert value("adaspec:draft_len_bucket", {"le": "3.0"}) == 12
+    assert value("adaspec:draft_len_count") == 15
+    assert value("adaspec:draft_len_sum") == 336
+    labels = {"version": "", "mode": "serve", "drafter": "", "why": ""}
+    assert value("adaspec:policy_info", {"policy": "a", **labels}) == 2
+    assert client.generate_latest(registry)

@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.vllm.prompts import read_prompts
+
+
+def written(tmp_path, *records):
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in records))
+    return file
+
+
+def test_text_messages_and_tokens_are_prompts(tmp_path):
+    class Tokenizer:
+        def encode(self, text, add_special_tokens=True):
+            return [1] * add_special_tokens + [len(text)]
+
+        def apply_chat_template(self, messages, **_):
+            return "".join(each["content"] for each in messages)
+
+    chat = [{"role": "user", "content": "hello"}]
+    prompts = read_prompts(
+        written(
+            tmp_path,
+            {"text": "hey"},
+            {"messages": chat, "workload": "chat", "id": "a"},
+            {"prompt_token_ids": [4, 5], "max_tokens": 7},
+        )
+    )
+    assert [each.key for each in prompts] == [("mine", "0"), ("chat", "a"), ("mine", "1")]
+    assert [each.tokens(Tokenizer()) for each in prompts] == [[1, 3], [5], [4, 5]]
+    assert prompts[2].max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"txt": "a"}, "did you mean 'text'"),
+        ({"text": "a", "token_ids": [1]}, "found text, token_ids"),
+        ({"id": "a"}, "found none"),
+        ({"token_ids": []}, "not a list of token ids"),
+        ({"token_ids": [-1]}, "not a list of token ids"),
+        ({"messages": ["a"]}, "not a list of objects"),
+        ({"text": "a", "max_tokens": 0}, "max_tokens=0"),
+        ({"text": "a", "id": ""}, "'id' is ''"),
+    ],
+)
+def test_what_is_no_prompt_is_named_by_its_line(tmp_path, record, says):
+    with pytest.raises(TraceError) as caught:
+        read_prompts(written(tmp_path, {"text": "fine"}, record))
+    assert says in str(caught.value)
+    assert "mine.jsonl line 2" in str(caught.value)
+
+
+def test_two_prompts_of_one_name_are_refused(tmp_path):
+    with pytest.raises(TraceError, match=r"stands already in .*line 1"):
+        read_prompts(written(tmp_path, {"text": "a", "id": "x"}, {"text": "b", "id": "x"}))

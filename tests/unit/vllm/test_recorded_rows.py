@@ -1,0 +1,203 @@
+"""Requests that are recorded beside others, without an engine: what is drafted, shown and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.spec import parse_policy
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.counters import Counters
+from adaspec.vllm.observer import Silent
+from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.session import is_recorded
+from adaspec.vllm.shelf import Shelf
+from adaspec.vllm.tally import Tally
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
+from random_tapes import NEURAL_CAP, random_requests
+from test_session import Dice, ScriptedEngine, Spy, session_of
+
+DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
+
+
+class Ear(Silent):
+    def __init__(self):
+        self.steps, self.forwarded, self.came_of = [], [], []
+
+    def proposed(self, proposed):
+        self.steps.append(proposed)
+
+    def came(self, came):
+        self.came_of.append(came)
+
+
+def recording(policy, rows, fraction, mode="serve"):
+    session = session_of(policy, rows, mode)
+    session.serving = dataclasses.replace(
+        session.serving, record_fraction=fraction, record_cap=NEURAL_CAP
+    )
+    return session
+
+
+def shelf(folder, lost, manifest=DENSE):
+    def count(why, rows):
+        lost[why] += rows
+
+    return Shelf(folder, folder.parent, manifest, 1 << 30, 60.0, count)
+
+
+def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
+    chosen = [is_recorded(f"request-{at}", 0.2) for at in range(5000)]
+    assert chosen == [is_recorded(f"request-{at}", 0.2) for at in range(5000)]
+    assert abs(np.mean(chosen) - 0.2) < 0.03
+    assert not any(is_recorded(str(at), 0.0) for at in range(100))
+    assert all(is_recorded(str(at), 1.0) for at in range(100))
+
+
+@pytest.mark.parametrize("name", ["none", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "dice"])
+def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
+    requests = random_requests(4, 6, tokens=True)
+    spy = Spy(Dice() if name == "dice" else parse_policy(name))
+    session = recording(spy, 6, 0.5)
+    ear = Ear()
+    session.watched_by(ear)
+    ScriptedEngine(requests, session).run()
+    assert not session.guard.counts
+    assert any(step.recorded.any() for step in ear.steps)
+    for step in ear.steps:
+        for row in np.flatnonzero(step.recorded):
+            assert step.tokens[row] == []
+            assert (step.drafts.tokens[row] >= 0).all()
+        if step.recorded.any():
+            assert step.drafts.count == NEURAL_CAP
+        assert step.shown <= step.planned
+    for entry in spy.log:
+        if entry[0] == "settle":
+            assert entry[1] <= NEURAL_CAP
+    if name == "none":
+        assert all(entry[1] == 0 for entry in spy.log if entry[0] == "settle")
+
+
+def test_a_policy_is_shown_no_more_than_it_asked_for():
+    class Two(BasePolicy):
+        def plan(self, batch):
+            return 4 if batch.holds_neural.any() else 0
+
+        def proceed(self, batch, drafts):
+            return drafts.count < 2
+
+        def settle(self, batch, drafts):
+            assert drafts.tokens.shape[1] == drafts.count <= 2
+            return super().settle(batch, drafts)
+
+    session = recording(Two(), 4, 1.0)
+    ear = Ear()
+    session.watched_by(ear)
+    ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
+    assert not session.guard.counts
+    assert {step.shown for step in ear.steps} == {2}
+    assert {step.drafts.count for step in ear.steps} == {NEURAL_CAP}
+
+
+def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
+    requests = random_requests(8, 5, tokens=True, output_tokens=(6, 20))
+    session = recording(parse_policy("none"), 5, 1.0)
+    lost = Counter()
+    recorder = Recorder(
+        shelf(tmp_path / "dense", lost),
+        None,
+        record_cap=NEURAL_CAP,
+        proposes=True,
+        propensity=1.0,
+        lost=lambda why, rows: lost.update({why: rows}),
+    )
+    session.watched_by(recorder)
+    engine = ScriptedEngine(requests, session)
+    engine.run()
+    recorder.close()
+    assert not lost
+    found = {each.id: each for each in TraceReader(tmp_path / "dense").requests()}
+    for at, request in enumerate(requests):
+        kept = found[f"r{at}"]
+        # The scripted engine's last step never comes to us, as a real one's does.
+        length = len(kept.output_tokens)
+        assert length >= len(request.output) - 1
+        assert kept.output_tokens.tolist() == request.output[:length]
+        assert kept.prompt_tokens.tolist() == request.prompt
+        for position in range(1, length):
+            assert kept.drafted_tokens[position].tolist() == request.drafted[position]
+            expected = min(request.accepted[position], length - position)
+            assert kept.neural_accepted[position] == expected
+
+
+@pytest.mark.parametrize("mode", ["serve", "shadow"])
+def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
+    requests = random_requests(9, 5, tokens=True, output_tokens=(10, 24))
+    session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 5, mode)
+    lost, ear, counters = Counter(), Ear(), Counters(None, {})
+    recorder = Recorder(
+        None,
+        shelf(tmp_path / "logged", lost, Manifest(kind="logged")),
+        record_cap=0,
+        proposes=mode == "serve",
+        propensity=1.0,
+        lost=lambda why, rows: lost.update({why: rows}),
+    )
+    session.watched_by(recorder, ear, Tally(counters))
+    ScriptedEngine(requests, session).run()
+    recorder.close()
+    assert not lost
+    steps = list(TraceReader(tmp_path / "logged").steps())
+    drafted = sum(int(came.drafted.sum()) for came in ear.came_of)
+    accepted = sum(int(came.accepted.sum()) for came in ear.came_of)
+    sources = ("ngram", "neural", "splice")
+    assert sum(counters[f"drafted/{source}"] for source in sources) == drafted
+    assert sum(counters[f"accepted/{source}"] for source in sources) == accepted
+    decisions = sum(len(step.requests) for step in ear.steps)
+    assert sum(counters[f"length/{bound}"] for bound in _bounds()) == decisions
+    if mode == "serve":
+        assert drafted > 0
+        assert sum(step.draft_len for step in steps) == drafted
+        assert sum(step.accepted for step in steps) == accepted
+    else:
+        assert drafted == 0
+        assert len(steps) == decisions
+        assert sum(step.accepted for step in steps) > 0
+
+
+def _bounds():
+    from adaspec.vllm.counters import LENGTHS
+
+    return (*LENGTHS, "inf")
+
+
+def test_a_learned_policy_says_what_it_expects():
+    from learned_tapes import random_tape
+    from random_models import random_policy
+
+    from adaspec.train.token_tables import TableMaker
+
+    rng = np.random.default_rng(2)
+    tape = random_tape(2, "confidences")
+    tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+    policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
+    session = session_of(policy, 5)
+    ear = Ear()
+    session.watched_by(ear)
+    ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
+    assert not session.guard.counts
+    for step in ear.steps:
+        assert step.expected.shape == (len(step.requests),)
+        assert (step.expected >= 0).all()
+        assert (step.expected <= step.neural_len + step.ngram_len + 1e-6).all()
