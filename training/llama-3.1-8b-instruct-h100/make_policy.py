@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 NAME = "llama-3.1-8b-instruct-h100"
@@ -26,17 +25,19 @@ def main() -> None:
     parser.add_argument(
         "recordings", type=Path, help="folder with the public simulator's combined_*.jsonl files"
     )
+    parser.add_argument(
+        "--traces", type=Path, default=Path("traces/llama-3.1-8b"), help="where they are imported"
+    )
     parser.add_argument("--policy", type=Path, default=ROOT / "policies" / NAME)
     parser.add_argument("--report", type=Path, default=ROOT / "eval" / "reports" / NAME)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        traces = Path(folder) / "traces"
+    traces, seed = options.traces, ("--seed", options.seed)
+    if not traces.exists():
         adaspec("import", "specdecode-bench", options.recordings, "-o", traces)
-        seed = ("--seed", options.seed)
-        adaspec("train", traces, "--crossfit", FOLDS, "-o", options.report, *seed, "--force")
-        judged = ("--crossfit-report", options.report)
-        adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
+    adaspec("train", traces, "--crossfit", FOLDS, "-o", options.report, *seed, "--force")
+    judged = ("--crossfit-report", options.report)
+    adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
 
 
 if __name__ == "__main__":
