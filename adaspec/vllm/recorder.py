@@ -110,8 +110,8 @@ class Recorder(Silent):
             self._lost("queue", 1)
             return
         self._seen[entered.request] = 0
-        prompt = entered.prompt_tokens.copy() if entered.recorded else None
-        self._queue.put(("entered", entered.request, prompt))
+        prompt = entered.prompt_tokens.copy()
+        self._queue.put(("entered", entered.request, prompt, entered.recorded))
 
     def proposed(self, proposed: Proposed) -> None:
         """Queue what the step said."""
@@ -213,7 +213,7 @@ class Recorder(Silent):
     def _rest(self, quiet_s: float) -> None:
         """Write what can be written after a silence of so long."""
         for name, transcript in list(self._transcripts.items()):
-            dense = transcript.prompt is not None
+            dense = transcript.recorded
             if quiet_s >= (LONG_REST_S if dense else REST_S) and not (dense and _is_named(name)):
                 self._write(self._transcripts.pop(name))
         for shelf in (self._dense, self._logged):
@@ -223,7 +223,7 @@ class Recorder(Silent):
                 else:
                     shelf.tick()
 
-    def _take_entered(self, request: str, prompt: Ints | None) -> None:
+    def _take_entered(self, request: str, prompt: Ints, recorded: bool) -> None:
         workload, id = trace_key(request)
         repeated, number = id, 1
         while (workload, id) in self._keys:
@@ -231,7 +231,7 @@ class Recorder(Silent):
             id = f"{repeated}~{number}"
         if workload != SERVED:  # all other ids are the engine's own and come once
             self._keys.add((workload, id))
-        self._transcripts[request] = Transcript(workload, id, prompt)
+        self._transcripts[request] = Transcript(workload, id, prompt, recorded)
 
     def _take_step(self, step: _Step) -> None:
         running = len(step.requests)
@@ -284,7 +284,7 @@ class Recorder(Silent):
                 self._write(transcript)
 
     def _write(self, transcript: Transcript) -> None:
-        if transcript.prompt is not None and self._dense is not None:
+        if transcript.recorded and self._dense is not None:
             request = transcript.dense(self._record_cap)
             if request is None:
                 if transcript.position:
@@ -301,7 +301,7 @@ class Recorder(Silent):
     def _finish(self) -> None:
         for name in list(self._transcripts):
             transcript = self._transcripts.pop(name)
-            if transcript.prompt is None or not _is_named(name):
+            if not transcript.recorded or not _is_named(name):
                 self._write(transcript)
         for shelf in (self._dense, self._logged):
             if shelf is not None:

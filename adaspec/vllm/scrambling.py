@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adaspec.errors import ServingError
+from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.scramble import scramble_ids, scramble_request
 
@@ -27,10 +28,15 @@ class Scrambler:
 
     def step(self, step: LoggedStep) -> LoggedStep:
         """The step under the permutation."""
-        drafted = step.drafted_tokens
-        if drafted is None:
-            return step
-        return replace(step, drafted_tokens=scramble_ids(drafted, self.secret, self.vocabulary))
+        return replace(
+            step,
+            drafted_tokens=self._ids(step.drafted_tokens),
+            prompt_tokens=self._ids(step.prompt_tokens),
+            output_tokens=self._ids(step.output_tokens),
+        )
+
+    def _ids(self, tokens: Ints | None) -> Ints | None:
+        return None if tokens is None else scramble_ids(tokens, self.secret, self.vocabulary)
 
 
 def secret_in(file: Path) -> bytes:

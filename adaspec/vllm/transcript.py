@@ -40,8 +40,9 @@ class Transcript:
 
     workload: str
     id: str
-    prompt: Ints | None
-    """Held where a dense row is to be made."""
+    prompt: Ints
+    recorded: bool = False
+    """Its drafts are shadow drafts: a dense row is to be made."""
     output: list[int] = field(default_factory=list)
     drafts: list[tuple[Ints, Floats]] = field(default_factory=list)
     """Drafted tokens and confidences at positions 1, 2, .."""
@@ -71,7 +72,7 @@ class Transcript:
         accepted at a position = the common prefix of its draft and the tokens that came.
         """
         length = len(self.output)
-        if self.torn or self.prompt is None or not 0 < length <= len(self.drafts) + 1:
+        if self.torn or not self.recorded or not 0 < length <= len(self.drafts) + 1:
             return None
         output = np.array(self.output, np.int32)
         if not cap:
@@ -86,8 +87,12 @@ class Transcript:
         return Request(self.workload, self.id, self.prompt, output, accepted, drafted, confidences)
 
     def logged(self, propensity: float | None) -> list[LoggedStep]:
-        """The request's steps as a logged trace holds them, without those whose end is unknown."""
+        """The request's steps as a logged trace holds them, without those whose end is unknown.
+
+        Its text stands at the first, where all of it is known: training needs it.
+        """
         steps: list[LoggedStep] = []
+        known = not self.torn and 0 < len(self.output) == self.position
         for plan in self.plans:
             accepted = plan.accepted
             if accepted is None:
@@ -109,6 +114,8 @@ class Transcript:
                     propensity=propensity,
                     step_s=plan.step_s,
                     drafted_tokens=np.array(plan.tokens, np.int32),
+                    prompt_tokens=self.prompt if known and not steps else None,
+                    output_tokens=np.array(self.output, np.int32) if known and not steps else None,
                 )
             )
         return steps

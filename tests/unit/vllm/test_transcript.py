@@ -3,6 +3,7 @@ import numpy as np
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.soundness import check_request, check_step
+from adaspec.vllm.scrambling import Scrambler
 from adaspec.vllm.transcript import Plan, Transcript, common_prefix
 
 CAP = 3
@@ -10,7 +11,7 @@ CAP = 3
 
 def whole(output, drafts):
     """A transcript of one request that was drafted for at every position."""
-    made = Transcript("w", "7", np.array([1, 2], np.int32))
+    made = Transcript("w", "7", np.array([1, 2], np.int32), recorded=True)
     for position, draft in enumerate(drafts, 1):
         made.goes_on(position, np.array(output[:position], np.int32))
         made.drafted(np.array(draft, np.int32), np.zeros((CAP, 3), np.float32), CAP)
@@ -48,7 +49,7 @@ def test_a_missed_position_makes_no_dense_row():
 
 
 def test_a_draft_that_ended_early_makes_no_dense_row():
-    made = Transcript("w", "7", np.array([1], np.int32))
+    made = Transcript("w", "7", np.array([1], np.int32), recorded=True)
     made.goes_on(1, np.array([5], np.int32))
     made.drafted(np.zeros(1, np.int32), np.zeros((1, 3), np.float32), CAP)
     assert made.dense(CAP) is None
@@ -61,7 +62,7 @@ def test_unknown_confidences_are_nulls():
 
 
 def test_shadow_steps_are_judged_by_what_came():
-    made = Transcript("w", "7", None)
+    made = Transcript("w", "7", np.array([1, 2], np.int32))
     made.goes_on(1, np.array([5], np.int32))
     made.plans.append(Plan(1, 3, 2, 1, 2, [6, 7, 9], None, None))
     for position, token in ((2, 6), (3, 7), (4, 8)):
@@ -69,3 +70,27 @@ def test_shadow_steps_are_judged_by_what_came():
     (step,) = made.logged(1.0)
     check_step(step, "here")
     assert (step.source, step.accepted, step.output_len) == ("splice", 2, 4)
+
+
+def test_a_logged_request_has_its_text_at_its_first_step_alone():
+    made = Transcript("w", "7", np.array([1, 2], np.int32))
+    for position, token in enumerate((5, 6, 7), 1):
+        made.goes_on(position, np.array([token], np.int32))
+        made.plans.append(Plan(position, 2 + position, 1, 1, 0, [6], None, 0))
+    first, *others = made.logged(1.0)
+    assert first.prompt_tokens.tolist() == [1, 2]
+    assert first.output_tokens.tolist() == [5, 6, 7]
+    assert all(step.prompt_tokens is None and step.output_tokens is None for step in others)
+    for step in (first, *others):
+        check_step(step, "here")
+    scrambled = Scrambler(b"s" * 32, 100).step(first)
+    assert scrambled.prompt_tokens.tolist() != [1, 2]
+
+
+def test_a_text_with_a_gap_is_not_told():
+    made = Transcript("w", "7", np.array([1, 2], np.int32))
+    made.goes_on(1, np.array([5], np.int32))
+    made.plans.append(Plan(1, 3, 1, 1, 0, [6], None, 0))
+    made.goes_on(4, np.array([8], np.int32))
+    (step,) = made.logged(1.0)
+    assert step.prompt_tokens is None
