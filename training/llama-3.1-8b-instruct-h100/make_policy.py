@@ -9,6 +9,7 @@ from pathlib import Path
 
 NAME = "llama-3.1-8b-instruct-h100"
 ROOT = Path(__file__).resolve().parents[2]
+TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 FOLDS = 5
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     traces, seed = options.traces, ("--seed", options.seed)
     if not traces.exists():
-        adaspec("import", "specdecode-bench", options.recordings, "-o", traces)
+        adaspec("import", "specdecode-bench", options.recordings, "-o", traces, "--target", TARGET)
     adaspec("train", traces, "--crossfit", FOLDS, "-o", options.report, *seed, "--force")
     judged = ("--crossfit-report", options.report)
     adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
