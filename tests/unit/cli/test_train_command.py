@@ -141,7 +141,7 @@ def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
     assert report["traces"]["requests"] == {"edits": 24}
     assert report["cross_fitted"]["folds"] == 2
     assert {entry["policy"] for entry in report["headline"]} == {"crossfit:2"}
-    assert report["command"].startswith("adaspec ")
+    assert report["command"].split()[0] == "adaspec"
     assert report["keep_alive_forwards"] == 1
 
 
