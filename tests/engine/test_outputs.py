@@ -1,9 +1,18 @@
 """Greedy output equals that without speculation, token for token, whatever is decided."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from policies import Wanderer
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
+
+from random_models import random_policy
 from tiny_models import document, ids_of
+
+from adaspec.predict.tables import packed
+from policies import Wanderer
 
 HEADS = ("eagle", "eagle3", "draft")
 CHUNKED = {"max_num_batched_tokens": 48, "max_num_seqs": 8, "block_size": 32}
@@ -52,6 +61,22 @@ def test_static_and_adaptive_policies_leave_the_output_as_it_was(engines, prompt
     session = engine.put(policy)
     assert engine.greedy(prompts, 48) == expected
     check_sound(session)
+
+
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_learned_policies_leave_the_output_as_it_was(engines, prompts, truth, head):
+    expected = truth()
+    engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:2"))
+    none = np.empty(0, np.float32)
+    tables = packed(np.empty(0, np.uint64), none, none, none, (0.5, 0.5, 1.0, 1.0), 1)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        policy = random_policy(
+            rng, tables, evidence=head is not None, cap=24, neural_cap=8 if head else 0
+        )
+        session = engine.put(policy)
+        assert engine.greedy(prompts, 48) == expected
+        check_sound(session)
 
 
 @pytest.mark.parametrize("policy", ["hybrid:4:16:0", "fixed:ngram:8:2", "none"])
