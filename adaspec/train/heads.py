@@ -24,6 +24,7 @@ from adaspec.train.compilation import compile_forest
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
 Array = NDArray[np.float64]
+Picked = NDArray[np.bool_] | Longs | slice
 
 CURVE_BINS = 20
 GAIN_BEHIND = 2
@@ -50,28 +51,23 @@ class Examples:
 
     def of(self, chosen: NDArray[np.bool_], request: NDArray[np.int32]) -> Examples:
         """Those of the requests marked in `chosen`."""
-        a = chosen[request[self.at]]
-        b = chosen[request[self.splice_at]]
-        c = chosen[request[self.evidence_at]]
-        return Examples(
-            self.at[a],
-            self.x[a],
-            self.weight[a],
-            self.splice_at[b],
-            self.splice_length[b],
-            self.splice_x[b],
-            self.evidence_at[c],
-            self.evidence_depth[c],
-            self.evidence_x[c],
+        return self._picked(
+            chosen[request[self.at]],
+            chosen[request[self.splice_at]],
+            chosen[request[self.evidence_at]],
         )
 
     def thinned(self, most: int, seed: int) -> Examples:
         """At most so many of each kind, drawn at random."""
         rng = np.random.default_rng([seed, 0x7815])
-        a, b, c = (
-            np.sort(rng.choice(size, most, replace=False)) if size > most else slice(None)
-            for size in (len(self.at), len(self.splice_at), len(self.evidence_at))
+        return self._picked(
+            *(
+                np.sort(rng.choice(size, most, replace=False)) if size > most else slice(None)
+                for size in (len(self.at), len(self.splice_at), len(self.evidence_at))
+            )
         )
+
+    def _picked(self, a: Picked, b: Picked, c: Picked) -> Examples:
         return Examples(
             self.at[a],
             self.x[a],

@@ -1,9 +1,9 @@
 """A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
 
 import pytest
-from policies import Wanderer
 
 from adaspec.vllm.observer import Silent
+from policies import Wanderer
 
 
 def judged(engine, prompts):

@@ -1,9 +1,9 @@
 """Whatever fails in a policy, the output stays, the engine goes on and the counters say it."""
 
 import pytest
-from policies import Failing, Wanderer
 
 from adaspec.vllm.observer import MOST_COMPLAINTS, Silent
+from policies import Failing, Wanderer
 
 FAULTS = [
     ("admit", "raises", 5),
