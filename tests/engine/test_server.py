@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from adaspec.vllm.counters import FOLDER_VARIABLE
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240
 
@@ -26,6 +28,8 @@ def environment_with_entry_point(folder, exist_ok=False):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
+    # Engines of this very process counted into a folder; a server of its own makes its own.
+    environment.pop(FOLDER_VARIABLE, None)
     points = importlib.metadata.entry_points(group="vllm.general_plugins")
     path = [str(CHECKOUT)]
     if not any(point.name == "adaspec" for point in points):
