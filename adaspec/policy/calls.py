@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy import stages
 from adaspec.policy.anchor import CAP, COUNT, NEURAL_CAP, READS, Post, recall
-from adaspec.predict.features import Rows
+from adaspec.predict.features import Found, Rows
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -70,50 +70,62 @@ def plan(
     price = stages.price_of(post.desk, post.knobs, rows, post.cost)
     stages.consider(post.mind, post.desk, post.knobs, rows, everyone, price)
     cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
-    most = stages.forwards_of(post.desk, post.knobs, rows, post.cost, cap, neural_cap)
+    reads = post.limits[READS] > 0
+    most = stages.forwards_of(
+        post.desk, post.mind.outlook, reads, post.knobs, rows, post.cost, cap, neural_cap
+    )
     # Evidence may make a longer draft worth while than the plan foresaw.
-    return neural_cap if post.limits[READS] and most > 0 else most
+    return neural_cap if reads and most > 0 else most
 
 
 @compiled
-def listen(post: Post, tokens: Ints, confidences: Floats, taken: int, count: int) -> None:
-    """Take in the tokens drafted since `taken` of them were."""
-    rows = rows_of(post)
-    everyone = post.everyone[: post.limits[COUNT]]
-    for depth in range(taken + 1, count + 1):
-        stages.take_evidence(
-            post.mind, post.desk, post.knobs, rows, everyone, tokens, confidences, depth
-        )
-
-
-@compiled
-def proceed(address: int, tokens: Ints, confidences: Floats, taken: int, count: int) -> bool:
-    """Take in what was drafted, and say whether the batch gains by another forward."""
-    post = recall(address)
-    listen(post, tokens, confidences, taken, count)
-    cap, neural_cap = post.limits[CAP], post.limits[NEURAL_CAP]
-    return stages.goes_on(post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_cap)
-
-
-@compiled
-def settle(
+def listen(
     address: int,
+    depth: int,
     tokens: Ints,
     confidences: Floats,
-    taken: int,
-    count: int,
-    neural_len: Ints,
-    ngram_len: Ints,
-) -> bool:
-    """Choose lengths; whether any row verifies neural tokens, behind which it may splice."""
+    length: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+) -> None:
+    """Take in the tokens drafted at this depth, and the matches behind them."""
     post = recall(address)
-    if post.limits[READS]:
-        listen(post, tokens, confidences, taken, count)
+    rows = rows_of(post)
+    stages.take_evidence(
+        post.mind,
+        post.desk,
+        post.knobs,
+        rows,
+        post.everyone[: post.limits[COUNT]],
+        tokens,
+        confidences,
+        depth,
+        Found(length, agree, seen, available),
+        stages.price_of(post.desk, post.knobs, rows, post.cost),
+        post.limits[CAP],
+    )
+
+
+@compiled
+def goes_on(address: int, count: int) -> bool:
+    """Whether the batch gains by another forward than the `count` there were."""
+    post = recall(address)
+    cap, most = post.limits[CAP], post.limits[NEURAL_CAP]
+    return stages.goes_on(
+        post.desk, post.mind.outlook, post.knobs, rows_of(post), post.cost, cap, count, most
+    )
+
+
+@compiled
+def settle(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
+    """Choose lengths; whether splices behind neural tokens are still to be looked up."""
+    post = recall(address)
     cap = post.limits[CAP]
     stages.choose(
         post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_len, ngram_len
     )
-    return bool(neural_len.any())
+    return not post.limits[READS] and bool(neural_len.any())
 
 
 @compiled
@@ -128,19 +140,16 @@ def splice(
 ) -> None:
     """Choose how many copied tokens follow the neural ones."""
     post = recall(address)
+    rows = rows_of(post)
     stages.splice(
         post.mind,
         post.desk,
-        post.knobs,
-        rows_of(post),
+        rows,
         post.everyone[: post.limits[COUNT]],
-        post.cost,
+        stages.price_of(post.desk, post.knobs, rows, post.cost),
         post.limits[CAP],
         neural_len,
-        length,
-        agree,
-        seen,
-        available,
+        Found(length, agree, seen, available),
         ngram_len,
     )
 

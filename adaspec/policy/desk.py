@@ -67,6 +67,12 @@ class Desk(NamedTuple):
     ngram: Array
     gain: Array
     """Expected tokens of a splice behind neural tokens that are all accepted."""
+    hope: Array
+    """(rows, LONGEST_NEURAL + 1) what a splice behind so many neural tokens is worth."""
+    splice_len: Ints
+    """The same shape: how many tokens to splice on, once the match behind them is known."""
+    splice_said: Array
+    """The tokens expected of that splice."""
     ngram_value: Array
     ngram_best: Ints
     worth: Array
@@ -74,6 +80,8 @@ class Desk(NamedTuple):
     splice_x: Floats
     splice_heads: Array
     spliced: Array
+    """(rows, LONGEST_NEURAL + 1, LONGEST_SPLICE + 1) survival of what could be copied behind so
+    many neural tokens that are all accepted."""
     evidence_x: Floats
     evidence_heads: Array
     agreed: Ints
@@ -106,12 +114,15 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         neural=np.zeros((slots, LONGEST_NEURAL + 1)),
         ngram=np.zeros((slots, LONGEST_NGRAM + 1)),
         gain=np.zeros(slots),
+        hope=np.zeros((slots, LONGEST_NEURAL + 1)),
+        splice_len=np.zeros((slots, LONGEST_NEURAL + 1), np.int32),
+        splice_said=np.zeros((slots, LONGEST_NEURAL + 1)),
         ngram_value=np.zeros(slots),
         ngram_best=np.zeros(slots, np.int32),
         worth=np.zeros(LONGEST_NEURAL + 1),
         splice_x=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_heads=np.zeros((slots, len(HEADS["splice"]))),
-        spliced=np.zeros(LONGEST_SPLICE + 1),
+        spliced=np.zeros((slots, LONGEST_NEURAL + 1, LONGEST_SPLICE + 1)),
         evidence_x=np.zeros((slots, len(EVIDENCE)), np.float32),
         evidence_heads=np.zeros((slots, len(HEADS["evidence"]))),
         agreed=np.zeros(slots, np.int32),

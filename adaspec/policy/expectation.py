@@ -26,18 +26,22 @@ from adaspec.policy.desk import (
 )
 from adaspec.policy.trust import trust_in, trusted
 from adaspec.predict.evidence import observe_evidence
-from adaspec.predict.features import CANDIDATE, Rows, observe
+from adaspec.predict.features import CANDIDATE, Found, Rows, observe
 from adaspec.predict.kernels import predict_rows
 from adaspec.predict.model import (
+    ACCEPTED_BEFORE,
     ACCEPTED_NEXT,
     NEURAL_FIRST,
     NEURAL_MORE,
     NGRAM_AFTER,
     NGRAM_FIRST,
     NGRAM_MORE,
+    SPLICE_FIRST,
     SPLICE_GAIN,
+    SPLICE_MORE,
     Mind,
 )
+from adaspec.predict.splicing import observe_splice
 from adaspec.predict.survival import fill_survival
 
 Array = NDArray[np.float64]
@@ -75,6 +79,10 @@ def consider(
         gain = np.expm1(said[SPLICE_GAIN])
         gain = min(gain, LONGEST_SPLICE) * weight - charge
         desk.gain[row] = gain if gain > 0 else 0.0
+        for k in range(LONGEST_NEURAL + 1):
+            desk.hope[row, k] = desk.neural[row, k] * desk.gain[row]
+            desk.splice_len[row, k] = 0
+            desk.splice_said[row, k] = 0.0
         desk.agreed[row] = 0
         desk.least[row] = np.nan
 
@@ -89,10 +97,14 @@ def take_evidence(
     tokens: Ints,
     confidences: Floats,
     depth: int,
+    behind: Found,
+    price: float,
+    cap: int,
 ) -> None:
     """Change the curves of these rows, where they hold the drafter, by its token at this depth.
 
-    Where the drafter gave no token (-1), nothing survives from this depth on.
+    `behind` is the match behind that token: it tells whether the draft was seen before, and what
+    could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
     asked = 0
     for row in speaks_for:
@@ -115,6 +127,9 @@ def take_evidence(
             desk.ngram[row, 1],
             before,
             desk.least[row],
+            behind.length[row],
+            behind.agree[row],
+            behind.seen[row],
             desk.evidence_x[asked],
         )
         asked += 1
@@ -130,6 +145,13 @@ def take_evidence(
             continue
         heard = desk.evidence_heads[asked]
         asked += 1
+        if depth > 1:
+            _revise(desk, row, depth - 1, heard[ACCEPTED_BEFORE])
+            # A copy that says what this token says is had by keeping it; another one is right only
+            # where this token is wrong.
+            desk.spliced[row, depth - 1, 1:] *= max(0.0, 1.0 - heard[ACCEPTED_NEXT])
+            for k in range(1, depth):
+                _weigh_splice(desk, row, k, price)
         was = desk.neural[row, depth]
         now = 0.0
         if tokens[row, depth - 1] >= 0 and heard[ACCEPTED_NEXT] > 0:
@@ -138,6 +160,7 @@ def take_evidence(
             now = min(1.0, now * desk.trust[NEURAL, USED])
         for k in range(depth, LONGEST_NEURAL + 1):
             desk.neural[row, k] = desk.neural[row, k] * now / was if was > 0 else 0.0
+            desk.hope[row, k] = desk.neural[row, k] * desk.gain[row]
         if rows.length[row] > 0:
             first = trusted(heard[NGRAM_AFTER], knobs[NGRAM_EXPONENT], trust)
             scale = first / desk.ngram[row, 1] if desk.ngram[row, 1] > 0 else 0.0
@@ -150,6 +173,97 @@ def take_evidence(
             elif at == depth - 1:
                 left = desk.neural[row, at] - desk.neural[row, depth]
                 _lower_to(desk.ngram[row], depth, max(left, 0.0))
+    depths = np.full(rows.slots.shape[0], depth, np.int32)
+    weigh_splices(mind, desk, rows, speaks_for, depths, behind, price, cap)
+
+
+@compiled
+def _revise(desk: Desk, row: int, depth: int, survived: float) -> None:
+    """A later token also tells whether those up to `depth` were right: S(depth) is `survived`.
+
+    Of what could have gone wrong up to there, nothing became likelier than the rest.
+    """
+    survives = desk.neural[row]
+    was = survives[depth]
+    now = min(max(survived, 0.0), 1.0)
+    if was <= 0 or was >= 1:
+        return
+    scale = (1.0 - now) / (1.0 - was)
+    for k in range(1, depth + 1):
+        survives[k] = 1.0 - (1.0 - survives[k]) * scale
+    for k in range(depth + 1, LONGEST_NEURAL + 1):
+        survives[k] *= now / was
+
+
+@compiled
+def weigh_splices(
+    mind: Mind,
+    desk: Desk,
+    rows: Rows,
+    speaks_for: Ints,
+    depths: Ints,
+    behind: Found,
+    price: float,
+    cap: int,
+) -> None:
+    """How far to splice behind so many neural tokens, and what it is worth, by the match there."""
+    asked = 0
+    for row in speaks_for:
+        depth = depths[row]
+        if depth > 0:
+            desk.spliced[row, depth] = 0.0
+            _weigh_splice(desk, row, depth, price)
+        if not may_splice(desk, rows, row, depth, behind, price):
+            continue
+        observe_splice(
+            behind.length[row],
+            behind.agree[row],
+            behind.seen[row],
+            behind.available[row],
+            depth,
+            desk.neural[row, depth],
+            float(rows.length[row]),
+            desk.history[rows.slots[row]],
+            rows.position[row],
+            desk.splice_x[asked],
+        )
+        asked += 1
+    predict_rows(mind.splice, desk.splice_x, asked, desk.splice, desk.splice_heads)
+    asked = 0
+    for row in speaks_for:
+        depth = depths[row]
+        if not may_splice(desk, rows, row, depth, behind, price):
+            continue
+        said = desk.splice_heads[asked]
+        asked += 1
+        first = trusted(said[SPLICE_FIRST], 1.0, desk.trust[SPLICE, USED])
+        curve = desk.spliced[row, depth]
+        fill_survival(first, said[SPLICE_MORE], mind.spliced, curve)
+        curve[max(min(behind.available[row], cap - depth), 0) + 1 :] = 0.0
+        _weigh_splice(desk, row, depth, price)
+
+
+@compiled
+def _weigh_splice(desk: Desk, row: int, depth: int, price: float) -> None:
+    """The best length of a splice behind `depth` neural tokens, and what it is worth."""
+    reached, curve = desk.neural[row, depth], desk.spliced[row, depth]
+    length, said, worth = 0, 0.0, 0.0
+    for j in range(1, LONGEST_SPLICE + 1):
+        if reached * curve[j] < price:
+            break
+        length = j
+        said += curve[j]
+        worth += reached * curve[j] - price
+    desk.splice_len[row, depth] = length
+    desk.splice_said[row, depth], desk.hope[row, depth] = said, worth
+
+
+@compiled
+def may_splice(desk: Desk, rows: Rows, row: int, depth: int, behind: Found, price: float) -> bool:
+    """Whether there is something to splice on behind so many tokens, and it could pay."""
+    if depth == 0 or not rows.holds_neural[row] or behind.length[row] == 0:
+        return False
+    return bool(desk.neural[row, depth] >= price)
 
 
 @compiled

@@ -102,26 +102,34 @@ class LearnedPolicy:
         """Go on as planned, or, where drafts show evidence, as long as the batch gains by it."""
         if not self._reads:
             return True
-        count = drafts.count
-        going_on: bool = calls.proceed(
-            self._address, drafts.tokens, drafts.confidences, self._taken, count
-        )
-        self._taken = count
+        self._listen(batch, drafts)
+        going_on: bool = calls.goes_on(self._address, drafts.count)
         return going_on
 
+    def _listen(self, batch: Batch, drafts: Drafts) -> None:
+        """Take in the tokens drafted since the last look, each with the match behind it."""
+        for depth in range(self._taken + 1, drafts.count + 1):
+            drafted = batch.holds_neural & (drafts.tokens[:, depth - 1] >= 0)
+            behind = drafts.behind(np.where(drafted, depth, 0).astype(np.int32))
+            calls.listen(
+                self._address,
+                depth,
+                drafts.tokens,
+                drafts.confidences,
+                behind.length,
+                behind.agree,
+                behind.seen,
+                behind.available,
+            )
+        self._taken = drafts.count
+
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        """Choose again per row by all that is now known, then splice."""
+        """Choose again per row by all that is now known, splices included."""
         count = self._forwards = drafts.count
+        if self._reads:
+            self._listen(batch, drafts)
         neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
-        if calls.settle(
-            self._address,
-            drafts.tokens,
-            drafts.confidences,
-            self._taken,
-            count,
-            neural_len,
-            ngram_len,
-        ):
+        if calls.settle(self._address, count, neural_len, ngram_len):
             behind = drafts.behind(neural_len)
             calls.splice(
                 self._address,
@@ -132,7 +140,6 @@ class LearnedPolicy:
                 behind.available,
                 ngram_len,
             )
-        self._taken = count
         return Proposal(neural_len, ngram_len)
 
     def expects(self, proposal: Proposal) -> Floats:

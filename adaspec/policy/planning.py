@@ -13,6 +13,7 @@ from adaspec.jit import compiled
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, Desk
 from adaspec.policy.pace import context_of, rate_of, token_s
 from adaspec.predict.features import Rows
+from adaspec.predict.outlook import Outlook, outlook_of
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -43,10 +44,10 @@ def weigh_ngram(desk: Desk, rows: Rows, price: float, cap: int) -> None:
 def best_neural(desk: Desk, row: int, most: int, price: float, cap: int) -> tuple[int, float]:
     """The neural length up to `most` that is worth most, and its worth; 0 where none pays."""
     length, best, worth = 0, 0.0, 0.0
-    survives, gain = desk.neural[row], desk.gain[row]
+    survives, hope = desk.neural[row], desk.hope[row]
     for k in range(1, most + 1):
         worth += survives[k] - price
-        found = worth + survives[k] * gain if k < cap else worth
+        found = worth + hope[k] if k < cap else worth
         if found > best:
             length, best = k, found
     return length, best
@@ -59,17 +60,71 @@ def weigh_batch(desk: Desk, rows: Rows, most: int, price: float, cap: int) -> No
     total[: most + 1] = 0.0
     for row in range(rows.slots.shape[0]):
         best, worth = desk.ngram_value[row], 0.0
-        survives, gain = desk.neural[row], desk.gain[row]
+        survives, hope = desk.neural[row], desk.hope[row]
         total[0] += best
         for k in range(1, most + 1):
             worth += survives[k] - price
-            best = max(best, worth + survives[k] * gain if k < cap else worth)
+            best = max(best, worth + hope[k] if k < cap else worth)
             total[k] += best
 
 
 @compiled
+def foresee_batch(
+    desk: Desk, outlook: Outlook, rows: Rows, count: int, most: int, price: float, cap: int
+) -> None:
+    """Fill `desk.worth` from `count` forwards on, the next two tokens seen before they count.
+
+    Where a token turns out to be poor, the row falls back on its best plan of before: a forward is
+    worth what its token yields, and what it tells. Beyond the second, what is told is not foreseen.
+    """
+    total = desk.worth
+    total[: most + 1] = 0.0
+    first, second = count + 1, count + 2
+    for row in range(rows.slots.shape[0]):
+        survives, hope = desk.neural[row], desk.hope[row]
+        now, worth = desk.ngram_value[row], 0.0
+        for k in range(1, first):
+            worth += survives[k] - price
+            now = max(now, worth + hope[k] if k < cap else worth)
+        total[count] += now
+        if survives[first] <= 0:
+            for k in range(first, most + 1):
+                total[k] += now
+            continue
+        belief = survives[first] / survives[count]
+        factors = outlook.factors[outlook_of(belief, outlook)]
+        share = 1.0 / factors.shape[0]
+        belief_then = survives[second] / survives[first] if second <= most else 0.0
+        factors_then = outlook.factors[outlook_of(belief_then, outlook)]
+        for factor in factors:
+            seen = min(factor, 1.0 / belief)
+            reached = survives[first] * seen
+            worth_then = worth + reached - price
+            then = max(now, worth_then + hope[first] * seen if first < cap else worth_then)
+            total[first] += then * share
+            if reached <= 0 or belief_then <= 0:
+                for k in range(second, most + 1):
+                    total[k] += then * share
+                continue
+            for factor_then in factors_then:
+                both = seen * min(factor_then, 1.0 / belief_then)
+                best, further = then, worth_then
+                for k in range(second, most + 1):
+                    further += survives[k] * both - price
+                    best = max(best, further + hope[k] * both if k < cap else further)
+                    total[k] += best * share * share
+
+
+@compiled
 def forwards_of(
-    desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, neural_cap: int
+    desk: Desk,
+    outlook: Outlook,
+    reads: bool,
+    knobs: Array,
+    rows: Rows,
+    cost: Array,
+    cap: int,
+    neural_cap: int,
 ) -> int:
     """How many forwards are worth most: worth of the rows' plans less the forwards' time."""
     context = context_of(rows)
@@ -83,7 +138,10 @@ def forwards_of(
     if not holds:
         return 0
     most = min(neural_cap, LONGEST_NEURAL, cap)
-    weigh_batch(desk, rows, most, price, cap)
+    if reads:
+        foresee_batch(desk, outlook, rows, 0, most, price, cap)
+    else:
+        weigh_batch(desk, rows, most, price, cap)
     best, best_value = 0, -np.inf
     for forwards in range(most + 1):
         value = desk.worth[forwards]
@@ -96,14 +154,21 @@ def forwards_of(
 
 @compiled
 def goes_on(
-    desk: Desk, knobs: Array, rows: Rows, cost: Array, cap: int, count: int, most: int
+    desk: Desk,
+    outlook: Outlook,
+    knobs: Array,
+    rows: Rows,
+    cost: Array,
+    cap: int,
+    count: int,
+    most: int,
 ) -> bool:
     """Whether the batch gains by more forwards than `count`, up to `most`."""
     context = context_of(rows)
     rate = rate_of(desk, knobs, cost, rows.slots.shape[0], context)
     price = rate * token_s(cost, rows.slots.shape[0])
     weigh_ngram(desk, rows, price, cap)
-    weigh_batch(desk, rows, most, price, cap)
+    foresee_batch(desk, outlook, rows, count, most, price, cap)
     one = rate * forward_s(cost, context)
     now = desk.worth[count] - one * paid_forwards(cost, count, True)
     for forwards in range(count + 1, most + 1):
@@ -123,13 +188,13 @@ def choose(
     neural_len: Ints,
     ngram_len: Ints,
 ) -> None:
-    """Per row: so many drafted tokens, or so many copied ones, or nothing."""
+    """Per row: so many drafted tokens and what is spliced on, or copied ones, or nothing."""
     price = price_of(desk, knobs, rows, cost)
     weigh_ngram(desk, rows, price, cap)
     for row in range(rows.slots.shape[0]):
         length, worth = best_neural(desk, row, count, price, cap)
         neural_len[row] = ngram_len[row] = 0
         if worth > desk.ngram_value[row]:
-            neural_len[row] = length
+            neural_len[row], ngram_len[row] = length, desk.splice_len[row, length]
         else:
             ngram_len[row] = desk.ngram_best[row]

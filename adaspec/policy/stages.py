@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy import planning
-from adaspec.policy.desk import LONGEST_SPLICE, NEURAL, NGRAM, SPLICE, USED, Desk
-from adaspec.policy.expectation import consider, take_evidence
+from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
+from adaspec.policy.expectation import consider, may_splice, take_evidence, weigh_splices
 from adaspec.policy.guard import admits, watch
 from adaspec.policy.pace import context_of, keep_pace, rate_of, token_s
 from adaspec.policy.planning import forwards_of, goes_on, price_of
-from adaspec.policy.trust import commit, trusted, weigh_record
-from adaspec.predict.features import Rows, remember
-from adaspec.predict.kernels import predict_rows
-from adaspec.predict.model import SPLICE_FIRST, SPLICE_MORE, Mind
-from adaspec.predict.splicing import observe_splice
-from adaspec.predict.survival import fill_survival
+from adaspec.policy.trust import commit, weigh_record
+from adaspec.predict.features import Found, Rows, remember
+from adaspec.predict.model import Mind
 
 __all__ = [
     "admits",
@@ -32,6 +29,7 @@ __all__ = [
     "forwards_of",
     "goes_on",
     "learn",
+    "may_splice",
     "price_of",
     "splice",
     "take_evidence",
@@ -61,51 +59,20 @@ def choose(
 def splice(
     mind: Mind,
     desk: Desk,
-    knobs: Array,
     rows: Rows,
     speaks_for: Ints,
-    cost: Array,
+    price: float,
     cap: int,
     neural_len: Ints,
-    length: Ints,
-    agree: Ints,
-    seen: Ints,
-    available: Ints,
+    behind: Found,
     ngram_len: Ints,
 ) -> None:
-    """How many copied tokens follow the neural ones, now that the match behind them is known."""
-    price = planning.price_of(desk, knobs, rows, cost)
-    asked = 0
+    """How many copied tokens follow the neural ones, where only now the match behind is known."""
+    weigh_splices(mind, desk, rows, speaks_for, neural_len, behind, price, cap)
     for row in speaks_for:
-        if neural_len[row] > 0 and length[row] > 0:
-            observe_splice(
-                length[row],
-                agree[row],
-                seen[row],
-                available[row],
-                neural_len[row],
-                desk.neural[row, neural_len[row]],
-                float(rows.length[row]),
-                desk.history[rows.slots[row]],
-                rows.position[row],
-                desk.splice_x[asked],
-            )
-            asked += 1
-    predict_rows(mind.splice, desk.splice_x, asked, desk.splice, desk.splice_heads)
-    asked = 0
-    for row in speaks_for:
-        if neural_len[row] > 0 and length[row] > 0:
-            said = desk.splice_heads[asked]
-            asked += 1
-            first = trusted(said[SPLICE_FIRST], 1.0, desk.trust[SPLICE, USED])
-            fill_survival(first, said[SPLICE_MORE], mind.spliced, desk.spliced)
-            reached = desk.neural[row, neural_len[row]]
-            most = min(available[row], cap - neural_len[row], LONGEST_SPLICE)
-            for j in range(1, most + 1):
-                if reached * desk.spliced[j] < price:
-                    break
-                ngram_len[row] = j
-                desk.said[row, SPLICE] += desk.spliced[j]
+        if neural_len[row] > 0:
+            ngram_len[row] = desk.splice_len[row, neural_len[row]]
+            desk.said[row, SPLICE] = desk.splice_said[row, neural_len[row]]
 
 
 @compiled

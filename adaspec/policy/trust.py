@@ -18,6 +18,7 @@ from adaspec.policy.desk import (
     NGRAM,
     RECALIBRATE,
     SAID,
+    SPLICE,
     USED,
     Desk,
 )
@@ -57,7 +58,9 @@ def commit(desk: Desk, neural_len: Ints, ngram_len: Ints) -> None:
         desk.said[row] = 0.0
         for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
             desk.said[row, NEURAL] += desk.neural[row, j]
-        if neural_len[row] == 0:
+        if neural_len[row] > 0:
+            desk.said[row, SPLICE] = desk.splice_said[row, neural_len[row]]
+        else:
             for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
                 desk.said[row, NGRAM] += desk.ngram[row, j]
 

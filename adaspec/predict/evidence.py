@@ -22,6 +22,9 @@ EVIDENCE = (
     "survival_so_far",
     "least_logprob",
     "least_margin",
+    "behind_length",
+    "behind_agree",
+    "behind_seen",
 )
 """Features of the token drafted at a depth, in order.
 
@@ -29,8 +32,11 @@ expected: P(it is accepted, given those before it), as thought before it was see
 confidences; agrees: whether it and all before it are the n-gram candidate's; agreed_tokens: how
 many in a row from the first are (both NaN without a match); ngram_expected: P(the candidate's first
 token is right) as thought before; survival_so_far: P(all before it are accepted); the least
-log-probability and margin of those before it, NaN at the first.
+log-probability and margin of those before it, NaN at the first; behind_*: the match behind this
+token, which is as long as the context's own and the draft together where all of it was seen before.
 """
+
+EXPECTED = EVIDENCE.index("expected")
 
 
 @compiled
@@ -43,6 +49,9 @@ def observe_evidence(
     ngram_expected: float,
     survival: float,
     least: Floats,
+    behind_length: int,
+    behind_agree: int,
+    behind_seen: int,
     out: Floats,
 ) -> None:
     """Fill one row of features; `agreed` leading drafted tokens are the candidate's.
@@ -61,6 +70,9 @@ def observe_evidence(
     out[9] = survival
     out[10] = least[0]
     out[11] = least[1]
+    out[12] = behind_length
+    out[13] = behind_agree if behind_length > 0 else np.nan
+    out[14] = behind_seen if behind_length > 0 else np.nan
 
 
 def probe_evidence() -> NDArray[np.float64]:
@@ -79,6 +91,9 @@ def probe_evidence() -> NDArray[np.float64]:
             rng.random(),
             rng.random(),
             least,
+            int(rng.integers(0, 3)),
+            int(rng.integers(1, 9)),
+            int(rng.integers(1, 9)),
             out[row],
         )
     return out.astype(np.float64)

@@ -153,6 +153,15 @@ def forget(history: NDArray[np.float64], slot: int) -> None:
     history[slot, _NEURAL_EXPECTED] = history[slot, _NGRAM_EXPECTED] = 0.0
 
 
+class Found(NamedTuple):
+    """The matches behind neural drafts, in the order of `Matches`: length 0 where there is none."""
+
+    length: Ints
+    agree: Ints
+    seen: Ints
+    available: Ints
+
+
 @compiled
 def observe(
     rows: Rows,

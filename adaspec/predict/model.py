@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from adaspec.predict.evidence import EVIDENCE, probe_evidence
 from adaspec.predict.features import BEFORE, fingerprint
 from adaspec.predict.forest import Forest
 from adaspec.predict.kernels import Trees
+from adaspec.predict.outlook import Outlook, no_outlook, outlook_arrays, outlook_from
 from adaspec.predict.splicing import SPLICE, probe_splice
 from adaspec.predict.survival import Curves, curve_arrays, curves_from
 from adaspec.predict.tables import Tables
@@ -23,8 +24,8 @@ NGRAM_FIRST, NGRAM_MORE, NEURAL_FIRST, NEURAL_MORE, SPLICE_GAIN = range(5)
 BEFORE_HEADS = ("ngram_first", "ngram_more", "neural_first", "neural_more", "splice_gain")
 SPLICE_FIRST, SPLICE_MORE = range(2)
 SPLICE_HEADS = ("splice_first", "splice_more")
-ACCEPTED_NEXT, NGRAM_AFTER = range(2)
-EVIDENCE_HEADS = ("accepted_next", "ngram_after")
+ACCEPTED_NEXT, NGRAM_AFTER, ACCEPTED_BEFORE = range(3)
+EVIDENCE_HEADS = ("accepted_next", "ngram_after", "accepted_before")
 
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
 FEATURE_NAMES = {"before": BEFORE, "splice": SPLICE, "evidence": EVIDENCE}
@@ -41,6 +42,7 @@ class Mind(NamedTuple):
     ngram: Curves
     neural: Curves
     spliced: Curves
+    outlook: Outlook
     tables: Tables
 
 
@@ -51,6 +53,7 @@ class Model:
     forests: Mapping[str, Forest]
     curves: Mapping[str, Curves]
     tables: Tables
+    outlook: Outlook = field(default_factory=no_outlook)
 
     def __post_init__(self) -> None:
         """Refuse what the kernels could not walk."""
@@ -77,6 +80,7 @@ class Model:
             ngram=self.curves["ngram"],
             neural=self.curves["neural"],
             spliced=self.curves["splice"],
+            outlook=self.outlook,
             tables=self.tables,
         )
 
@@ -89,7 +93,7 @@ class Model:
             found |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
         for name, curves in sorted(self.curves.items()):
             found |= curve_arrays(f"curve-{name}", curves)
-        return found
+        return found | outlook_arrays(self.outlook)
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
         """What goes into `tables.npz`."""
@@ -108,9 +112,11 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
         if set(groups.get(group, {})) != {"edges", "shapes"}:
             raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
         curves[name] = curves_from(group, forest)
+    if set(groups.get("outlook", {})) != {"edges", "factors"}:
+        raise PolicyError("a model lacks the outlook of evidence, or it holds something else")
     forests = {}
     for name, arrays in groups.items():
-        if name.startswith("curve-"):
+        if name.startswith("curve-") or name == "outlook":
             continue
         if name not in HEADS:
             raise PolicyError(f"a model holds no forest '{name}'")
@@ -124,7 +130,7 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
     extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
     if extra:
         raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
-    return Model(forests, curves, token_tables.from_arrays(tables))
+    return Model(forests, curves, token_tables.from_arrays(tables), outlook_from(forest))
 
 
 def feature_fingerprint() -> str:

@@ -19,9 +19,10 @@ from adaspec.policy.desk import Desk, new_desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.pace import context_of
 from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, Rows, forget
+from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, Found, Rows, forget
 from adaspec.predict.model import Mind
 from adaspec.predict.splicing import SPLICE
+from adaspec.replay import rows as running_rows
 from adaspec.replay.drafting import Script
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
@@ -137,6 +138,38 @@ def _speaks_for(member: Ints, request: Longs, rows: int, mind: int, minds: int) 
 
 
 @compiled
+def _behind(
+    film: Film,
+    running: running_rows.Rows,
+    rows: int,
+    seen: Rows,
+    neural_len: Ints,
+    most_behind: int,
+) -> Found:
+    """The matches behind so many drafted tokens per row; true ones where none are recorded."""
+    columns = film.columns
+    found = np.zeros((4, rows), np.int32)
+    for row in range(rows):
+        k = neural_len[row]
+        if k == 0 or not seen.holds_neural[row]:
+            continue
+        r, p = running.request[row], running.position[row]
+        i = columns.offset[r] + p
+        if film.drafted.shape[1] > 0:
+            if film.drafted[i, k - 1] >= 0:
+                found[0, row] = columns.behind_match[i, k - 1]
+                found[1, row] = columns.behind_agree[i, k - 1]
+                found[2, row] = columns.behind_seen[i, k - 1]
+                found[3, row] = columns.behind_available[i, k - 1]
+        elif p + k < columns.length[r]:
+            found[0, row] = film.facts[0, i + k]
+            found[1, row] = film.facts[3, i + k]
+            found[2, row] = film.facts[4, i + k]
+            found[3, row] = min(film.facts[5, i + k], most_behind)
+    return Found(found[0], found[1], found[2], found[3])
+
+
+@compiled
 def _loop(
     film: Film,
     order: Ints,
@@ -175,16 +208,18 @@ def _loop(
         holds[slot] = neural_cap > 0 and (ruled or stages.admits(desk))
     emitted = np.zeros(concurrency, np.int64)
     tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
-    behind = np.zeros((4, concurrency), np.int32)
     ended = False
     while rows > 0 and not ended:
         seen = _gather(film, running.request, running.position, slots, holds, rows)
         context = context_of(seen)
         price = stages.price_of(desk, common, seen, cost)
+        # Beside a rule every match is judged: the policy may not know yet what could pay.
+        asking = 0.0 if ruled else price
         for m in range(len(minds)):
             said_by = _speaks_for(member, running.request, rows, m, len(minds))
             stages.consider(minds[m], desk, knobs[m], seen, said_by, price)
-        most = stages.forwards_of(desk, common, seen, cost, cap, neural_cap)
+        outlook = minds[0].outlook
+        most = stages.forwards_of(desk, outlook, reads, common, seen, cost, cap, neural_cap)
         if records:
             for row in range(rows):
                 at = record.filled[0]
@@ -209,10 +244,21 @@ def _loop(
                         if film.confidences.shape[0] > 0:
                             shown[row, count] = film.confidences[i, count]
                 count += 1
+                found = _behind(film, running, rows, seen, np.full(rows, count), most_behind)
                 for m in range(len(minds)):
                     said_by = _speaks_for(member, running.request, rows, m, len(minds))
                     stages.take_evidence(
-                        minds[m], desk, knobs[m], seen, said_by, tokens_shown, shown, count
+                        minds[m],
+                        desk,
+                        knobs[m],
+                        seen,
+                        said_by,
+                        tokens_shown,
+                        shown,
+                        count,
+                        found,
+                        asking,
+                        cap,
                     )
                 if records:
                     asked = 0
@@ -227,11 +273,23 @@ def _loop(
                             record.evidence_x[at] = desk.evidence_x[asked]
                             record.filled[2] = at + 1
                         asked += 1
+                    asked = 0
+                    for row in range(rows):
+                        if not stages.may_splice(desk, seen, row, count, found, asking):
+                            continue
+                        at = record.filled[1]
+                        if at < record.splice_at.shape[0]:
+                            i = columns.offset[running.request[row]] + running.position[row]
+                            record.splice_at[at] = i
+                            record.splice_length[at] = count
+                            record.splice_x[at] = desk.splice_x[asked]
+                            record.filled[1] = at + 1
+                        asked += 1
                 if ruled:
                     if count >= most:
                         break
                 elif count < neural_cap and not stages.goes_on(
-                    desk, common, seen, cost, cap, count, neural_cap
+                    desk, outlook, common, seen, cost, cap, count, neural_cap
                 ):
                     break
         neural_len = np.zeros(rows, np.int32)
@@ -245,52 +303,26 @@ def _loop(
             stages.commit(desk, neural_len, ngram_len)
         else:
             stages.choose(desk, common, seen, cost, cap, count, neural_len, ngram_len)
-        behind[:] = 0
-        for row in range(rows):
-            k = neural_len[row]
-            if k == 0:
-                continue
-            r, p = running.request[row], running.position[row]
-            i = columns.offset[r] + p
-            if film.drafted.shape[1] > 0:
-                if film.drafted[i, k - 1] >= 0:
-                    behind[0, row] = columns.behind_match[i, k - 1]
-                    behind[1, row] = columns.behind_agree[i, k - 1]
-                    behind[2, row] = columns.behind_seen[i, k - 1]
-                    behind[3, row] = columns.behind_available[i, k - 1]
-            elif p + k < columns.length[r]:
-                behind[0, row] = film.facts[0, i + k]
-                behind[1, row] = film.facts[3, i + k]
-                behind[2, row] = film.facts[4, i + k]
-                behind[3, row] = min(film.facts[5, i + k], most_behind)
-        for m in range(len(minds)):
-            stages.splice(
-                minds[m],
-                desk,
-                knobs[m],
-                seen,
-                _speaks_for(member, running.request, rows, m, len(minds)),
-                cost,
-                cap,
-                neural_len,
-                behind[0],
-                behind[1],
-                behind[2],
-                behind[3],
-                ngram_len,
-            )
-        if records:
-            asked = 0
-            for row in range(rows):
-                if neural_len[row] > 0 and behind[0, row] > 0:
-                    at = record.filled[1]
-                    if at < record.splice_at.shape[0]:
-                        i = columns.offset[running.request[row]] + running.position[row]
-                        record.splice_at[at] = i
-                        record.splice_length[at] = neural_len[row]
-                        record.splice_x[at] = desk.splice_x[asked]
-                        record.filled[1] = at + 1
-                    asked += 1
+        # Where drafts are read, the matches behind them were known as lengths were chosen.
+        if ruled or not (reads and most > 0):
+            found = _behind(film, running, rows, seen, neural_len, most_behind)
+            for m in range(len(minds)):
+                said_by = _speaks_for(member, running.request, rows, m, len(minds))
+                stages.splice(
+                    minds[m], desk, seen, said_by, asking, cap, neural_len, found, ngram_len
+                )
+            if records:
+                asked = 0
+                for row in range(rows):
+                    if stages.may_splice(desk, seen, row, neural_len[row], found, asking):
+                        at = record.filled[1]
+                        if at < record.splice_at.shape[0]:
+                            i = columns.offset[running.request[row]] + running.position[row]
+                            record.splice_at[at] = i
+                            record.splice_length[at] = neural_len[row]
+                            record.splice_x[at] = desk.splice_x[asked]
+                            record.filled[1] = at + 1
+                        asked += 1
         accepted = np.zeros(rows, np.int32)
         counts = np.zeros(rows, np.int32)
         most_emitted = 0

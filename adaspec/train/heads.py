@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.evidence import EVIDENCE, EXPECTED
 from adaspec.predict.features import BEFORE
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.outlook import Outlook, fit_outlook, no_outlook
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
@@ -184,6 +185,7 @@ def unseen_scores(
     request: Longs,
     names: tuple[str, ...],
     settings: Settings,
+    objective: str = "regression",
 ) -> Array:
     """Every example's score by trees that never saw its request.
 
@@ -193,7 +195,7 @@ def unseen_scores(
     for part in range(settings.parts):
         inside = request % settings.parts == part
         if inside.any():
-            others = boost(x[~inside], y[~inside], weight[~inside], "regression", names, settings)
+            others = boost(x[~inside], y[~inside], weight[~inside], objective, names, settings)
             scores[inside] = others.predict(x[inside])
     return scores
 
@@ -275,8 +277,10 @@ def fit_splice(
     return {"splice_first": first, "splice_more": more}, curves
 
 
-def fit_evidence(tape: Tape, examples: Examples, settings: Settings) -> dict[str, lightgbm.Booster]:
-    """The heads that listen to drafted tokens."""
+def fit_evidence(
+    tape: Tape, examples: Examples, settings: Settings
+) -> tuple[dict[str, lightgbm.Booster], Outlook]:
+    """The heads that listen to drafted tokens, and how far those move what was thought before."""
     columns = tape.columns
     at, depth, x = examples.evidence_at, examples.evidence_depth, examples.evidence_x
     reached = columns.neural[at] >= depth - 1
@@ -286,19 +290,31 @@ def fit_evidence(tape: Tape, examples: Examples, settings: Settings) -> dict[str
     matched = columns.match[at] > 0
     hit = (columns.run[at] >= 1).astype(np.float64)
     after = boost(x[matched], hit[matched], ones[matched], "binary", EVIDENCE, settings)
-    return {"accepted_next": next_one, "ngram_after": after}
+    # Whatever lies behind a wrong token tells that it was wrong.
+    later = depth >= 2
+    sure = (columns.neural[at] >= depth - 1).astype(np.float64)
+    before = boost(x[later], sure[later], ones[later], "binary", EVIDENCE, settings)
+    x, y, request = x[reached], y[reached], _request(tape, at[reached])
+    if settings.parts >= 2:
+        thought = unseen_scores(x, y, ones[reached], request, EVIDENCE, settings, "binary")
+    else:
+        thought = np.asarray(next_one.predict(x), np.float64)
+    outlook = fit_outlook(x[:, EXPECTED].astype(np.float64), thought)
+    boosters = {"accepted_next": next_one, "ngram_after": after, "accepted_before": before}
+    return boosters, outlook
 
 
 def model_of(
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
     curves: Mapping[str, Curves],
     tables: Tables,
+    outlook: Outlook | None = None,
 ) -> Model:
     """Compile what was fitted."""
     forests: dict[str, Forest] = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
-    return Model(forests, curves, tables)
+    return Model(forests, curves, tables, outlook or no_outlook())
 
 
 def examples_position(tape: Tape, at: Longs) -> Longs:

@@ -45,7 +45,9 @@ def without_tables(tape: Tape, trained: Trained, settings: Settings) -> Model:
     boosters, curves = fit_before(tape, examples, settings)
     groups = {"before": boosters, "splice": trained.boosters["splice"]}
     spliced = trained.model.curves["splice"]
-    return model_of(groups, {**curves, "splice": spliced}, trained.model.tables)
+    return model_of(
+        groups, {**curves, "splice": spliced}, trained.model.tables, trained.model.outlook
+    )
 
 
 def _blanked(

@@ -28,7 +28,8 @@ def rollout(
     pools = pools_among(tape, members)
     order = draw_passes(pools, concurrency, rng)
     size = int(tape.columns.length[order].sum())
-    record = new_record(size, size, 8 * size if policy.model.reads_evidence else 0)
+    depths = policy.neural_cap if policy.model.reads_evidence else 0
+    record = new_record(size, size * max(depths, 1), size * depths)
     run_learned(tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, record=record)
     # A request that entered several times counts once: of its decisions, so large a share is kept.
     share = min(1.0, float(members.sum()) / len(order))

@@ -190,10 +190,10 @@ class Trainer:
         examples = examples.thinned(settings.most, settings.seed)
         before, curves = fit_before(self.tape, examples, settings)
         splice, spliced = fit_splice(self.tape, examples, settings)
-        boosters = {"before": before, "splice": splice}
+        boosters, outlook = {"before": before, "splice": splice}, None
         if evidence:
-            boosters["evidence"] = fit_evidence(self.tape, examples, settings)
-        return model_of(boosters, {**curves, "splice": spliced}, tables), boosters
+            boosters["evidence"], outlook = fit_evidence(self.tape, examples, settings)
+        return model_of(boosters, {**curves, "splice": spliced}, tables, outlook), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
         """A policy that knows nothing, to observe while a rule chooses."""

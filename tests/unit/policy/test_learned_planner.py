@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
-from random_models import random_model
+from random_models import random_model, random_outlook
 from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel, step_s
 from adaspec.policy import stages
 from adaspec.policy.desk import Desk, knob_row, new_desk
 from adaspec.policy.pace import rate_of
+from adaspec.policy.planning import foresee_batch, weigh_ngram
 from adaspec.predict.features import CANDIDATE, TAIL, Rows
+from adaspec.predict.outlook import Outlook, no_outlook
 from adaspec.predict.tables import packed
 
 CAP = 6
@@ -51,7 +54,8 @@ def fill(rng: np.random.Generator, desk: Desk, rows: Rows) -> None:
             curve[0] = 1.0
             steps = rng.uniform(rng.choice([0.0, 0.6]), 1, len(curve) - 1)
             curve[1:] = np.cumprod(steps) if there else 0.0
-        desk.gain[row] = rng.choice([0.0, rng.uniform(0, 5)])
+        gain = rng.choice([0.0, rng.uniform(0, 5)])
+        desk.hope[row] = desk.neural[row] * gain
 
 
 def exhaustive(desk: Desk, rows: Rows, cost: CostModel, rate: float, neural_cap: int) -> float:
@@ -64,8 +68,8 @@ def exhaustive(desk: Desk, rows: Rows, cost: CostModel, rate: float, neural_cap:
         for row in range(len(rows.slots)):
             plans = [(0, 0.0)]
             for k in range(1, forwards + 1 if rows.holds_neural[row] else 1):
-                gain = desk.gain[row] * desk.neural[row, k] if k < CAP else 0.0
-                plans.append((k, float(desk.neural[row, 1 : k + 1].sum() + gain)))
+                hope = desk.hope[row, k] if k < CAP else 0.0
+                plans.append((k, float(desk.neural[row, 1 : k + 1].sum() + hope)))
             for k in range(1, min(CAP, rows.available[row]) + 1):
                 plans.append((k, float(desk.ngram[row, 1 : k + 1].sum())))
             choices.append(plans)
@@ -82,7 +86,8 @@ def planned(
 ) -> float:
     """What the planner's own choice comes to by the same measure."""
     constants, count = cost.constants(), len(rows.slots)
-    forwards = stages.forwards_of(desk, knobs, rows, constants, CAP, neural_cap)
+    nothing = no_outlook()
+    forwards = stages.forwards_of(desk, nothing, False, knobs, rows, constants, CAP, neural_cap)
     neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
     stages.choose(desk, knobs, rows, constants, CAP, forwards, neural_len, ngram_len)
     assert not (neural_len.astype(bool) & ngram_len.astype(bool)).any()
@@ -92,7 +97,7 @@ def planned(
         k = neural_len[row]
         emitted += desk.neural[row, 1 : k + 1].sum() + desk.ngram[row, 1 : ngram_len[row] + 1].sum()
         if 0 < k < CAP:
-            emitted += desk.neural[row, k] * desk.gain[row]
+            emitted += desk.hope[row, k]
     tokens = count + int(neural_len.sum() + ngram_len.sum())
     context = int((rows.prompt_tokens + rows.position).sum())
     holds = bool(rows.holds_neural.any())
@@ -128,6 +133,46 @@ def shortfalls(seed: int, batches: int, *, captured: bool) -> list[float]:
 
 def test_the_planner_is_within_1_percent_of_exhaustive_search() -> None:
     assert max(shortfalls(1, 2000, captured=False)) < 0.01
+
+
+def futures(
+    desk: Desk, outlook: Outlook, row: int, count: int, depth: int
+) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+    """Every way in which the next `depth` tokens may turn out: its weight, survival, hopes."""
+    neural, hope = desk.neural[row].copy(), desk.hope[row, 1:].copy()
+    hope[CAP - 1 :] = 0.0
+    told = []
+    for k in range(count + 1, count + depth + 1):
+        belief = neural[k] / neural[k - 1] if neural[k - 1] > 0 else 0.0
+        factors = outlook.factors[np.searchsorted(outlook.edges, belief, side="right")]
+        told.append([min(f, 1 / belief) if belief > 0 else 0.0 for f in factors])
+    for path in itertools.product(*told):
+        seen, hoped = neural.copy(), hope.copy()
+        for k, factor in enumerate(path, count + 1):
+            seen[k:] *= factor
+            hoped[k - 1 :] *= factor
+        yield 1 / len(outlook.factors[0]) ** depth, seen, hoped
+
+
+def test_a_forward_is_worth_the_mean_of_the_best_plans_that_its_token_may_lead_to() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        count, most = int(rng.integers(0, 4)), int(rng.integers(4, 8))
+        rows = random_rows(rng, 3)
+        desk, price = new_desk([MODEL], 3), float(rng.uniform(0.02, 0.5))
+        fill(rng, desk, rows)
+        outlook = random_outlook(rng)
+        weigh_ngram(desk, rows, price, CAP)
+        foresee_batch(desk, outlook, rows, count, most, price, CAP)
+        expected = np.zeros(most + 1)
+        for row in range(3):
+            for forwards in range(count, most + 1):
+                paths = list(futures(desk, outlook, row, count, min(forwards - count, 2)))
+                for weight, survives, hope in paths:
+                    worth = np.cumsum(survives[1:] - price) + hope
+                    best = max([desk.ngram_value[row], *worth[:forwards]])
+                    expected[forwards] += weight * best
+        np.testing.assert_allclose(desk.worth[count : most + 1], expected[count:], atol=1e-9)
 
 
 def test_captured_sizes_that_it_does_not_foresee_cost_it_2_percent_on_average() -> None:
