@@ -52,22 +52,24 @@ class _Text:
         """Where vLLM's own look-up copies from, and the match's length."""
         return self._index.match_vllm(self._slots, min_match, max_match)
 
+    def token_at(self, places: Ints) -> Ints:
+        """The known token at a place of every row, -1 where there is none."""
+        return self._index.copies(self._slots, places, 1)[:, 0]
+
 
 class _Behind:
-    """Looks up behind drafted tokens, and keeps what it found."""
+    """Looks up behind drafted tokens, once per lengths."""
 
     def __init__(self, index: NgramIndex, slots: Longs, tokens: Ints) -> None:
         self._index, self._slots, self._tokens = index, slots, tokens
-        self.found: Matches | None = None
+        self._last: tuple[Ints, Matches] | None = None
 
     def __call__(self, neural_len: Ints) -> Matches:
         """The match behind each row's first `neural_len` drafted tokens."""
-        self.found = self._index.lookup_behind(self._slots, self._tokens, neural_len)
-        return self.found
-
-
-def _nothing(neural_len: Ints) -> Matches:
-    raise AssertionError("a policy that is asked to go on has nothing to look behind")
+        if self._last is None or not np.array_equal(neural_len, self._last[0]):
+            found = self._index.lookup_behind(self._slots, self._tokens, neural_len)
+            self._last = neural_len.copy(), found
+        return self._last[1]
 
 
 class Lane:
@@ -121,15 +123,16 @@ class Lane:
         policy.plan(batch)
         t2 = perf_counter()
         for depth in range(1, self.drafted):
-            policy.proceed(batch, Drafts(depth, tokens[depth], confidences[depth], _nothing))
+            behind = _Behind(index, slots, tokens[depth])
+            policy.proceed(batch, Drafts(depth, tokens[depth], confidences[depth], behind))
         t3 = perf_counter()
         behind = _Behind(index, slots, tokens[self.drafted])
         drafts = Drafts(self.drafted, tokens[self.drafted], confidences[self.drafted], behind)
         proposal = policy.settle(batch, drafts)
         neural_len, ngram_len = proposal.neural_len, proposal.ngram_len
         start = matches.start
-        if behind.found is not None:
-            start = np.where(neural_len > 0, behind.found.start, start)
+        if neural_len.any():
+            start = np.where(neural_len > 0, behind(neural_len).start, start)
         index.propose(slots, start, ngram_len, tokens[self.drafted], neural_len)
         t4 = perf_counter()
         drafted = neural_len + ngram_len

@@ -88,10 +88,20 @@ def listen(
     agree: Ints,
     seen: Ints,
     available: Ints,
+    start: Ints,
+    known: Ints,
 ) -> None:
-    """Take in the tokens drafted at this depth, and the matches behind them."""
+    """Take in the tokens drafted at this depth, and the matches behind them.
+
+    `known` are the tokens at `start`, where the match lies in known text and not in the draft.
+    """
     post = recall(address)
     rows = rows_of(post)
+    copied = known.copy()
+    for row in range(copied.shape[0]):
+        inside = start[row] - rows.prompt_tokens[row] - rows.position[row]
+        if length[row] > 0 and 0 <= inside < depth:
+            copied[row] = tokens[row, inside]
     stages.take_evidence(
         post.mind,
         post.desk,
@@ -101,7 +111,7 @@ def listen(
         tokens,
         confidences,
         depth,
-        Found(length, agree, seen, available),
+        Found(length, agree, seen, available, copied),
         stages.price_of(post.desk, post.knobs, rows, post.cost),
         post.limits[CAP],
     )
@@ -141,6 +151,7 @@ def splice(
     """Choose how many copied tokens follow the neural ones."""
     post = recall(address)
     rows = rows_of(post)
+    unknown = np.full(length.shape[0], -1, np.int32)
     stages.splice(
         post.mind,
         post.desk,
@@ -149,7 +160,7 @@ def splice(
         stages.price_of(post.desk, post.knobs, rows, post.cost),
         post.limits[CAP],
         neural_len,
-        Found(length, agree, seen, available),
+        Found(length, agree, seen, available, unknown),
         ngram_len,
     )
 

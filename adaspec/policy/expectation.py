@@ -174,7 +174,7 @@ def take_evidence(
                 left = desk.neural[row, at] - desk.neural[row, depth]
                 _lower_to(desk.ngram[row], depth, max(left, 0.0))
     depths = np.full(rows.slots.shape[0], depth, np.int32)
-    weigh_splices(mind, desk, rows, speaks_for, depths, behind, price, cap)
+    weigh_splices(mind, desk, rows, speaks_for, depths, tokens, behind, price, cap)
 
 
 @compiled
@@ -202,6 +202,7 @@ def weigh_splices(
     rows: Rows,
     speaks_for: Ints,
     depths: Ints,
+    tokens: Ints,
     behind: Found,
     price: float,
     cap: int,
@@ -225,6 +226,10 @@ def weigh_splices(
             float(rows.length[row]),
             desk.history[rows.slots[row]],
             rows.position[row],
+            mind.tables,
+            tokens[row, depth - 1] if tokens.shape[1] >= depth else -1,
+            behind.copied[row],
+            desk.keys,
             desk.splice_x[asked],
         )
         asked += 1

@@ -120,6 +120,8 @@ class LearnedPolicy:
                 behind.agree,
                 behind.seen,
                 behind.available,
+                behind.start,
+                batch.context.token_at(behind.start),
             )
         self._taken = drafts.count
 

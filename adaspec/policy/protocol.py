@@ -68,6 +68,9 @@ class Context(Protocol):
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
         """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
 
+    def token_at(self, places: Ints) -> Ints:
+        """The known token at a place of every row, -1 where there is none (yet)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -68,7 +68,8 @@ def splice(
     ngram_len: Ints,
 ) -> None:
     """How many copied tokens follow the neural ones, where only now the match behind is known."""
-    weigh_splices(mind, desk, rows, speaks_for, neural_len, behind, price, cap)
+    unread = np.empty((0, 0), np.int32)
+    weigh_splices(mind, desk, rows, speaks_for, neural_len, unread, behind, price, cap)
     for row in speaks_for:
         if neural_len[row] > 0:
             ngram_len[row] = desk.splice_len[row, neural_len[row]]

@@ -160,6 +160,8 @@ class Found(NamedTuple):
     agree: Ints
     seen: Ints
     available: Ints
+    copied: Ints
+    """The token that would be copied first; -1 where it is not known."""
 
 
 @compiled

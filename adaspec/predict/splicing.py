@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.features import HISTORY, HIT, NEURAL_HIT, NGRAM_SURPRISE, SPLICE_HIT
+from adaspec.predict.tables import LEVELS, Tables, level_keys, look_up_copy, packed
 
 Floats = NDArray[np.float32]
 
@@ -23,11 +24,16 @@ SPLICE = (
     "splice_hit_rate",
     "ngram_surprise",
     "position",
+    "copy_right",
+    "copy_right_behind",
+    "copy_right_behind_count",
 )
 """Features of a splice, in order. Nothing that depends on where the match lies: traces without
-drafted tokens cannot say it without naming tokens to come. splice_hit_rate: running mean, over
+drafted tokens cannot say it without naming tokens to come. copy_*: what the token tables say of the
+first token to copy, NaN in such traces. splice_hit_rate: running mean, over
 splices that were reached, of whether the first token was right; the rates are those before the
 step."""
+COPY_AT = SPLICE.index("copy_right")
 
 
 @compiled
@@ -41,9 +47,13 @@ def observe_splice(
     match_length: float,
     past: NDArray[np.float64],
     position: int,
+    tables: Tables,
+    before: int,
+    copied: int,
+    keys: NDArray[np.uint64],
     out: Floats,
 ) -> None:
-    """Fill one row of features; `past` is the request's history."""
+    """Fill one row of features; `past` is the request's history, `before` the last neural token."""
     out[0] = length
     out[1] = agree
     out[2] = seen
@@ -56,12 +66,15 @@ def observe_splice(
     out[9] = past[SPLICE_HIT]
     out[10] = past[NGRAM_SURPRISE]
     out[11] = position
+    look_up_copy(tables, before, copied, keys, out[COPY_AT:])
 
 
 def probe_splice() -> NDArray[np.float64]:
     """Features of a few made-up splices, for the fingerprint."""
     rng = np.random.Generator(np.random.PCG64(7))
     out = np.empty((8, len(SPLICE)), np.float32)
+    keys = np.zeros(LEVELS, np.uint64)
+    tables = _made_up_tables(keys)
     for row in range(8):
         whole = [int(number) for number in rng.integers(1, 90, 5)]
         observe_splice(
@@ -74,6 +87,21 @@ def probe_splice() -> NDArray[np.float64]:
             float(rng.integers(0, 9)),
             rng.random(HISTORY),
             int(rng.integers(1, 90)),
+            tables,
+            row % 3 - 1,
+            row % 4 - 1,
+            keys,
             out[row],
         )
     return out.astype(np.float64)
+
+
+def _made_up_tables(keys: NDArray[np.uint64]) -> Tables:
+    """Tables that know a few of all keys of tokens 0, 1 and 2."""
+    known: dict[int, None] = {}
+    for before in range(2):
+        for token in range(2):
+            level_keys(np.uint64(5), before, -1, -1, token, -1, keys)
+            known |= {int(key): None for key in keys if key}
+    told = np.linspace(0.1, 0.9, len(known)).astype(np.float32)
+    return packed(np.array(list(known), np.uint64), told, 1 + told, told, (0.6, 0.4, 1, 1), 5)

@@ -122,6 +122,26 @@ def look_up(
         out[at + 1] = 0.0
 
 
+@compiled
+def look_up_copy(
+    tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
+) -> None:
+    """What the tables say of a token copied behind `before`; NaN where the token is not known.
+
+    How often copies that begin with it are right, alone and behind `before`, and the latter's log
+    count.
+    """
+    if token < 0:
+        out[:3] = np.nan
+        return
+    level_keys(tables.salt[0], before, -1, -1, token, -1, keys)
+    slot = find(tables, keys[3])
+    out[0] = tables.means[slot] if slot >= 0 else tables.base[NGRAM]
+    slot = find(tables, keys[4]) if keys[4] != 0 else -1
+    out[1] = tables.means[slot] if slot >= 0 else out[0]
+    out[2] = tables.counts[slot] if slot >= 0 else 0.0
+
+
 def packed(
     keys: NDArray[np.uint64],
     means: NDArray[np.float32],

@@ -62,6 +62,8 @@ class Film(NamedTuple):
     text_start: Longs
     drafted: Ints
     confidences: Floats
+    behind_start: Ints
+    """(positions, draft cap) where the match behind the first drafted tokens lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,15 @@ def _behind(
     seen: Rows,
     neural_len: Ints,
     most_behind: int,
+    tokens: bool,
 ) -> Found:
-    """The matches behind so many drafted tokens per row; true ones where none are recorded."""
+    """The matches behind so many drafted tokens per row; true ones where none are recorded.
+
+    `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
+    """
     columns = film.columns
-    found = np.zeros((4, rows), np.int32)
+    found = np.zeros((5, rows), np.int32)
+    found[4] = -1
     for row in range(rows):
         k = neural_len[row]
         if k == 0 or not seen.holds_neural[row]:
@@ -161,12 +168,17 @@ def _behind(
                 found[1, row] = columns.behind_agree[i, k - 1]
                 found[2, row] = columns.behind_seen[i, k - 1]
                 found[3, row] = columns.behind_available[i, k - 1]
+                start, known = film.behind_start[i, k - 1], columns.prompt[r] + p
+                if tokens and found[0, row] > 0 and start < known:
+                    found[4, row] = film.text[film.text_start[r] + start]
+                elif tokens and found[0, row] > 0:
+                    found[4, row] = film.drafted[i, start - known]
         elif p + k < columns.length[r]:
             found[0, row] = film.facts[0, i + k]
             found[1, row] = film.facts[3, i + k]
             found[2, row] = film.facts[4, i + k]
             found[3, row] = min(film.facts[5, i + k], most_behind)
-    return Found(found[0], found[1], found[2], found[3])
+    return Found(found[0], found[1], found[2], found[3], found[4])
 
 
 @compiled
@@ -244,7 +256,7 @@ def _loop(
                         if film.confidences.shape[0] > 0:
                             shown[row, count] = film.confidences[i, count]
                 count += 1
-                found = _behind(film, running, rows, seen, np.full(rows, count), most_behind)
+                found = _behind(film, running, rows, seen, np.full(rows, count), most_behind, True)
                 for m in range(len(minds)):
                     said_by = _speaks_for(member, running.request, rows, m, len(minds))
                     stages.take_evidence(
@@ -305,7 +317,7 @@ def _loop(
             stages.choose(desk, common, seen, cost, cap, count, neural_len, ngram_len)
         # Where drafts are read, the matches behind them were known as lengths were chosen.
         if ruled or not (reads and most > 0):
-            found = _behind(film, running, rows, seen, neural_len, most_behind)
+            found = _behind(film, running, rows, seen, neural_len, most_behind, False)
             for m in range(len(minds)):
                 said_by = _speaks_for(member, running.request, rows, m, len(minds))
                 stages.splice(
@@ -394,7 +406,13 @@ def film_of(tape: Tape) -> Film:
     """The tape as the loop reads it."""
     script = Script(tape, 0)
     return Film(
-        tape.columns, script.facts, script.text, script.start, tape.drafted, tape.confidences
+        tape.columns,
+        script.facts,
+        script.text,
+        script.start,
+        tape.drafted,
+        tape.confidences,
+        tape.behind_start,
     )
 
 

@@ -83,6 +83,8 @@ class Tape:
     """(positions, draft cap) the recorded drafts; empty where they are not recorded."""
     confidences: NDArray[np.float32]
     """(positions, draft cap, kinds) of `drafted`; empty likewise."""
+    behind_start: Ints
+    """(positions, draft cap) where the match behind the first drafted tokens lies; likewise."""
     neural_cap: int
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
@@ -217,6 +219,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         confidences=(
             np.concatenate(shown) if shown else np.empty((0, 0, len(CONFIDENCES)), np.float32)
         ),
+        behind_start=_stacked([found.start for found in behinds], np.int32),
         neural_cap=cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,

@@ -315,6 +315,10 @@ def _walk(
                         float(facts[0, i]),
                         history[0],
                         p,
+                        tables,
+                        -1,
+                        -1,
+                        keys,
                         splice_x[at + k - 1],
                     )
                     splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k

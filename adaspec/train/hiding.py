@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import BEFORE, TABLES_AT
 from adaspec.predict.model import Model
-from adaspec.predict.splicing import SPLICE
+from adaspec.predict.splicing import COPY_AT, SPLICE
 from adaspec.replay.tape import Tape
 from adaspec.train.heads import Examples, Settings, fit_before, model_of
 from adaspec.train.training import Trained
@@ -25,8 +25,10 @@ FACTS = {
 """What is known of a step without its request's past, token tables aside."""
 
 # How a request differs from what the tables said of it is known by the tables alone.
-TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise")
-HISTORY_FEATURES = tuple(dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE) if n not in FACTS))
+TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise", *SPLICE[COPY_AT:])
+HISTORY_FEATURES = tuple(
+    dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE[:COPY_AT]) if n not in FACTS)
+)
 
 
 def hidden(examples: Examples, names: Collection[str]) -> Examples:

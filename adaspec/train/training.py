@@ -54,7 +54,8 @@ WATCHED = (
 """Rules whose paths training sees before there is a policy to roll out."""
 KNOB_GRID = {
     "ngram_exponent": (1.3, 2.0),
-    "splice_weight": (0.5, 1.0),
+    "splice_weight": (0.5, 1.0, 1.3),
+    "splice_tokens": (1.5,),
     "neural_exponent": (0.9, 1.1),
 }
 

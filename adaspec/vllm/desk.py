@@ -38,6 +38,10 @@ class KnownText:
         """Where vLLM's own look-up copies from, and the match's length."""
         return self._index.match_vllm(self._slots, min_match, max_match)
 
+    def token_at(self, places: Ints) -> Ints:
+        """The known token at a place of every row, -1 where there is none."""
+        return self._index.copies(self._slots, places, 1)[:, 0]
+
 
 class BehindDrafts:
     """Look-ups behind drafted tokens, answered once per lengths."""
