@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 
 from adaspec.errors import ServingError
-from adaspec.vllm.attachment import serve_by
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.forced import Forced, Plan
@@ -49,6 +48,9 @@ class ProfiledEngine:
                 f"tensor_parallel_size={parallel}: a profile is taken in one process: leave it out"
             )
         prepare_vllm("profiling")
+        # Needs torch, which only a machine with vLLM is sure to have.
+        from adaspec.vllm.attachment import serve_by
+
         config: dict[str, Any] = {
             "method": "adaspec",
             "policy": "none",

@@ -12,6 +12,8 @@ from adaspec.bench.profile.kinds import PARTS, Kind
 
 KEEP_ALIVE = "keep-alive"
 """Nothing is drafted, and the drafter runs to keep its KV whole."""
+COPIED = "ngram + drafter"
+"""What is verified was copied, and the drafter ran all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class Share:
 
 
 def source_of(kind: Kind) -> str:
-    """Who drafts, with the keep-alive told from no drafter at all."""
+    """Who drafts, with a drafter that ran for nothing verified told from none at all."""
     source = kind.plan.source
-    return KEEP_ALIVE if source == "none" and kind.forwards else source
+    return {"none": KEEP_ALIVE, "ngram": COPIED}.get(source, source) if kind.forwards else source
 
 
 def break_down(kinds: Sequence[Kind]) -> list[Share]:
@@ -51,7 +53,7 @@ def break_down(kinds: Sequence[Kind]) -> list[Share]:
     for kind in kinds:
         if kind.parts and not _dropped(kind):
             groups[source_of(kind), kind.cell.requests].append(kind)
-    order = ["none", KEEP_ALIVE, "ngram", "neural", "splice"]
+    order = ["none", KEEP_ALIVE, "ngram", COPIED, "neural", "splice"]
     return [
         Share(
             source,

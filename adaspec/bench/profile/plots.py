@@ -29,6 +29,7 @@ _SOURCE_LOOKS = {
     "none": ("#444444", "o"),
     "keep-alive": ("#97A3B0", "s"),
     "ngram": (NGRAM, "^"),
+    "ngram + drafter": ("#B0468E", "v"),
     "neural": (NEURAL, "D"),
     "splice": ("#00805E", "P"),
 }
