@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import random
 import signal
@@ -62,6 +63,7 @@ class Task:
 def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
     """Measure what is not measured yet, and the report of everything."""
     _prepare(task.out, force)
+    _check_vllm(task)
     calls = _calls(task)
     drafter = _drafter(task)
     absent = entrants.missing(task.methods, drafter)
@@ -192,6 +194,20 @@ def _prepare(out: Path, force: bool) -> None:
     if out.is_dir() and any(out.iterdir()) and not (out / LEDGER).exists() and not force:
         raise BenchError(f"{out}: is there already and holds no benchmark: choose another folder")
     (out / "logs").mkdir(parents=True, exist_ok=True)
+
+
+def _check_vllm(task: Task) -> None:
+    """Refuse where no server could start, or would not know adaspec."""
+    if importlib.util.find_spec("vllm") is None:
+        raise BenchError(
+            "comparing servers needs vLLM, which is not installed here: install it beside adaspec, "
+            "then see 'adaspec doctor'"
+        )
+    from adaspec.vllm.doctor import plugin_finding
+
+    plugin = plugin_finding()
+    if not plugin.ok and {entrants.STATIC, entrants.ADASPEC} & set(task.methods):
+        raise BenchError(f"{plugin.found}: {plugin.advice}")
 
 
 def _calls(task: Task) -> dict[str, list[Call]]:
