@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Visits of every batch and context; two steps of each plan are timed per visit.",
 )
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    help="Begin no further round after so long; two are made in any case.  [default: no limit]",
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--keep/--no-keep",
@@ -90,6 +96,7 @@ def command(
     neural_lens: tuple[int, ...],
     ngram_lens: tuple[int, ...],
     rounds: int,
+    minutes: float | None,
     seed: int,
     keep: bool | None,
     engine: dict[str, Any],
@@ -126,6 +133,7 @@ def command(
         ngram_lens=ngram_lens,
         rounds=rounds,
         seed=seed,
+        most_s=math.inf if minutes is None else 60 * minutes,
     )
     with ProgressBar() as bar:
         profile = profile_machine(task, bar)

@@ -48,14 +48,15 @@ def stream(
             tokens = [token for each in event["choices"] for token in each["token_ids"] or ()]
             if tokens:
                 yield at_s, tokens
+    except (OSError, http.client.HTTPException) as error:
+        raise _gone(error) from error
     finally:
         connection.close()
 
 
 def counters(address: str) -> dict[str, float]:
     """Drafted and accepted tokens since the server's start, all engines together."""
-    with urllib.request.urlopen(f"{address}/metrics", timeout=TIMEOUT_S) as response:
-        text = response.read().decode()
+    text = _read(urllib.request.Request(f"{address}/metrics")).decode()
     found = dict.fromkeys(COUNTERS, 0.0)
     for line in text.splitlines():
         for name, metric in COUNTERS.items():
@@ -79,7 +80,18 @@ def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-        answer = json.load(response)
+    answer = json.loads(_read(request))
     best = answer["choices"][0]["logprobs"]["top_logprobs"][0]
     return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
+
+
+def _read(request: urllib.request.Request) -> bytes:
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            return bytes(response.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise _gone(error) from error
+
+
+def _gone(error: Exception) -> BenchError:
+    return BenchError(f"the server broke off ({type(error).__name__}: {error}): its log says more")

@@ -134,8 +134,6 @@ def missing(methods: Sequence[str], drafter: Drafter | None) -> dict[str, str]:
         for method in (NEURAL, TABLE, STATIC):
             if method in methods:
                 found[method] = "needs a neural drafter, and no --draft is given"
-    elif drafter.method == "draft_model" and TABLE in methods:
-        found[TABLE] = "vLLM's batch-size table is run with EAGLE-like heads only"
     if TABLE in methods and TABLE not in found and not _has_table():
         found[TABLE] = "the installed vLLM has no num_speculative_tokens_per_batch_size"
     return found

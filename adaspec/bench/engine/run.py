@@ -122,20 +122,22 @@ class _Race:
         if not todo:
             return
         try:
-            server = self.stable.lead_out(entrant)
+            self._run(turn, entrant, todo)
         except BenchError as error:
             self.stable.dismiss(entrant)
             if entrant.method == entrants.NONE:
                 raise
             self.absent[entrant.name] = str(error)
-            return
+
+    def _run(self, turn: int, entrant: Entrant, cells: Sequence[str]) -> None:
+        server = self.stable.lead_out(entrant)
         stream = partial(client.stream, server.address)
         if entrant.name not in self.warm:
-            first = self.dealt[turn, todo[0]][: self.load]
+            first = self.dealt[turn, cells[0]][: self.load]
             short = [Call(c.workload, c.id, c.prompt, WARM_UP_TOKENS) for c in first]
             drive(short, self.load, stream)
             self.warm.add(entrant.name)
-        for cell in todo:
+        for cell in cells:
             before = client.counters(server.address)
             answers = drive(self.dealt[turn, cell], self.load, stream)
             after = client.counters(server.address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from adaspec.vllm.stopwatch import TimedStep
 STEPS = 2
 """Timed steps of a plan per visit of its cell."""
 _REFERENCE_TURNS = 20_000
+_FEWEST_ROUNDS = 2
+"""That count: with two steps each, a median has enough to be one of."""
 
 Report = Callable[[str, int, int], None]
 
@@ -67,6 +70,8 @@ class Grid:
     ngram_lens: tuple[int, ...] = cells.NGRAM_LENS
     rounds: int = 5
     seed: int = 0
+    most_s: float = math.inf
+    """After so long no further round is begun, once there are enough for a fit."""
 
     @property
     def longest_draft(self) -> int:
@@ -100,9 +105,13 @@ def measure(engine: Measured, grid: Grid, drafter: bool, report: Report) -> Meas
     gc.disable()
     try:
         done, total = 0, (rounds + 1) * len(todo)
+        start_s = time.monotonic()
         # The first round is thrown away: memory is touched, kernels are compiled, caches fill.
         for turn in range(rounds + 1):
             synchronises = not engine.runs_on_cpu and turn == rounds
+            overdue = time.monotonic() - start_s > grid.most_s
+            if overdue and turn > _FEWEST_ROUNDS and not synchronises:
+                continue
             for cell, plans in order.sample(todo, len(todo)):
                 began_s = time.perf_counter()
                 reference_loop(_REFERENCE_TURNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class Task:
     ngram_lens: tuple[int, ...] = cells.NGRAM_LENS
     rounds: int = 5
     seed: int = 0
+    most_s: float = math.inf
+    """Measuring ends with the round in which so much time is over."""
 
 
 def profile_machine(task: Task, report: Report = lambda *_: None) -> Profile:
@@ -37,6 +40,7 @@ def profile_machine(task: Task, report: Report = lambda *_: None) -> Profile:
         ngram_lens=task.ngram_lens,
         rounds=task.rounds,
         seed=task.seed,
+        most_s=task.most_s,
     )
     subject = task.subject
     has_drafter = subject.draft is not None

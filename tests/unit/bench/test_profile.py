@@ -154,6 +154,14 @@ def test_rounds_are_interleaved_and_the_first_is_thrown_away():
     assert len(measurement.reference_s) == len(machine.visits)
 
 
+@pytest.mark.parametrize(("on_cpu", "rounds"), [(True, 3), (False, 4)])
+def test_when_time_is_up_two_rounds_are_made_and_a_gpus_parts_timed(on_cpu, rounds):
+    machine = Machine(on_cpu=on_cpu)
+    measurement = measure(machine, dataclasses.replace(GRID, most_s=0.0), True, lambda *_: None)
+    assert len(machine.visits) == rounds * 12
+    assert {len(kind.timed) for kind in measurement.kinds} == {4}
+
+
 def test_on_a_gpu_parts_come_from_a_round_of_their_own():
     machine = Machine(on_cpu=False)
     measurement = measure(machine, GRID, True, lambda *_: None)
