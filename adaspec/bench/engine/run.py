@@ -101,7 +101,6 @@ class _Race:
     ledger: Ledger
     absent: dict[str, str]
     report: Progress
-    warm: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Every entrant once per round, in a new order each time."""
@@ -132,11 +131,11 @@ class _Race:
     def _run(self, turn: int, entrant: Entrant, cells: Sequence[str]) -> None:
         server = self.stable.lead_out(entrant)
         stream = partial(client.stream, server.address)
-        if entrant.name not in self.warm:
+        if not server.warm:
             first = self.dealt[turn, cells[0]][: self.load]
             short = [Call(c.workload, c.id, c.prompt, WARM_UP_TOKENS) for c in first]
             drive(short, self.load, stream)
-            self.warm.add(entrant.name)
+            server.warm = True
         for cell in cells:
             before = client.counters(server.address)
             answers = drive(self.dealt[turn, cell], self.load, stream)

@@ -44,6 +44,8 @@ class Server:
                 words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
         self._paused = False
+        self.warm = False
+        """Whether it has answered before what is timed."""
 
     @property
     def address(self) -> str:
