@@ -47,7 +47,7 @@ def speedup_figure(report: Mapping[str, Any]) -> Figure:
     for row in report["rows"]:
         if row["method"] != entrants.NONE and row["speedup"] is not None:
             panels.setdefault((row["concurrency"], row["workload"]), []).append(row)
-    height = 1.25 + sum(_ROW_IN * len(rows) + _GAP_IN for rows in panels.values())
+    height = 1.0 + sum(_ROW_IN * len(rows) + _GAP_IN for rows in panels.values())
     figure, top = canvas(
         height,
         "Throughput over no speculation",

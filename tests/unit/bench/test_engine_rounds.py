@@ -8,7 +8,7 @@ import pytest
 
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.ledger import Entry, Ledger
-from adaspec.bench.engine.report import headline, row
+from adaspec.bench.engine.report import acceptance, headline, row
 from adaspec.bench.engine.traffic import Answer, Call, drive, timing
 from adaspec.bench.lookup import BenchError
 
@@ -138,6 +138,23 @@ def test_ratios_are_of_the_rounds_that_both_have():
     assert found["speedup_range"] == [1.0, 2.0]
     assert found["rounds"] == 3
     assert row({0: fast}, {})["speedup"] is None
+
+
+def test_acceptance_counts_no_token_beyond_an_outputs_end():
+    # Steps of 3, 1 and 2 tokens behind the prefill's; of 9 drafted, vLLM accepted 6, 3 of them
+    # behind the end.
+    one = Entry(1, 0, "all", "x", 9.0, 6.0, (answer(0, [1, 2, 3, 4], [1, 3, 1, 2]),))
+    assert acceptance([one]) == {
+        "accepted_per_step": 1.0,
+        "drafted_per_step": 3.0,
+        "acceptance": pytest.approx(2 / 3),
+    }
+    none = Entry(1, 0, "all", "none", 0.0, 0.0, (answer(0, [1, 2, 3]),))
+    assert acceptance([none]) == {
+        "accepted_per_step": 0.0,
+        "drafted_per_step": 0.0,
+        "acceptance": None,
+    }
 
 
 def test_the_headline_holds_adaspec_against_the_best_static_setting():
