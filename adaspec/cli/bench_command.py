@@ -9,6 +9,7 @@ from rich.table import Table
 
 from adaspec.bench import decide as deciding
 from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
+from adaspec.cli.bench_engine import engine_command
 from adaspec.cli.group import NamingGroup
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, printable, results
@@ -22,7 +23,11 @@ def command() -> None:
     Example:
       adaspec bench decide --policy policies/mine
       adaspec bench lookup --contexts 1k,32k --batches 1,128
+      adaspec bench engine --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o bench
     """
+
+
+command.add_command(engine_command)
 
 
 @command.command("decide")

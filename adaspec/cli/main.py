@@ -22,6 +22,7 @@ COMMANDS = {
     "train": ("adaspec.cli.train_command", "Train a policy on dense traces."),
     "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
     "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
+    "profile": ("adaspec.cli.profile_command", "Measure this machine's step times: a cost model."),
     "doctor": ("adaspec.cli.doctor_command", "Say whether serving will work here, and if not why."),
     "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
 }

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json
 from adaspec.policy.spec import LONGEST_DRAFT
-
-
-class JsonObject(click.ParamType[dict[str, Any]]):
-    """A JSON object."""
-
-    name = "JSON"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        """The object, or a usage error."""
-        if isinstance(value, dict):
-            return value
-        try:
-            found = json.loads(str(value))
-        except ValueError as error:
-            self.fail(f"'{value}' is not JSON ({error})", param, ctx)
-        if not isinstance(found, dict):
-            self.fail(f"'{value}' is not a JSON object", param, ctx)
-        return found
 
 
 @click.command("record")

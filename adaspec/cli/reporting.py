@@ -27,7 +27,19 @@ def annotate(report: dict[str, Any], cost: CostModel | None) -> None:
             f"costs are the builtin '{cost.name}' ({cost.hardware}), since --cost was not "
             "given: another machine has other winners"
         )
+    measured, traced = getattr(cost, "target", None), report["traces"]["target"]
+    given = cost is not None and source is not ParameterSource.DEFAULT
+    # A folder and a hub id may mean one model: the last word is what they share.
+    if given and measured and traced and _last_word(measured) != _last_word(traced):
+        report["notes"].append(
+            f"the costs were measured with {measured}, the traces' target is {traced}: its steps "
+            "take another time"
+        )
     report["command"] = shlex.join(["adaspec", *sys.argv[1:]])
+
+
+def _last_word(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2].lower()
 
 
 def write_folder(

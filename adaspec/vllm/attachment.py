@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from types import MethodType
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy, Setup
-from adaspec.vllm.choice import RECORD_CAP, choose, target_of
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
 from adaspec.vllm.compatibility import (
     check_names,
     draft_to_the_end,
@@ -19,6 +22,7 @@ from adaspec.vllm.compatibility import (
     mend_expansion,
 )
 from adaspec.vllm.head import HeadMixin
+from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
@@ -54,6 +58,7 @@ def session_of(runner: Any, options: Options) -> Session:
     has_head = options.model is not None
     target = target_of(config.model_config)
     choice = choose(options, target, has_head)
+    here = hardware()
     policy: Policy = Recording() if options.mode == "record" else choice.policy
     setup = Setup(
         cost=choice.cost,
@@ -86,7 +91,7 @@ def session_of(runner: Any, options: Options) -> Session:
         tokenizer=target.tokenizer,
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
-        hardware=_hardware(),
+        hardware=here,
         replica=parallel.data_parallel_rank if several else None,
     )
     alone = config.parallel_config.tensor_parallel_size == 1
@@ -96,15 +101,28 @@ def session_of(runner: Any, options: Options) -> Session:
         session.watched_by(*observers_of(options, serving))
         log.info(
             "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
-            "cost model %s%s",
+            "cost model %s (%s)",
             choice.spec,
             choice.why,
             options.mode,
             choice.cap,
             options.model or "none: n-gram alone",
             choice.cost_name,
-            _other_hardware(choice.cost.hardware),
+            choice.cost_why,
         )
+        stranger = _stranger(choice.cost, target, here)
+        if stranger and options.mode != "record" and not isinstance(policy, StaticPolicy):
+            log.warning("adaspec: cost model %s was %s", choice.cost_name, stranger)
+    return session
+
+
+def serve_by(runner: Any, other: Policy, watch: bool = False, **changes: Any) -> Session:
+    """Let another policy serve a runner's requests from here on, with a session of its own."""
+    old: Session = runner.adaspec_session
+    serving = dataclasses.replace(old.serving, **changes)
+    vocabulary = target_of(runner.vllm_config.model_config).vocabulary
+    session = Session(other, serving, vocabulary, watch)
+    runner.adaspec_session = session
     return session
 
 
@@ -176,15 +194,16 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
     return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
 
 
-def _hardware() -> str:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-
-
-def _other_hardware(made_on: str | None) -> str:
-    """A warning where the cost model was measured on another device than this one."""
-    here = _hardware()
-    if made_on is None or any(word in here for word in made_on.split() if len(word) > 2):
+def _stranger(cost: CostModel, target: Target, here: str) -> str:
+    """A warning where the cost model was measured on another device or model than these."""
+    said = []
+    if cost.hardware is not None and not same_hardware(cost.hardware, here):
+        said.append(f"measured on {cost.hardware}, this is {here}")
+    if cost.target is not None and not target.is_called(cost.target):
+        said.append(f"measured with {cost.target}, this is {target.name}")
+    if not said:
         return ""
-    return f" (measured on {made_on}, this is {here}: decisions weigh that machine's step times)"
+    return (
+        f"{'; '.join(said)}: decisions weigh other step times than this server's; "
+        "'adaspec profile' measures these"
+    )

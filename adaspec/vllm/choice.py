@@ -21,7 +21,9 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import DEFAULTS, USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options
+from adaspec.vllm.profiles import find_profile
 
 NEURAL_DEFAULT = DEFAULTS["hybrid-splice"]
 NGRAM_DEFAULT = "hybrid:4:16:0"
@@ -69,6 +71,7 @@ class Choice:
     cap: int
     cost: CostModel
     cost_name: str
+    cost_why: str
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
@@ -92,8 +95,8 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    cost_name = options.cost or _cost_name(manifest)
-    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name)
+    cost_name, cost_why = _cost(options, target, manifest)
+    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name, cost_why)
 
 
 def named_policy(text: str) -> Policy:
@@ -190,14 +193,22 @@ def _longest(policy: Policy) -> int:
     return OWN_CAP
 
 
-def _cost_name(manifest: PolicyManifest | None) -> str:
-    if manifest is None:
-        return DEFAULT
-    try:
-        load_cost(manifest.cost)
-    except AdaspecError:
-        return DEFAULT
-    return manifest.cost
+def _cost(options: Options, target: Target, manifest: PolicyManifest | None) -> tuple[str, str]:
+    """Which cost model decisions weigh: as asked, this machine's own, the policy's, the default."""
+    profile = find_profile(target.name, options.model, hardware())
+    # A worker is told by its path what the first process found.
+    if profile is not None and options.cost in (None, str(profile)):
+        return str(profile), "this machine's own profile"
+    if options.cost is not None:
+        return options.cost, "asked for"
+    if manifest is not None:
+        try:
+            load_cost(manifest.cost)
+        except AdaspecError:
+            pass
+        else:
+            return manifest.cost, "the policy's"
+    return DEFAULT, "the default"
 
 
 def _short(name: str) -> str:

@@ -194,11 +194,12 @@ def _head(model: str | None, draft: str) -> Finding:
 
     if model is None:
         return Finding("head", False, f"'{draft}' was named alone", "name its target by --model")
-    method = head_method(draft, _target(model))
+    method = head_method(draft, target_named(model))
     return Finding("head", True, f"'{draft}' is recognised as {method} and fits '{model}'")
 
 
-def _target(model: str) -> Any:
+def target_named(model: str) -> Any:
+    """The target of that name, as policies and heads must fit it."""
     from transformers import AutoConfig
 
     from adaspec.vllm.choice import Target

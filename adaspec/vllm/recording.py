@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adaspec.errors import AdaspecError, ServingError, TraceError
+from adaspec.errors import ServingError, TraceError
 from adaspec.trace import folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import TraceWriter
+from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.names import engine_id
 from adaspec.vllm.prompts import Prompt, read_prompts
 
@@ -130,26 +130,15 @@ def _check_same(task: Task, manifest: Manifest) -> None:
 
 def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     """Put all prompts through an engine; those that it would not take, with why."""
-    # vLLM logs to standard output, which is ours for the result.
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    try:
-        from vllm import LLM, SamplingParams
-    except ImportError as error:
-        raise ServingError(
-            f"recording needs vLLM, which cannot be imported here ({error}): install it beside "
-            "adaspec, then see 'adaspec doctor'"
-        ) from error
-    from adaspec.vllm.compatibility import shield_llvmlite
+    prepare_vllm("recording")
+    from vllm import SamplingParams
+
     from adaspec.vllm.doctor import plugin_finding
-    from adaspec.vllm.plugin import register
 
     # A worker without it would speculate as stock vLLM does, and record nothing.
     plugin = plugin_finding()
     if not plugin.ok:
         raise ServingError(f"{plugin.found}: {plugin.advice}")
-    register()
-    shield_llvmlite()
     config: dict[str, Any] = {
         "method": "adaspec",
         "mode": "record",
@@ -162,13 +151,7 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     if task.scramble:
         config["scramble_key"] = str(task.scramble_key.resolve())
     before = _rows(task.out)
-    try:
-        llm = LLM(task.model, speculative_config=config, **{"seed": task.seed, **task.engine})
-    except AdaspecError:
-        raise
-    except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ServingError(f"vLLM does not start with '{task.model}': {said}") from error
+    llm = open_engine(task.model, config, {"seed": task.seed, **task.engine})
     engine = llm.llm_engine
 
     def params(most: int) -> Any:

@@ -100,18 +100,12 @@ class Engine:
 
     def put(self, policy, watch=False, **changes):
         """Serve by another policy from here on, with a session of its own."""
-        import dataclasses
-
+        from adaspec.vllm.attachment import serve_by
         from adaspec.vllm.choice import named_policy
-        from adaspec.vllm.session import Session
 
-        old = self.session
-        serving = dataclasses.replace(old.serving, **changes)
         if isinstance(policy, str):
             policy = named_policy(policy)
-        session = Session(policy, serving, old._vocabulary, watch)
-        self.runner.adaspec_session = session
-        return session
+        return serve_by(self.runner, policy, watch, **changes)
 
     def outputs(self, prompts, params):
         """Output tokens of every prompt; lists of lists where n > 1."""

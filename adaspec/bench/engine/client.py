@@ -1,0 +1,97 @@
+"""What is said to a server over HTTP: streamed completions, its counters, its best tokens."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from adaspec.bench.lookup import BenchError
+
+TIMEOUT_S = 600.0
+COUNTERS = {
+    "drafted": "vllm:spec_decode_num_draft_tokens",
+    "accepted": "vllm:spec_decode_num_accepted_tokens",
+}
+
+
+def stream(
+    address: str, prompt: Sequence[int], max_tokens: int
+) -> Iterator[tuple[float, list[int]]]:
+    """(when, which tokens) of a greedy completion, as they arrive."""
+    body = {
+        "model": "bench",
+        "prompt": list(prompt),
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": True,
+        "return_token_ids": True,
+    }
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=TIMEOUT_S)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            said = " ".join(response.read(2000).decode(errors="replace").split())[:300]
+            raise BenchError(f"the server answered {response.status}: {said}")
+        for line in response:
+            if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
+                continue
+            at_s = time.perf_counter()
+            event = json.loads(line[len(b"data: ") :])
+            if "error" in event:
+                raise BenchError(f"the server broke off: {str(event['error'])[:300]}")
+            tokens = [token for each in event["choices"] for token in each["token_ids"] or ()]
+            if tokens:
+                yield at_s, tokens
+    except (OSError, http.client.HTTPException) as error:
+        raise _gone(error) from error
+    finally:
+        connection.close()
+
+
+def counters(address: str) -> dict[str, float]:
+    """Drafted and accepted tokens since the server's start, all engines together."""
+    text = _read(urllib.request.Request(f"{address}/metrics")).decode()
+    found = dict.fromkeys(COUNTERS, 0.0)
+    for line in text.splitlines():
+        for name, metric in COUNTERS.items():
+            if line.startswith((f"{metric}_total{{", f"{metric}{{", f"{metric}_total ")):
+                found[name] += float(line.rpartition(" ")[2])
+    return found
+
+
+def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int, float]:
+    """Log-probabilities of the likeliest next tokens."""
+    body: dict[str, Any] = {
+        "model": "bench",
+        "prompt": list(prompt),
+        "max_tokens": 1,
+        "temperature": 0,
+        "logprobs": count,
+        "return_tokens_as_token_ids": True,
+    }
+    request = urllib.request.Request(
+        f"{address}/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    answer = json.loads(_read(request))
+    best = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+    return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
+
+
+def _read(request: urllib.request.Request) -> bytes:
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            return bytes(response.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise _gone(error) from error
+
+
+def _gone(error: Exception) -> BenchError:
+    return BenchError(f"the server broke off ({type(error).__name__}: {error}): its log says more")

@@ -1,0 +1,49 @@
+"""Which prompts are sent when: the same for every method, and as few as can be twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from adaspec.bench.engine.traffic import Call
+from adaspec.evaluate.closed_loop import ALL
+
+SLOTS_FILLED = 2
+"""Requests of a round, at least, for every one that runs at once."""
+
+
+def deal(
+    prompts: Mapping[str, Sequence[Call]],
+    cells: Sequence[str],
+    rounds: int,
+    requests: int,
+    concurrency: int,
+    seed: int,
+) -> tuple[dict[tuple[int, str], list[Call]], bool]:
+    """The calls of every (round, cell), and whether any prompt had to come twice.
+
+    A method that remembers earlier answers would find a prompt's own where it came before, so
+    prompts are dealt like cards, and the pack is shuffled again only when it is through.
+    """
+    draw = random.Random(f"{seed}/{concurrency}")
+    packs: dict[str, list[Call]] = {name: [] for name in prompts}
+    turns = dict.fromkeys(prompts, 0)
+
+    def take(workload: str) -> Call:
+        if not packs[workload]:
+            packs[workload] = draw.sample(list(prompts[workload]), len(prompts[workload]))
+            turns[workload] += 1
+        return packs[workload].pop()
+
+    dealt = {}
+    count = max(requests, SLOTS_FILLED * concurrency)
+    names = sorted(prompts)
+    for turn in range(rounds):
+        for cell in cells:
+            if cell == ALL:
+                calls = [take(names[at % len(names)]) for at in range(count)]
+                draw.shuffle(calls)
+            else:
+                calls = [take(cell) for _ in range(count)]
+            dealt[turn, cell] = calls
+    return dealt, any(turn > 1 for turn in turns.values())

@@ -1,0 +1,210 @@
+"""What a benchmark says: rows, headlines, and every output that differs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adaspec import __version__
+from adaspec.bench.engine import entrants
+from adaspec.bench.engine.agreement import Difference
+from adaspec.bench.engine.entrants import Entrant
+from adaspec.bench.engine.ledger import Entry
+from adaspec.bench.engine.settings import Settings
+from adaspec.bench.engine.traffic import Timing, timing
+
+if TYPE_CHECKING:
+    from adaspec.bench.engine.run import Task
+
+SCHEMA = 1
+STATIC_METHODS = (entrants.NONE, entrants.NGRAM, entrants.NEURAL, entrants.STATIC)
+"""One setting for every request and step."""
+CLOSE = 0.10
+"""An expected speed-up within this of the measured one counts as right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is known of a load beside its rounds."""
+
+    concurrency: int
+    lineup: list[Entrant]
+    differences: list[Difference]
+    repeated: bool
+    """Whether prompts had to come more than once."""
+
+
+def document(
+    task: Task,
+    ledger: Iterable[Entry],
+    comparisons: Sequence[Comparison],
+    cells: Sequence[str],
+    settings: Settings,
+    absent: Mapping[str, str],
+) -> dict[str, Any]:
+    """What `adaspec bench engine --json` prints."""
+    entries = list(ledger)
+    rows = [
+        row
+        for comparison in comparisons
+        for cell in cells
+        for row in _rows(comparison, cell, entries, settings)
+    ]
+    differences = [
+        {"concurrency": each.concurrency, **difference.document()}
+        for each in comparisons
+        for difference in each.differences
+    ]
+    notes = [
+        f"concurrency {each.concurrency}: there were too few prompts, some came more than once, "
+        "and a method that remembers answers (suffix) may have gained by it"
+        for each in comparisons
+        if each.repeated
+    ]
+    if not task.traces:
+        notes.append("no --traces: settings are usual ones, not the best for this load")
+    return {
+        "schema": SCHEMA,
+        "adaspec": __version__,
+        "model": task.model,
+        "drafter": task.draft,
+        "cost": task.cost,
+        "rounds": task.rounds,
+        "max_tokens": task.max_tokens,
+        "rows": rows,
+        "absent": dict(absent),
+        "headline": [
+            headline(rows, comparison.concurrency, cell)
+            for comparison in comparisons
+            for cell in cells
+        ],
+        "differences": differences,
+        "outputs_equal": all(each["near_tie"] for each in differences),
+        "notes": notes,
+    }
+
+
+def _rows(
+    comparison: Comparison, cell: str, entries: Sequence[Entry], settings: Settings
+) -> list[dict[str, Any]]:
+    here: dict[str, dict[int, Entry]] = defaultdict(dict)
+    for entry in entries:
+        if (entry.concurrency, entry.workload) == (comparison.concurrency, cell):
+            here[entry.entrant][entry.round] = entry
+    timings = {
+        name: {turn: timing(entry.answers) for turn, entry in rounds.items()}
+        for name, rounds in here.items()
+    }
+    none = timings.get(entrants.NONE, {})
+    rows = []
+    for entrant in comparison.lineup:
+        if entrant.name not in timings:
+            continue
+        expected = settings.expected(entrant.spec, cell, comparison.concurrency)
+        found = row(timings[entrant.name], none)
+        speedup = found["speedup"]
+        rows.append(
+            {
+                "workload": cell,
+                "concurrency": comparison.concurrency,
+                "method": entrant.method,
+                "setting": entrant.setting,
+                "runner_up": entrant.runner_up,
+                **found,
+                **acceptance(here[entrant.name].values()),
+                "expected_speedup": expected,
+                "expected_error": expected / speedup - 1 if expected and speedup else None,
+            }
+        )
+    return rows
+
+
+def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, Any]:
+    """The figures of one entrant in one cell, over all rounds; ratios are of the same rounds."""
+    paired = [turn for turn in timings if turn in none]
+    ratios = [timings[turn].tokens_per_s / none[turn].tokens_per_s for turn in paired]
+    mine = [timings[turn] for turn in paired]
+    theirs = [none[turn] for turn in paired]
+    first, gaps, per_token = (
+        np.array([each for one in timings.values() for each in getattr(one, name)])
+        for name in ("first_s", "gap_s", "token_s")
+    )
+    return {
+        "rounds": len(timings),
+        "tokens_per_s": _rate(list(timings.values())),
+        "speedup": _rate(mine) / _rate(theirs) if paired else None,
+        "speedup_range": [min(ratios), max(ratios)] if ratios else None,
+        "ttft_s": _quantiles(first),
+        "inter_token_s": _quantiles(gaps),
+        "token_s": _quantiles(per_token),
+    }
+
+
+def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dict[str, Any]:
+    """adaspec against the best static setting that was run, and how right the evaluator was."""
+    here = [row for row in rows if (row["concurrency"], row["workload"]) == (concurrency, cell)]
+    speeds = {
+        (row["method"], row["setting"]): row["tokens_per_s"]
+        for row in here
+        if row["tokens_per_s"] is not None
+    }
+    static = {name: speed for name, speed in speeds.items() if name[0] in STATIC_METHODS}
+    ours = [s for name, s in speeds.items() if name[0] == entrants.ADASPEC]
+    best = max(static, key=lambda name: static[name], default=None)
+    errors = [row["expected_error"] for row in here if row["method"] != entrants.NONE]
+    known = [error for error in errors if error is not None]
+    none = speeds.get((entrants.NONE, ""))
+    return {
+        "workload": cell,
+        "concurrency": concurrency,
+        "best_static": None if best is None else " ".join(best).strip(),
+        "adaspec_over_best_static": ours[0] / static[best] if ours and best else None,
+        "adaspec_over_none": ours[0] / none if ours and none else None,
+        "expected_right": sum(abs(error) <= CLOSE for error in known),
+        "expected_known": len(known),
+    }
+
+
+def complaint(report: Mapping[str, Any]) -> str | None:
+    """The outputs that differ by more than a near-tie, in one line; None where there are none."""
+    wrong = [each for each in report["differences"] if not each["near_tie"]]
+    if not wrong:
+        return None
+    named = {key: wrong[0][key] for key in Difference.__dataclass_fields__}
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return (
+        f"outputs differ beyond near-ties at concurrency {wrong[0]['concurrency']}: "
+        f"{Difference(**named)}{more}"
+    )
+
+
+def acceptance(entries: Iterable[Entry]) -> dict[str, float | None]:
+    """Drafted and accepted per request and step, a step being a piece of streamed output.
+
+    vLLM's own count of accepted tokens goes beyond an output's end, so only its ratio to the
+    drafted ones, `acceptance`, is taken from there.
+    """
+    found = list(entries)
+    # The first piece is the prefill's, which verifies nothing.
+    counts = [count for entry in found for answer in entry.answers for count in answer.counts[1:]]
+    drafted = sum(entry.drafted for entry in found)
+    return {
+        "accepted_per_step": sum(counts) / len(counts) - 1 if counts else None,
+        "drafted_per_step": drafted / len(counts) if counts else None,
+        "acceptance": sum(entry.accepted for entry in found) / drafted if drafted else None,
+    }
+
+
+def _rate(timings: Sequence[Timing]) -> float:
+    seconds = sum(each.seconds for each in timings)
+    return sum(each.tokens for each in timings) / seconds if seconds > 0 else float("nan")
+
+
+def _quantiles(values: Any) -> dict[str, float | None]:
+    if not len(values):
+        return {"median": None, "p95": None}
+    return {"median": float(np.median(values)), "p95": float(np.quantile(values, 0.95))}

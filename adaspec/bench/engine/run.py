@@ -1,0 +1,302 @@
+"""A whole benchmark: who runs, in which order, and what is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import random
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from adaspec.bench.engine import agreement, client, entrants
+from adaspec.bench.engine.agreement import Difference, Key
+from adaspec.bench.engine.deck import deal
+from adaspec.bench.engine.entrants import Drafter, Entrant
+from adaspec.bench.engine.ledger import Entry, Ledger
+from adaspec.bench.engine.lineup import line_up
+from adaspec.bench.engine.report import Comparison, document
+from adaspec.bench.engine.server import Server, Stable
+from adaspec.bench.engine.settings import Settings, rank_settings
+from adaspec.bench.engine.traffic import Call, drive
+from adaspec.bench.lookup import BenchError
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
+from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import Progress
+from adaspec.vllm.prompts import read_prompts
+
+LEDGER = "rounds.jsonl"
+WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to compare, and on what."""
+
+    model: str
+    prompts: tuple[Path, ...]
+    out: Path
+    draft: str | None = None
+    traces: tuple[Path, ...] = ()
+    cost: str | None = None
+    policies: tuple[str, ...] = ()
+    methods: tuple[str, ...] = entrants.METHODS
+    concurrency: tuple[int, ...] = (1, 4, 16)
+    rounds: int = 3
+    requests: int = 8
+    max_tokens: int = 128
+    seed: int = 0
+    near_tie: float | None = None
+    """Log-probabilities no further apart are a tie; None: by the arithmetic's type."""
+    workloads: bool = True
+    """Whether every workload is also measured alone."""
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
+    """Measure what is not measured yet, and the report of everything."""
+    _prepare(task.out, force)
+    _check_vllm(task)
+    calls = _calls(task)
+    drafter = _drafter(task)
+    absent = entrants.missing(task.methods, drafter)
+    settings = _settings(task, report)
+    cells = [ALL, *sorted(calls)] if task.workloads and len(calls) > 1 else [ALL]
+    policies: Sequence[str | None] = task.policies or (None,)
+    lineups = {
+        load: line_up(task.methods, absent, settings, load, drafter, policies, task.cost)
+        for load in task.concurrency
+    }
+    ledger = Ledger(task.out / LEDGER, _fingerprint(task, calls, lineups))
+    comparisons = []
+    with _ended_by_sigterm():
+        for load, lineup in lineups.items():
+            dealt, repeated = deal(calls, cells, task.rounds, task.requests, load, task.seed)
+            start = partial(_start, task)
+            with Stable(start) as stable:
+                race = _Race(task, load, lineup, cells, dealt, stable, ledger, absent, report)
+                race.run()
+                differences = _compare(task, race, calls)
+            comparisons.append(Comparison(load, lineup, differences, repeated))
+    return document(task, ledger, comparisons, cells, settings, absent)
+
+
+@dataclass(slots=True)
+class _Race:
+    """All rounds at one load."""
+
+    task: Task
+    load: int
+    lineup: list[Entrant]
+    cells: list[str]
+    dealt: dict[tuple[int, str], list[Call]]
+    stable: Stable
+    ledger: Ledger
+    absent: dict[str, str]
+    report: Progress
+
+    def run(self) -> None:
+        """Every entrant once per round, in a new order each time."""
+        order = random.Random(f"{self.task.seed}/{self.load}")
+        done, total = 0, self.task.rounds * len(self.lineup)
+        for turn in range(self.task.rounds):
+            for entrant in order.sample(self.lineup, len(self.lineup)):
+                self.report(f"concurrency {self.load}", done, total)
+                if entrant.name not in self.absent:
+                    self._visit(turn, entrant)
+                done += 1
+        self.report(f"concurrency {self.load}", total, total)
+
+    def _visit(self, turn: int, entrant: Entrant) -> None:
+        # A runner-up shows that its method was not badly set, for which the mix is enough.
+        cells = self.cells[:1] if entrant.runner_up else self.cells
+        todo = [c for c in cells if (self.load, turn, c, entrant.name) not in self.ledger]
+        if not todo:
+            return
+        try:
+            self._run(turn, entrant, todo)
+        except BenchError as error:
+            self.stable.dismiss(entrant)
+            if entrant.method == entrants.NONE:
+                raise
+            self.absent[entrant.name] = str(error)
+
+    def _run(self, turn: int, entrant: Entrant, cells: Sequence[str]) -> None:
+        server = self.stable.lead_out(entrant)
+        stream = partial(client.stream, server.address)
+        if not server.warm:
+            first = self.dealt[turn, cells[0]][: self.load]
+            short = [Call(c.workload, c.id, c.prompt, WARM_UP_TOKENS) for c in first]
+            drive(short, self.load, stream)
+            server.warm = True
+        for cell in cells:
+            before = client.counters(server.address)
+            answers = drive(self.dealt[turn, cell], self.load, stream)
+            after = client.counters(server.address)
+            self.ledger.add(
+                Entry(
+                    self.load,
+                    turn,
+                    cell,
+                    entrant.name,
+                    after["drafted"] - before["drafted"],
+                    after["accepted"] - before["accepted"],
+                    tuple(answers),
+                )
+            )
+        server.pause()
+
+
+def _compare(task: Task, race: _Race, calls: dict[str, list[Call]]) -> list[Difference]:
+    """Every output at a load that is not that of no speculation."""
+    here = [entry for entry in race.ledger if entry.concurrency == race.load]
+    expected: dict[Key, Sequence[int]] = {}
+    for entry in here:
+        if entry.entrant == entrants.NONE:
+            for answer in entry.answers:
+                expected.setdefault((answer.workload, answer.id), answer.tokens)
+    known = {entrant.name for entrant in race.lineup}
+    outputs = [
+        (entry.entrant, (answer.workload, answer.id), answer.tokens)
+        for entry in here
+        if entry.entrant in known
+        for answer in entry.answers
+        # A runner-up that was killed before no speculation's round has nothing to be held against.
+        if (answer.workload, answer.id) in expected
+    ]
+    prompts = {(call.workload, call.id): call.prompt for each in calls.values() for call in each}
+
+    def best_tokens(prompt: Sequence[int]) -> dict[int, float]:
+        return client.best_tokens(race.stable.lead_out(race.lineup[0]).address, prompt)
+
+    return agreement.compare(expected, outputs, prompts, best_tokens, near_tie(task))
+
+
+def near_tie(task: Task) -> float:
+    """How far apart two tokens' log-probabilities may be and still be a tie."""
+    if task.near_tie is not None:
+        return task.near_tie
+    dtype = str(task.engine.get("dtype", "bfloat16"))
+    return agreement.NOISE.get(dtype, agreement.NOISE["bfloat16"])
+
+
+def _prepare(out: Path, force: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise BenchError(f"{out}: not a folder: name one that the results go to")
+    if force and (out / LEDGER).exists():
+        (out / LEDGER).unlink()
+    if out.is_dir() and any(out.iterdir()) and not (out / LEDGER).exists() and not force:
+        raise BenchError(f"{out}: is there already and holds no benchmark: choose another folder")
+    (out / "logs").mkdir(parents=True, exist_ok=True)
+
+
+def _check_vllm(task: Task) -> None:
+    """Refuse where no server could start, or would not know adaspec."""
+    if importlib.util.find_spec("vllm") is None:
+        raise BenchError(
+            "comparing servers needs vLLM, which is not installed here: install it beside adaspec, "
+            "then see 'adaspec doctor'"
+        )
+    from adaspec.vllm.doctor import plugin_finding
+
+    plugin = plugin_finding()
+    if not plugin.ok and {entrants.STATIC, entrants.ADASPEC} & set(task.methods):
+        raise BenchError(f"{plugin.found}: {plugin.advice}")
+
+
+def _calls(task: Task) -> dict[str, list[Call]]:
+    """Every prompt as token ids, by workload."""
+    prompts = [prompt for file in task.prompts for prompt in read_prompts(file)]
+    try:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(task.model)
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise BenchError(f"the tokenizer of '{task.model}' cannot be read: {said}") from error
+    found: dict[str, list[Call]] = {}
+    seen: dict[Key, str] = {}
+    for prompt in prompts:
+        if prompt.key in seen:
+            raise BenchError(
+                f"{prompt.where}: id {prompt.id!r} of workload {prompt.workload!r} stands already "
+                f"in {seen[prompt.key]}: rename or remove one"
+            )
+        seen[prompt.key] = prompt.where
+        tokens = tuple(int(token) for token in prompt.tokens(tokenizer))
+        most = min(prompt.max_tokens or task.max_tokens, task.max_tokens)
+        found.setdefault(prompt.workload, []).append(Call(*prompt.key, tokens, most))
+    return found
+
+
+def _drafter(task: Task) -> Drafter | None:
+    if task.draft is None:
+        return None
+    from adaspec.vllm.doctor import target_named
+    from adaspec.vllm.translation import head_method
+
+    return Drafter(task.draft, head_method(task.draft, target_named(task.model)))
+
+
+def _settings(task: Task, report: Progress) -> Settings:
+    if not task.traces:
+        return Settings()
+    cost = load_cost(task.cost or DEFAULT)
+    return rank_settings(task.traces, cost, task.concurrency, task.seed, report)
+
+
+def _fingerprint(
+    task: Task, calls: dict[str, list[Call]], lineups: dict[int, list[Entrant]]
+) -> dict[str, Any]:
+    """What must be the same for a benchmark to be gone on with."""
+    everything = [
+        (c.workload, c.id, c.prompt, c.max_tokens) for each in calls.values() for c in each
+    ]
+    digest = hashlib.blake2b(json.dumps(everything).encode(), digest_size=12).hexdigest()
+    return {
+        "model": task.model,
+        "drafter": task.draft,
+        "prompts": digest,
+        "entrants": {
+            str(load): [[e.name, e.config] for e in lineup] for load, lineup in lineups.items()
+        },
+        "rounds": task.rounds,
+        "requests": task.requests,
+        "max_tokens": task.max_tokens,
+        "seed": task.seed,
+        "workloads": task.workloads,
+        "engine": task.engine,
+    }
+
+
+def _start(task: Task, entrant: Entrant) -> Server:
+    # Prompts come again in later rounds: what is cached of them would flatter everybody, and the
+    # evaluator charges every prefill.
+    engine = {"enable_prefix_caching": False, **task.engine}
+    name = "".join(sign if sign.isalnum() else "-" for sign in entrant.name)[:80]
+    digest = hashlib.blake2b(entrant.name.encode(), digest_size=4).hexdigest()
+    return Server(task.model, entrant, engine, task.out / "logs" / f"{name}-{digest}.log")
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let a SIGTERM unwind like Ctrl-C, so that no server outlives its benchmark."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(*_: object) -> None:
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,193 @@
+"""vLLM's servers as subprocesses: started once, stopped in their tracks while others run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from adaspec.bench.engine.entrants import Entrant
+from adaspec.bench.lookup import BenchError
+from adaspec.bench.machine import free_memory
+
+PATIENCE_S = 600.0
+"""How long a server may take to start."""
+_GOODBYE_S = 30.0
+_SPARE_BYTES = 2 << 30
+"""Memory that is left to everybody else."""
+
+
+class Server:
+    """One vLLM server of one entrant; its whole process group can be stopped and go on."""
+
+    def __init__(self, model: str, entrant: Entrant, engine: dict[str, Any], log: Path) -> None:
+        self.entrant, self.log = entrant, log
+        self.port = _free_port()
+        words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+        words += ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", "bench"]
+        words += flags(engine)
+        if entrant.config is not None:
+            words += ["--speculative-config", json.dumps(entrant.config)]
+        with log.open("w") as file:
+            self._process = subprocess.Popen(
+                words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._paused = False
+        self.warm = False
+        """Whether it has answered before what is timed."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait(self) -> None:
+        """Until it answers; a `BenchError` with the log's last words where it does not."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.address}/health", timeout=5).close()
+                return
+            time.sleep(0.5)
+        raise BenchError(
+            f"vLLM does not start with {self.entrant.name}: {_last_words(self.log)} "
+            f"(all of it: {self.log})"
+        )
+
+    def pause(self) -> None:
+        """Stop every process of it where it is."""
+        if not self._paused:
+            self._signal(signal.SIGSTOP)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._paused:
+            self._signal(signal.SIGCONT)
+            self._paused = False
+
+    def held_bytes(self) -> float:
+        """Memory of all its processes, pages that they share counted once for each."""
+        return sum(_resident(pid) for pid in _group(self._process.pid))
+
+    def stop(self) -> None:
+        """End it and all that it started."""
+        self.resume()
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GOODBYE_S)
+        self._signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GOODBYE_S)
+
+    def _signal(self, which: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, which)
+
+
+class Stable:
+    """Servers by entrant: one runs, the others are stopped, and end where memory gets short."""
+
+    def __init__(self, start: Callable[[Entrant], Server]) -> None:
+        self._start = start
+        self._alive: OrderedDict[str, Server] = OrderedDict()
+        self._each_bytes = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def lead_out(self, entrant: Entrant) -> Server:
+        """The entrant's server, running, all others stopped."""
+        for other in self._alive.values():
+            if other.entrant.name != entrant.name:
+                other.pause()
+        server = self._alive.get(entrant.name)
+        if server is None:
+            while self._alive and free_memory() < self._each_bytes + _SPARE_BYTES:
+                self._alive.popitem(last=False)[1].stop()
+            server = self._start(entrant)
+            # Before it has started, so that it is ended whatever happens.
+            self._alive[entrant.name] = server
+            server.wait()
+            self._each_bytes = max(self._each_bytes, server.held_bytes())
+        self._alive.move_to_end(entrant.name)
+        server.resume()
+        return server
+
+    def dismiss(self, entrant: Entrant) -> None:
+        """End one server."""
+        server = self._alive.pop(entrant.name, None)
+        if server is not None:
+            server.stop()
+
+    def clear(self) -> None:
+        """End all of them."""
+        while self._alive:
+            self._alive.popitem()[1].stop()
+
+
+def flags(engine: dict[str, Any]) -> list[str]:
+    """vLLM's arguments by their Python names, as its command line takes them."""
+    words = []
+    for name, value in engine.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value)
+            words += [f"--{flag}", shown]
+    return words
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _last_words(log: Path) -> str:
+    """The line of a log that says most: its last error, or its last line."""
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return "it says nothing"
+    errors = [line for line in lines if "Error" in line]
+    return " ".join((errors or lines or ["it says nothing"])[-1].split())[:300]
+
+
+def _group(leader: int) -> list[int]:
+    """Every process of a group, where the system shows them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ProcessLookupError):
+            if os.getpgid(int(entry.name)) == leader:
+                found.append(int(entry.name))
+    return found
+
+
+def _resident(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return float(line.split()[1]) * 1024
+    return 0.0

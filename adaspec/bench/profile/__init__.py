@@ -1,0 +1,1 @@
+"""This machine's step times, measured by forced plans and fitted."""

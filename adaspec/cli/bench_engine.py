@@ -1,0 +1,249 @@
+"""`adaspec bench engine`: whole servers side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from adaspec.bench.engine.entrants import METHODS
+from adaspec.cli.numbers import WholeNumbers
+from adaspec.cli.objects import JsonObject
+from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
+
+LARGEST_CONCURRENCY = 1024
+
+
+class Methods(click.ParamType[tuple[str, ...]]):
+    """Names of methods, separated by commas."""
+
+    name = "NAME,.."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names, or a usage error that names the word that is none."""
+        if isinstance(value, tuple):
+            return value
+        found = [word.strip() for word in str(value).split(",")]
+        for word in found:
+            if word not in METHODS:
+                self.fail(f"no method '{word}' (known: {', '.join(METHODS)})", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+@click.command("engine")
+@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@click.option("--draft", metavar="HEAD", help="EAGLE, EAGLE-3 or MTP head, or a draft model.")
+@click.option(
+    "--prompts",
+    metavar="FILE.jsonl",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Prompts as 'adaspec record' takes them; may be repeated.",
+)
+@click.option(
+    "-o",
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where rounds, report and plot go; the same command goes on after a kill.",
+)
+@click.option(
+    "--traces",
+    metavar="TRACES",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Dense traces by which every method's setting is chosen; may be repeated.",
+)
+@click.option("--cost", metavar="NAME|FILE", help="Step times to choose by, and for adaspec.")
+@click.option(
+    "--policy",
+    "policies",
+    metavar="DIR|SPEC",
+    multiple=True,
+    help="adaspec's policy; a second one runs on the mix alone.  [default: what a server takes]",
+)
+@click.option(
+    "--methods",
+    type=Methods(),
+    default=",".join(METHODS),
+    show_default=True,
+    help="Who takes part; no speculation always does.",
+)
+@click.option(
+    "--concurrency",
+    type=WholeNumbers(LARGEST_CONCURRENCY),
+    default="1,4,16",
+    show_default=True,
+    help="Requests running at once.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--requests",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Per round and cell; at least twice as many as run at once.",
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--near-tie",
+    type=click.FloatRange(min=0),
+    help="Log-probabilities so close are a tie.  [default: 0.001 in float32, 0.25 in bfloat16]",
+)
+@click.option(
+    "--mix-only", is_flag=True, help="Measure the mix of all workloads, and none of them alone."
+)
+@click.option(
+    "--engine",
+    metavar="JSON",
+    type=JsonObject(),
+    default="{}",
+    help="vLLM's own arguments for every server, such as '{\"max_model_len\": 8192}'.",
+)
+@click.option("--force", is_flag=True, help="Begin anew where another benchmark lies.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines.")
+def engine_command(
+    model: str,
+    draft: str | None,
+    prompts: tuple[Path, ...],
+    out: Path,
+    traces: tuple[Path, ...],
+    cost: str | None,
+    policies: tuple[str, ...],
+    methods: tuple[str, ...],
+    concurrency: tuple[int, ...],
+    rounds: int,
+    requests: int,
+    max_tokens: int,
+    seed: int,
+    near_tie: float | None,
+    mix_only: bool,
+    engine: dict[str, Any],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Serve the same prompts by every method, and compare speed and outputs.
+
+    Each method is a vLLM server of its own, over HTTP, at the setting that the evaluator finds best
+    for the load on --traces; on the mix its runner-up runs too. Rounds are interleaved, and servers
+    that wait are stopped in their tracks. Greedy outputs must be those of no speculation but for
+    near-ties, which are listed; else the exit code is 1 and the request is named.
+
+    \b
+    Example:
+      adaspec bench engine --model M --draft EAGLE_HEAD --prompts prompts.jsonl \\
+        --traces traces/recorded --cost cost.json --policy policies/mine -o bench
+    """
+    # Imported here: the evaluator takes a second to load, --help should not.
+    from adaspec.bench.engine.plots import save_plot
+    from adaspec.bench.engine.report import complaint
+    from adaspec.bench.engine.run import Task, bench_engine
+
+    task = Task(
+        model=model,
+        prompts=prompts,
+        out=out,
+        draft=draft,
+        traces=traces,
+        cost=cost,
+        policies=policies,
+        methods=methods,
+        concurrency=concurrency,
+        rounds=rounds,
+        requests=requests,
+        max_tokens=max_tokens,
+        seed=seed,
+        near_tie=near_tie,
+        workloads=not mix_only,
+        engine=engine,
+    )
+    with ProgressBar() as bar:
+        report = strict(bench_engine(task, force, bar))
+    text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    (out / "report.json").write_text(text, encoding="utf-8")
+    save_plot(report, out / "speedup.png")
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    said = remarks()
+    said.print(f"written: {out / 'report.json'}, {out / 'speedup.png'}", soft_wrap=True)
+    wrong = complaint(report)
+    if wrong is not None:
+        click.echo(f"adaspec: error: {printable(wrong)}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _print(report: dict[str, Any]) -> None:
+    console = results()
+    cells: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in report["rows"]:
+        cells.setdefault((row["concurrency"], row["workload"]), []).append(row)
+    for (concurrency, workload), rows in cells.items():
+        console.print(_table(f"{concurrency} at once, {workload}", rows))
+    for each in report["headline"]:
+        if each["adaspec_over_best_static"] is None:
+            continue
+        right = f"{each['expected_right']} of {each['expected_known']}"
+        console.print(
+            f"{each['concurrency']} at once, {printable(each['workload'])}: adaspec is "
+            f"{each['adaspec_over_best_static']:.3f}x {printable(each['best_static'])}, the best "
+            f"static setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator "
+            f"was within 10% of {right} methods",
+            soft_wrap=True,
+            markup=False,
+        )
+    for name, why in report["absent"].items():
+        console.print(f"not run: {name}: {why}", soft_wrap=True, markup=False)
+    for each in report["differences"]:
+        if each["near_tie"]:
+            console.print(
+                f"near-tie at {each['concurrency']} at once: {each['method']}, request "
+                f"{printable(each['workload'])}/{printable(each['id'])}, token "
+                f"{each['position']}: {each['margin']:.2g} apart",
+                soft_wrap=True,
+                markup=False,
+            )
+    for note in report["notes"]:
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
+
+
+def _table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title=escape(printable(title)))
+    table.add_column("method", overflow="fold")
+    headings = ("tok/s", "over none", "rounds", "expected", "TTFT ms", "ITL ms", "p95", "accepted")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        span = row["speedup_range"]
+        name = f"{row['method']} {row['setting']}".strip()
+        table.add_row(
+            escape(printable(name)) + (" (runner-up)" if row["runner_up"] else ""),
+            _shown(row["tokens_per_s"], ".1f"),
+            _shown(row["speedup"], ".2f", "x"),
+            "-" if span is None else f"{span[0]:.2f}..{span[1]:.2f}",
+            _shown(row["expected_speedup"], ".2f", "x"),
+            _milliseconds(row["ttft_s"]["median"]),
+            _milliseconds(row["inter_token_s"]["median"]),
+            _milliseconds(row["inter_token_s"]["p95"]),
+            _shown(row["accepted_per_step"], ".2f"),
+        )
+    return table
+
+
+def _shown(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.0f}"

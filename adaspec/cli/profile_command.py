@@ -1,0 +1,227 @@
+"""`adaspec profile`: this machine's step times in, a cost model out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from adaspec.cli.numbers import WholeNumbers
+from adaspec.cli.objects import JsonObject
+from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
+from adaspec.policy.spec import LONGEST_DRAFT
+
+if TYPE_CHECKING:
+    from adaspec.bench.profile.profile import Profile
+
+
+@click.command("profile")
+@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@click.option(
+    "--draft",
+    metavar="HEAD",
+    help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.",
+)
+@click.option(
+    "-o",
+    "--out",
+    metavar="COST.json",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The cost file; two plots go beside it.",
+)
+@click.option(
+    "--batches",
+    type=WholeNumbers(4096),
+    help="Requests that decode together.  [default: 1,2,4,8,16; on a GPU 1,4,16,64,128]",
+)
+@click.option(
+    "--contexts",
+    type=WholeNumbers(kilo=True),
+    default="128,512,1k",
+    show_default=True,
+    help="Tokens per request.",
+)
+@click.option(
+    "--neural-lens",
+    type=WholeNumbers(LONGEST_DRAFT),
+    default="1,2,4,8",
+    show_default=True,
+    help="Neural tokens per draft.",
+)
+@click.option(
+    "--ngram-lens",
+    type=WholeNumbers(LONGEST_DRAFT),
+    default="3,8,16",
+    show_default=True,
+    help="Copied tokens per draft.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Visits of every batch and context; two steps of each plan are timed per visit.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    help="Begin no further round after so long; two are made in any case.  [default: no limit]",
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--keep/--no-keep",
+    default=None,
+    help="Whether servers on this machine take it as their default.  "
+    "[default: unless the machine was too noisy]",
+)
+@click.option(
+    "--engine",
+    metavar="JSON",
+    type=JsonObject(),
+    default="{}",
+    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything measured for machines.")
+def command(
+    model: str,
+    draft: str | None,
+    out: Path,
+    batches: tuple[int, ...] | None,
+    contexts: tuple[int, ...],
+    neural_lens: tuple[int, ...],
+    ngram_lens: tuple[int, ...],
+    rounds: int,
+    minutes: float | None,
+    seed: int,
+    keep: bool | None,
+    engine: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Measure what a step takes on this machine, and fit a cost model to it.
+
+    vLLM runs in this process with made-up prompts and drafts by forced plans: every batch, context,
+    draft length and source in turn, in several rounds. A fifth of the kinds of step is held out of
+    the fit and says how far it is off.
+
+    A trustworthy profile is also kept where servers of this model and drafter on this machine find
+    it: `~/.local/share/adaspec/profiles`, or `profiles` in $ADASPEC_DATA_DIR.
+
+    \b
+    Example:
+      adaspec profile --model M --draft EAGLE_HEAD -o cost.json
+      adaspec eval traces --cost cost.json
+    """
+    if not out.parent.is_dir():
+        raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
+    # Imported here: vLLM and the plots take seconds to load, --help should not.
+    from adaspec.bench.profile.plots import save_plots
+    from adaspec.bench.profile.run import Task, profile_machine
+    from adaspec.cost.load import save_cost
+    from adaspec.vllm.profiles import keep_profile
+    from adaspec.vllm.profiling import Subject
+
+    task = Task(
+        subject=Subject(model, draft, engine),
+        batches=batches,
+        contexts=contexts,
+        neural_lens=neural_lens,
+        ngram_lens=ngram_lens,
+        rounds=rounds,
+        seed=seed,
+        most_s=math.inf if minutes is None else 60 * minutes,
+    )
+    with ProgressBar() as bar:
+        profile = profile_machine(task, bar)
+    save_cost(profile.cost, out, profile.fit)
+    plots = save_plots(profile, out)
+    kept = None
+    if keep or (keep is None and profile.noise.complaint is None):
+        assert profile.cost.hardware is not None
+        kept = keep_profile(profile.cost, profile.fit, model, draft, profile.cost.hardware)
+    if as_json:
+        document = profile.document()
+        document["files"] = {
+            "cost": str(out),
+            "plots": [str(path) for path in plots],
+            "kept": None if kept is None else str(kept),
+        }
+        print_json(document)
+    else:
+        _print(profile)
+    said = remarks()
+    for complaint in profile.complaints:
+        said.print(f"warning: {complaint}", soft_wrap=True, markup=False)
+    shown = ", ".join(str(path) for path in (out, *plots))
+    said.print(f"written: {shown}", soft_wrap=True, markup=False)
+    said.print(
+        f"kept for servers on this machine: {kept}"
+        if kept is not None
+        else "not kept for servers on this machine: give --keep, or name the file as 'cost'",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _print(profile: Profile) -> None:
+    console = results()
+    cost, fit = profile.cost, profile.fit
+    console.print(
+        escape(printable(f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"))
+    )
+    constants = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        constants.add_column()
+    for name in ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s"):
+        constants.add_row(name, f"{getattr(cost, name):.4g}", escape(_remark(profile, name)))
+    constants.add_row(
+        "draft_per_kv_s", f"{cost.draft_per_kv_s:.4g}", escape(_remark(profile, "draft_per_kv_s"))
+    )
+    constants.add_row(
+        "held-out error",
+        f"{fit.mean_error:.1%}",
+        f"median {fit.median_error:.1%}, 95th percentile {fit.p95_error:.1%}; "
+        f"{fit.held_out_points} of {fit.points} kinds of step",
+    )
+    by_source = ", ".join(f"{name} {error:.1%}" for name, error in profile.errors().items())
+    constants.add_row("error by source", "", f"{by_source} (fitted steps included)")
+    noise = profile.noise
+    constants.add_row(
+        "noise",
+        f"{noise.step_spread:.1%}",
+        f"between repeats of a step; {noise.reference_spread:.1%} of a fixed loop",
+    )
+    console.print(constants)
+    table = Table(title="where a step's time goes")
+    table.add_column("source")
+    for heading in ("batch", "step ms", "draft", "verify", "sample", "other"):
+        table.add_column(heading, justify="right")
+    before = None
+    for share in profile.breakdown:
+        if before is not None and before != share.source:
+            table.add_section()
+        before = share.source
+        table.add_row(
+            share.source,
+            str(share.requests),
+            f"{1e3 * share.step_s:.2f}",
+            *(f"{value / share.step_s:.0%}" for value in share.seconds.values()),
+        )
+    console.print(table)
+    for name, why in profile.skipped.items():
+        console.print(f"not measured: {name}: {why}", soft_wrap=True, markup=False)
+
+
+def _remark(profile: Profile, name: str) -> str:
+    fit = profile.fit
+    if name in fit.standard_errors_s:
+        return f"+- {fit.standard_errors_s[name]:.2g}"
+    if name in fit.not_identified:
+        return f"not identified: {fit.not_identified[name]}"
+    if name == "overhead_s":
+        return "the least of what is neither drafting nor verifying nor sampling"
+    return "no step took more for it" if name in fit.at_zero else ""

@@ -1,0 +1,42 @@
+"""A vLLM engine opened from a command of ours, its faults said in one line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from adaspec.errors import AdaspecError, ServingError
+
+
+def prepare_vllm(purpose: str) -> None:
+    """Import vLLM with adaspec in it; a `ServingError` where it is not there."""
+    # vLLM logs to standard output, which is ours for the result.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    try:
+        import vllm  # noqa: F401
+    except ImportError as error:
+        raise ServingError(
+            f"{purpose} needs vLLM, which cannot be imported here ({error}): install it beside "
+            "adaspec, then see 'adaspec doctor'"
+        ) from error
+    from adaspec.vllm.compatibility import shield_llvmlite
+    from adaspec.vllm.plugin import register
+
+    register()
+    shield_llvmlite()
+
+
+def open_engine(
+    model: str, speculative_config: dict[str, Any] | None, arguments: dict[str, Any]
+) -> Any:
+    """vLLM's `LLM` of a model; an `AdaspecError` says why it does not start."""
+    from vllm import LLM
+
+    try:
+        return LLM(model, speculative_config=speculative_config, **arguments)
+    except AdaspecError:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ServingError(f"vLLM does not start with '{model}': {said}") from error

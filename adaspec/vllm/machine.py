@@ -1,0 +1,54 @@
+"""What this machine is called, in traces, profiles and warnings alike."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from pathlib import Path
+
+_COUNTS = ("1x", "one")
+"""Words of a hardware's name that tell nothing of what it is."""
+
+
+def hardware() -> str:
+    """The device that models run on: a GPU's own name, or the processor and its usable cores."""
+    try:
+        engine = importlib.import_module("vllm.platforms").current_platform
+        # Not torch's own: asking that would start CUDA in a process that is yet to fork.
+        if not engine.is_cpu():
+            return str(engine.get_device_name())
+    except (ImportError, NotImplementedError):
+        pass
+    return f"CPU {_processor()}, {_cores()} cores"
+
+
+def same_hardware(made_on: str, here: str) -> bool:
+    """Whether what was measured on one holds for the other: every word of the first is in both.
+
+    So `1x NVIDIA H100` is `NVIDIA H100 80GB HBM3`, and neither is any other card of that maker.
+    """
+    return _words(made_on) <= _words(here)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().replace(",", " ").split() if word not in _COUNTS}
+
+
+def _processor() -> str:
+    """The processor's model, as the system says it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or platform.machine() or "of an unknown kind"
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

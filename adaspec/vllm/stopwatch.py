@@ -1,0 +1,116 @@
+"""Where an engine step's time goes: the runner's own methods, timed from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adaspec.vllm.observer import Silent
+
+VERIFY, SAMPLE, DRAFT = "verify", "sample", "draft"
+TIMED = {
+    VERIFY: "execute_model",
+    SAMPLE: "_sample",
+    DRAFT: "propose_draft_token_ids",
+}
+"""The runner's methods by what they are to a step. Drafting includes deciding; what none of them
+covers (scheduling, bookkeeping, turning tokens into text) is `other`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One engine step in which every running request decoded."""
+
+    requests: int
+    tokens: int
+    """Verified: one per request, and its draft."""
+    context_tokens: int
+    forwards: int
+    """Of the neural drafter, a keep-alive included."""
+    step_s: float
+    verify_s: float
+    sample_s: float
+    draft_s: float
+
+    @property
+    def other_s(self) -> float:
+        """What is neither verification nor sampling nor drafting."""
+        return self.step_s - self.verify_s - self.sample_s - self.draft_s
+
+
+class Stopwatch(Silent):
+    """Times a runner's steps; also watches its session for what the drafter ran."""
+
+    def __init__(self, runner: Any) -> None:
+        self.synchronises = False
+        """Whether a GPU's queue is awaited around every part: true parts, slower steps."""
+        self._parts = dict.fromkeys(TIMED, 0.0)
+        self._scheduled: Any = None
+        self._forwards = 0
+        self._wait = _wait_of_device()
+        for part, name in TIMED.items():
+            setattr(runner, name, self._timed(part, getattr(runner, name)))
+
+    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+        """The session's own count."""
+        self._forwards = drafting + keep_alive
+
+    def time_step(self, step: Callable[[], Any]) -> TimedStep | None:
+        """Run one engine step; None where not every request in it decoded."""
+        self._parts = dict.fromkeys(TIMED, 0.0)
+        self._scheduled, self._forwards = None, 0
+        began_s = time.perf_counter()
+        step()
+        step_s = time.perf_counter() - began_s
+        found = _decoding(self._scheduled)
+        if found is None:
+            return None
+        requests, tokens, context_tokens = found
+        return TimedStep(
+            requests,
+            tokens,
+            context_tokens,
+            self._forwards,
+            step_s,
+            self._parts[VERIFY],
+            self._parts[SAMPLE],
+            self._parts[DRAFT],
+        )
+
+    def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if part == VERIFY:
+                self._scheduled = args[0] if args else kwargs["scheduler_output"]
+            began_s = time.perf_counter()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                if self.synchronises:
+                    self._wait()
+                self._parts[part] += time.perf_counter() - began_s
+
+        return timed
+
+
+def _decoding(scheduled: Any) -> tuple[int, int, int] | None:
+    """(requests, tokens, context tokens) of a step without any prompt in it."""
+    if scheduled is None or scheduled.scheduled_new_reqs or not scheduled.num_scheduled_tokens:
+        return None
+    drafts = scheduled.scheduled_spec_decode_tokens
+    for request, count in scheduled.num_scheduled_tokens.items():
+        if count != 1 + len(drafts.get(request, ())):
+            return None
+    requests = len(scheduled.num_scheduled_tokens)
+    # The token that a step begins with is known, and not yet computed.
+    known = sum(scheduled.scheduled_cached_reqs.num_computed_tokens) + requests
+    return requests, int(scheduled.total_num_scheduled_tokens), int(known)
+
+
+def _wait_of_device() -> Callable[[], None]:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.synchronize
+    return lambda: None

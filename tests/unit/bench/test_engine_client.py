@@ -1,0 +1,95 @@
+"""What servers say over HTTP, taken from a small one that answers by rote."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from adaspec.bench.engine import client
+from adaspec.bench.lookup import BenchError
+
+METRICS = """# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="bench"} 30.0
+vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="bench"} 12.0
+vllm:spec_decode_num_draft_tokens_created{engine="0",model_name="bench"} 1.7e+09
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="bench"} 9.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
+"""
+EVENTS = [
+    {"choices": [{"token_ids": [4, 5], "text": "ab"}]},
+    {"choices": [{"token_ids": None, "text": ""}]},
+    {"choices": [{"token_ids": [6], "text": "c"}]},
+]
+
+
+@pytest.fixture
+def server():
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+        def answer(self, text, status=200):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_GET(self):
+            self.answer(METRICS)
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append(body)
+            if body["prompt"] == [0]:
+                self.answer("too long", 400)
+            elif body["prompt"] == [1]:
+                self.answer('data: {"error": {"message": "engine died"}}\n\n')
+            elif body.get("stream"):
+                lines = [f"data: {json.dumps(event)}\n\n" for event in EVENTS]
+                self.answer("".join([*lines, "data: [DONE]\n\n"]))
+            else:
+                best = {"token_id:7": -0.5, "token_id:9": -1.0}
+                self.answer(json.dumps({"choices": [{"logprobs": {"top_logprobs": [best]}}]}))
+
+    made = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{made.server_port}", asked
+    made.shutdown()
+    made.server_close()
+
+
+def test_a_stream_is_pieces_of_token_ids_with_their_times(server):
+    address, asked = server
+    pieces = list(client.stream(address, [2, 3], 16))
+    assert [tokens for _, tokens in pieces] == [[4, 5], [6]]
+    assert pieces[0][0] <= pieces[1][0]
+    assert asked[0]["temperature"] == 0
+    assert asked[0]["return_token_ids"] is True
+    assert asked[0]["max_tokens"] == 16
+
+
+def test_counters_are_summed_over_engines_and_nothing_else_is_counted(server):
+    assert client.counters(server[0]) == {"drafted": 42.0, "accepted": 9.0}
+
+
+def test_the_targets_best_tokens_come_by_their_ids(server):
+    assert client.best_tokens(server[0], [2]) == {7: -0.5, 9: -1.0}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"), [([0], "answered 400: too long"), ([1], "engine died")]
+)
+def test_what_a_server_refuses_is_said_in_its_words(server, prompt, said):
+    with pytest.raises(BenchError, match=said):
+        list(client.stream(server[0], prompt, 4))
+
+
+def test_a_server_that_is_gone_is_a_benchmarks_error():
+    for ask in (
+        lambda: list(client.stream("http://127.0.0.1:9", [2], 4)),
+        lambda: client.counters("http://127.0.0.1:9"),
+    ):
+        with pytest.raises(BenchError, match="the server broke off"):
+            ask()

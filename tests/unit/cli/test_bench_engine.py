@@ -1,0 +1,151 @@
+"""`adaspec bench engine`, with the servers left out: tables, exit codes, a user's mistakes."""
+
+import importlib.util
+import json
+
+import pytest
+
+from adaspec.bench.engine import run as running
+from adaspec.cli.main import run
+
+
+def row(method, setting="", speedup=1.0, runner_up=False):
+    spread = {"median": 0.05, "p95": 0.1}
+    return {
+        "workload": "all",
+        "concurrency": 4,
+        "method": method,
+        "setting": setting,
+        "runner_up": runner_up,
+        "rounds": 2,
+        "tokens_per_s": 50 * speedup,
+        "speedup": speedup,
+        "speedup_range": [speedup - 0.1, speedup + 0.1],
+        "ttft_s": spread,
+        "inter_token_s": spread,
+        "token_s": spread,
+        "accepted_per_step": 0.7,
+        "drafted_per_step": 1.4,
+        "acceptance": 0.5,
+        "expected_speedup": None if method == "suffix" else speedup,
+        "expected_error": None if method == "suffix" else 0.0,
+    }
+
+
+def document(*differences):
+    headline = {
+        "workload": "all",
+        "concurrency": 4,
+        "best_static": "neural eagle3 3",
+        "adaspec_over_best_static": 1.1,
+        "adaspec_over_none": 1.43,
+        "expected_right": 2,
+        "expected_known": 2,
+    }
+    return {
+        "schema": 1,
+        "model": "M",
+        "rounds": 2,
+        "rows": [
+            row("none"),
+            row("neural", "eagle3 3", 1.3),
+            row("neural", "eagle3 2", 1.2, runner_up=True),
+            row("adaspec", "mine", 1.43),
+        ],
+        "headline": [headline],
+        "absent": {"suffix": "needs arctic-inference, which is not installed"},
+        "differences": list(differences),
+        "notes": ["no --traces"],
+    }
+
+
+def difference(near_tie):
+    return {
+        "concurrency": 4,
+        "method": "neural eagle3 3",
+        "workload": "code",
+        "id": "9",
+        "position": 12,
+        "expected": 5,
+        "found": 6,
+        "margin": 1e-4 if near_tie else 1.5,
+        "near_tie": near_tie,
+    }
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+
+    def bench(found, *more):
+        def bench_engine(task, force, report):
+            task.out.mkdir(exist_ok=True)
+            return found
+
+        monkeypatch.setattr(running, "bench_engine", bench_engine)
+        words = ["bench", "engine", "--model", "M", "--prompts", f"{tmp_path}/p.jsonl"]
+        return run([*words, "-o", f"{tmp_path}/bench", *more])
+
+    return bench
+
+
+def test_the_table_has_every_method_and_says_who_did_not_run(asked, capsys, tmp_path):
+    assert asked(document(difference(near_tie=True))) == 0
+    said = capsys.readouterr().out
+    for word in ("adaspec mine", "runner-up", "1.43x", "not run: suffix: needs arctic-inference"):
+        assert word in said
+    assert "1.100x neural eagle3 3, the best static setting" in said
+    assert "near-tie at 4 at once: neural eagle3 3, request code/9, token 12" in said
+    assert (tmp_path / "bench" / "speedup.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_json_is_alone_on_stdout_and_in_the_folder(asked, capsys, tmp_path):
+    assert asked(document(), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads((tmp_path / "bench" / "report.json").read_text())
+    assert found["rows"][3]["method"] == "adaspec"
+
+
+def test_outputs_that_differ_fail_with_the_request_named_and_the_report_written(
+    asked, capsys, tmp_path
+):
+    assert asked(document(difference(near_tie=False))) == 1
+    said = capsys.readouterr().err
+    assert "neural eagle3 3, request code/9: token 12 is 6, without speculation 5" in said
+    assert (tmp_path / "bench" / "report.json").exists()
+
+
+def mistake(capsys, *words):
+    assert run(["bench", "engine", *words]) == 2
+    line = capsys.readouterr().err.strip()
+    assert "\n" not in line
+    return line
+
+
+def test_an_unknown_method_names_those_that_there_are(tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]
+    assert "known: none, ngram" in mistake(capsys, *words, "--methods", "none,medusa")
+
+
+def test_prompts_that_are_not_there_are_refused(tmp_path, capsys):
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]
+    assert "does not exist" in mistake(capsys, *words)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", str(tmp_path)]
+    assert "holds no benchmark" in mistake(capsys, *words)
+
+
+def test_without_vllm_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "vllm" else find(name, *more),
+    )
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]
+    assert "needs vLLM" in mistake(capsys, *words)

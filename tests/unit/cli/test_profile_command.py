@@ -1,0 +1,112 @@
+"""`adaspec profile`, with the engine left out: what it writes, keeps, prints and refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adaspec.bench.profile import run as running
+from adaspec.bench.profile.breakdown import Share
+from adaspec.bench.profile.noise import Noise
+from adaspec.bench.profile.profile import Profile
+from adaspec.cli.main import run
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import load_cost
+from adaspec.cost.report import FitReport
+from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
+
+COST = H100_LLAMA_3_1_8B
+FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ("per_kv_s",), 0)
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setattr("adaspec.bench.profile.plots.save_plots", lambda *_: [])
+    tasks = []
+
+    def profile(spread):
+        def profile_machine(task, report):
+            tasks.append(task)
+            shares = [Share("none", 1, 1, dict.fromkeys(("draft", "verify", "sample", "other"), 1))]
+            return Profile(COST, FIT, Noise(spread, 0.01, 1e-3), shares, [], {"a": "b"}, {})
+
+        monkeypatch.setattr(running, "profile_machine", profile_machine)
+        return tasks
+
+    return profile
+
+
+def command(tmp_path, *more):
+    return run(["profile", "--model", "M", "--draft", "H", "-o", f"{tmp_path}/c.json", *more])
+
+
+def kept():
+    return find_profile("M", "H", COST.hardware)
+
+
+def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
+    tasks = asked(0.01)
+    assert command(tmp_path, "--json", "--batches", "2,1") == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["cost"]["fixed_s"] == COST.fixed_s
+    assert load_cost(tmp_path / "c.json") == COST
+    assert document["files"]["kept"] == str(kept())
+    assert tasks[0].batches == (1, 2)
+    assert tasks[0].subject.draft == "H"
+    assert "kept for servers" in said.err
+
+
+def test_a_noisy_machines_profile_is_kept_only_on_demand(asked, tmp_path, capsys):
+    asked(0.5)
+    assert command(tmp_path) == 0
+    assert kept() is None
+    said = capsys.readouterr()
+    assert "warning: this machine was too noisy to trust" in said.err
+    assert "where a step's time goes" in said.out
+    assert "not measured: a: b" in said.out
+    assert command(tmp_path, "--keep") == 0
+    assert kept() is not None
+
+
+def test_no_keep_keeps_nothing(asked, tmp_path):
+    asked(0.01)
+    assert command(tmp_path, "--no-keep") == 0
+    assert kept() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "M"], "-o"),
+        (["-o", "c.json"], "--model"),
+        (["--model", "M", "-o", "nowhere/c.json"], "no such folder"),
+        (["--model", "M", "-o", "c.json", "--batches", "0"], "is not a whole number from 1"),
+        (["--model", "M", "-o", "c.json", "--engine", "[1]"], "is not a JSON object"),
+        (["--model", "M", "-o", "c.json", "--rounds", "1"], "--rounds"),
+    ],
+)
+def test_a_users_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["profile", *words]) == 2
+    line = capsys.readouterr().err.strip()
+    assert said in line
+    assert "\n" not in line
+
+
+def test_without_vllm_it_says_what_is_missing(tmp_path):
+    (tmp_path / "vllm.py").write_text("raise ImportError('not here')\n")
+    path = os.pathsep.join([str(tmp_path), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "adaspec", "profile", "--model", "M", "-o", f"{tmp_path}/c.json"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "profiling needs vLLM" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
