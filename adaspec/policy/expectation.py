@@ -254,7 +254,7 @@ def _weigh_splice(desk: Desk, row: int, depth: int, price: float) -> None:
     reached, curve = desk.neural[row, depth], desk.spliced[row, depth]
     length, said, worth = 0, 0.0, 0.0
     for j in range(1, LONGEST_SPLICE + 1):
-        if reached * curve[j] < price:
+        if curve[j] <= 0 or reached * curve[j] < price:
             break
         length = j
         said += curve[j]
