@@ -24,8 +24,10 @@ from adaspec.predict.model import (
     Model,
 )
 from adaspec.predict.survival import fill_survivals
-from adaspec.replay.learned import Film, new_record, run_learned
+from adaspec.replay.film import Film
+from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_order, pools_among
+from adaspec.replay.record import new_record
 from adaspec.replay.tape import Tape
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.learned import Panel
+from adaspec.replay.panel import Panel
 from adaspec.replay.rule_panel import RulePanel
 
 Tuned = TypeVar("Tuned")

@@ -21,9 +21,11 @@ from adaspec.policy.spec import USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.learned import Film, Panel, film_of, run_learned
+from adaspec.replay.film import Film, film_of
+from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
+from adaspec.replay.panel import Panel
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.result import Result
 from adaspec.replay.rows import new_latency, seconds_per_token

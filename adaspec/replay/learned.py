@@ -5,10 +5,6 @@ It is also how training sees the states in which policies decide: a run can reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,167 +14,18 @@ from adaspec.policy import stages
 from adaspec.policy.desk import Desk, new_desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.pace import context_of
-from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, Found, Rows, forget
+from adaspec.predict.features import forget
 from adaspec.predict.model import Mind
-from adaspec.predict.splicing import SPLICE
-from adaspec.replay import rows as running_rows
-from adaspec.replay.drafting import Script
+from adaspec.replay.film import Film, behind, gather
+from adaspec.replay.panel import Panel, alone, speaks_for
+from adaspec.replay.record import Record, keep_decisions, keep_evidence, keep_splices, new_record
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
-from adaspec.replay.tape import Columns, Tape
+from adaspec.replay.tape import Tape
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
-
-class Record(NamedTuple):
-    """What a run saw, for training; empty arrays record nothing."""
-
-    at: Longs
-    """Flat position of each decision."""
-    x: Floats
-    held: NDArray[np.bool_]
-    """Whether the request held the neural drafter."""
-    splice_at: Longs
-    """Flat position of each decision that spliced, its neural length, and features."""
-    splice_length: Ints
-    splice_x: Floats
-    evidence_at: Longs
-    evidence_depth: Ints
-    evidence_x: Floats
-    filled: Longs
-    """How many of each kind."""
-
-
-class Film(NamedTuple):
-    """The tape as the loop reads it."""
-
-    columns: Columns
-    facts: Ints
-    text: Ints
-    text_start: Longs
-    drafted: Ints
-    confidences: Floats
-    behind_start: Ints
-    """(positions, draft cap) where the match behind the first drafted tokens lies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """Policies that share a batch, each deciding for the requests that it never saw.
-
-    They are alike in caps and in what they read; the pace, the trust and the guard are common.
-    """
-
-    name: str
-    policies: tuple[LearnedPolicy, ...]
-    member: Ints
-    """Which of them decides for each request of the tape."""
-    static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """By concurrency, for each of them the static rule tuned on the requests that it saw."""
-
-
-def alone(policy: LearnedPolicy, tape: Tape) -> Panel:
-    """A panel of one."""
-    return Panel(policy.name, (policy,), np.zeros(len(tape), np.int32))
-
-
-STATIC = 6
-"""Numbers of a static rule that may stand in for the policy's choices while it watches."""
-
-
-@compiled
-def _gather(
-    film: Film, request: Longs, position: Longs, slots: Ints, holds: NDArray[np.bool_], count: int
-) -> Rows:
-    columns = film.columns
-    rows = Rows(
-        slots[:count].copy(),
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.empty(count, np.bool_),
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.full((count, TAIL), -1, np.int32),
-        np.full((count, CANDIDATE), -1, np.int32),
-    )
-    for row in range(count):
-        r, p = request[row], position[row]
-        i = columns.offset[r] + p
-        base = film.text_start[r]
-        known = columns.prompt[r] + p
-        rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
-        rows.holds_neural[row] = holds[slots[row]]
-        rows.length[row], rows.start[row] = film.facts[0, i], film.facts[1, i]
-        rows.agree[row], rows.seen[row] = film.facts[3, i], film.facts[4, i]
-        rows.available[row] = film.facts[5, i]
-        for k in range(min(TAIL, known)):
-            rows.tail[row, TAIL - 1 - k] = film.text[base + known - 1 - k]
-        for k in range(min(CANDIDATE, rows.available[row])):
-            rows.candidate[row, k] = film.text[base + rows.start[row] + k]
-    return rows
-
-
-@compiled
-def _speaks_for(member: Ints, request: Longs, rows: int, mind: int, minds: int) -> Ints:
-    """The rows of the requests that this mind speaks for."""
-    if minds == 1:
-        return np.arange(rows).astype(np.int32)
-    found = np.empty(rows, np.int32)
-    count = 0
-    for row in range(rows):
-        if member[request[row]] == mind:
-            found[count] = row
-            count += 1
-    return found[:count]
-
-
-@compiled
-def _behind(
-    film: Film,
-    running: running_rows.Rows,
-    rows: int,
-    seen: Rows,
-    neural_len: Ints,
-    most_behind: int,
-    tokens: bool,
-) -> Found:
-    """The matches behind so many drafted tokens per row; true ones where none are recorded.
-
-    `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
-    """
-    columns = film.columns
-    found = np.zeros((5, rows), np.int32)
-    found[4] = -1
-    for row in range(rows):
-        k = neural_len[row]
-        if k == 0 or not seen.holds_neural[row]:
-            continue
-        r, p = running.request[row], running.position[row]
-        i = columns.offset[r] + p
-        if film.drafted.shape[1] > 0:
-            if film.drafted[i, k - 1] >= 0:
-                found[0, row] = columns.behind_match[i, k - 1]
-                found[1, row] = columns.behind_agree[i, k - 1]
-                found[2, row] = columns.behind_seen[i, k - 1]
-                found[3, row] = columns.behind_available[i, k - 1]
-                start, known = film.behind_start[i, k - 1], columns.prompt[r] + p
-                if tokens and found[0, row] > 0 and start < known:
-                    found[4, row] = film.text[film.text_start[r] + start]
-                elif tokens and found[0, row] > 0:
-                    found[4, row] = film.drafted[i, start - known]
-        elif p + k < columns.length[r]:
-            found[0, row] = film.facts[0, i + k]
-            found[1, row] = film.facts[3, i + k]
-            found[2, row] = film.facts[4, i + k]
-            found[3, row] = min(film.facts[5, i + k], most_behind)
-    return Found(found[0], found[1], found[2], found[3], found[4])
 
 
 @compiled
@@ -222,24 +69,20 @@ def _loop(
     tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
     ended = False
     while rows > 0 and not ended:
-        seen = _gather(film, running.request, running.position, slots, holds, rows)
+        seen = gather(film, running.request, running.position, slots, holds, rows)
         context = context_of(seen)
         price = stages.price_of(desk, common, seen, cost)
         # Beside a rule every match is judged: the policy may not know yet what could pay.
         asking = 0.0 if ruled else price
         for m in range(len(minds)):
-            said_by = _speaks_for(member, running.request, rows, m, len(minds))
+            said_by = speaks_for(member, running.request, rows, m, len(minds))
             stages.consider(minds[m], desk, knobs[m], seen, said_by, price)
+        # How far a drafted token may move a belief is the drafter's nature: any mind can tell.
         outlook = minds[0].outlook
         most = stages.forwards_of(desk, outlook, reads, common, seen, cost, cap, neural_cap)
+        at = columns.offset[running.request[:rows]] + running.position[:rows]
         if records:
-            for row in range(rows):
-                at = record.filled[0]
-                if at < record.at.shape[0]:
-                    record.at[at] = columns.offset[running.request[row]] + running.position[row]
-                    record.x[at] = desk.x[row]
-                    record.held[at] = seen.holds_neural[row]
-                    record.filled[0] = at + 1
+            keep_decisions(record, desk, seen, at)
         if ruled:
             most = min(rule[2], neural_cap)
         holding = bool(seen.holds_neural.any())
@@ -251,14 +94,14 @@ def _loop(
             while count < neural_cap:
                 for row in range(rows):
                     if seen.holds_neural[row]:
-                        i = columns.offset[running.request[row]] + running.position[row]
-                        tokens_shown[row, count] = film.drafted[i, count]
+                        tokens_shown[row, count] = film.drafted[at[row], count]
                         if film.confidences.shape[0] > 0:
-                            shown[row, count] = film.confidences[i, count]
+                            shown[row, count] = film.confidences[at[row], count]
                 count += 1
-                found = _behind(film, running, rows, seen, np.full(rows, count), most_behind, True)
+                depths = np.full(rows, count, np.int32)
+                found = behind(film, running, rows, seen, depths, most_behind, True)
                 for m in range(len(minds)):
-                    said_by = _speaks_for(member, running.request, rows, m, len(minds))
+                    said_by = speaks_for(member, running.request, rows, m, len(minds))
                     stages.take_evidence(
                         minds[m],
                         desk,
@@ -273,30 +116,8 @@ def _loop(
                         cap,
                     )
                 if records:
-                    asked = 0
-                    for row in range(rows):
-                        if not seen.holds_neural[row]:
-                            continue
-                        at = record.filled[2]
-                        if at < record.evidence_at.shape[0]:
-                            i = columns.offset[running.request[row]] + running.position[row]
-                            record.evidence_at[at] = i
-                            record.evidence_depth[at] = count
-                            record.evidence_x[at] = desk.evidence_x[asked]
-                            record.filled[2] = at + 1
-                        asked += 1
-                    asked = 0
-                    for row in range(rows):
-                        if not stages.may_splice(desk, seen, row, count, found, asking):
-                            continue
-                        at = record.filled[1]
-                        if at < record.splice_at.shape[0]:
-                            i = columns.offset[running.request[row]] + running.position[row]
-                            record.splice_at[at] = i
-                            record.splice_length[at] = count
-                            record.splice_x[at] = desk.splice_x[asked]
-                            record.filled[1] = at + 1
-                        asked += 1
+                    keep_evidence(record, desk, seen, at, count)
+                    keep_splices(record, desk, seen, at, depths, found, asking)
                 if ruled:
                     if count >= most:
                         break
@@ -317,24 +138,14 @@ def _loop(
             stages.choose(desk, common, seen, cost, cap, count, neural_len, ngram_len)
         # Where drafts are read, the matches behind them were known as lengths were chosen.
         if ruled or not (reads and most > 0):
-            found = _behind(film, running, rows, seen, neural_len, most_behind, False)
+            found = behind(film, running, rows, seen, neural_len, most_behind, False)
             for m in range(len(minds)):
-                said_by = _speaks_for(member, running.request, rows, m, len(minds))
+                said_by = speaks_for(member, running.request, rows, m, len(minds))
                 stages.splice(
                     minds[m], desk, seen, said_by, asking, cap, neural_len, found, ngram_len
                 )
             if records:
-                asked = 0
-                for row in range(rows):
-                    if stages.may_splice(desk, seen, row, neural_len[row], found, asking):
-                        at = record.filled[1]
-                        if at < record.splice_at.shape[0]:
-                            i = columns.offset[running.request[row]] + running.position[row]
-                            record.splice_at[at] = i
-                            record.splice_length[at] = neural_len[row]
-                            record.splice_x[at] = desk.splice_x[asked]
-                            record.filled[1] = at + 1
-                        asked += 1
+                keep_splices(record, desk, seen, at, neural_len, found, asking)
         accepted = np.zeros(rows, np.int32)
         counts = np.zeros(rows, np.int32)
         most_emitted = 0
@@ -400,36 +211,6 @@ def _loop(
                 holds[slots[row]] = neural_cap > 0 and (ruled or stages.admits(desk))
     sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
     sums[4], sums[5], sums[6] = taken_sum, drafted_sum, neural_steps
-
-
-def film_of(tape: Tape) -> Film:
-    """The tape as the loop reads it."""
-    script = Script(tape, 0)
-    return Film(
-        tape.columns,
-        script.facts,
-        script.text,
-        script.start,
-        tape.drafted,
-        tape.confidences,
-        tape.behind_start,
-    )
-
-
-def new_record(decisions: int, splices: int, depths: int) -> Record:
-    """Room for so many of each kind; what comes beyond is dropped."""
-    return Record(
-        at=np.zeros(decisions, np.int64),
-        x=np.zeros((decisions, FEATURES), np.float32),
-        held=np.zeros(decisions, np.bool_),
-        splice_at=np.zeros(splices, np.int64),
-        splice_length=np.zeros(splices, np.int32),
-        splice_x=np.zeros((splices, len(SPLICE)), np.float32),
-        evidence_at=np.zeros(depths, np.int64),
-        evidence_depth=np.zeros(depths, np.int32),
-        evidence_x=np.zeros((depths, len(EVIDENCE)), np.float32),
-        filled=np.zeros(3, np.int64),
-    )
 
 
 def run_learned(

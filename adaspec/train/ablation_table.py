@@ -18,9 +18,9 @@ from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.learned import Panel
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.panel import Panel
 from adaspec.replay.tape import Tape
 from adaspec.train.ablations import ABLATIONS, Ablation
 from adaspec.train.metrics import rounded

@@ -39,7 +39,7 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
-from adaspec.replay.learned import Film, film_of
+from adaspec.replay.film import Film, film_of
 from adaspec.train.heads import (
     CURVE_BINS,
     FEWEST_EXAMPLES,

@@ -17,7 +17,7 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import Model, feature_fingerprint
-from adaspec.replay.learned import Panel
+from adaspec.replay.panel import Panel
 from adaspec.replay.tape import build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import Ablation, ablated

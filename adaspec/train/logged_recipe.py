@@ -24,7 +24,7 @@ from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.learned import film_of
+from adaspec.replay.film import film_of
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.card_results import table
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk

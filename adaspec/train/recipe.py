@@ -20,7 +20,7 @@ from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.learned import film_of
+from adaspec.replay.film import film_of
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ablated

@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.replay.learned import Film, new_record, run_learned
+from adaspec.replay.film import Film
+from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
+from adaspec.replay.record import new_record
 from adaspec.replay.tape import Tape
 from adaspec.train.heads import Examples
 

@@ -23,7 +23,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
-from adaspec.replay.learned import Film, film_of, run_learned
+from adaspec.replay.film import Film, film_of
+from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest

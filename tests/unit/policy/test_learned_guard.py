@@ -13,7 +13,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
-from adaspec.replay.learned import film_of, run_learned
+from adaspec.replay.film import film_of
+from adaspec.replay.learned import run_learned
 from adaspec.replay.result import Result
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.trace.schema import Request

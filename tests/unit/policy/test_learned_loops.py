@@ -16,7 +16,8 @@ from adaspec.cost.model import CostModel
 from adaspec.policy import stages
 from adaspec.policy.desk import LONGEST_NEURAL, Desk
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.replay.learned import film_of, run_learned
+from adaspec.replay.film import film_of
+from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.result import Result
 from adaspec.replay.tape import Tape

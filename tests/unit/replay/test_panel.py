@@ -13,7 +13,9 @@ from learned_tapes import random_tape
 from random_models import random_policy
 from random_tapes import random_cost
 
-from adaspec.replay.learned import Panel, film_of, run_learned
+from adaspec.replay.film import film_of
+from adaspec.replay.learned import run_learned
+from adaspec.replay.panel import Panel
 from adaspec.train.token_tables import TableMaker
 
 

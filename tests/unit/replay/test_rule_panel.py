@@ -10,7 +10,7 @@ from adaspec.errors import EvaluationError
 from adaspec.evaluate.tuned import tuned_winners
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player, is_compiled
-from adaspec.replay.learned import Panel
+from adaspec.replay.panel import Panel
 from adaspec.replay.rule_panel import RulePanel
 
 SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
