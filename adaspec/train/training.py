@@ -48,6 +48,10 @@ FOLDS = 3
 STAGES = 5
 EVERYWHERE = 0.1
 """Weight of an example at a position where no policy was seen to decide."""
+ROLLED = 300_000
+"""Positions of requests that are rolled out: beyond these only the token tables learn more."""
+TUNED = 100_000
+"""The same for those that knobs are tuned on."""
 WATCHED = (
     StaticRule(min_match=3, ngram_len=20, neural_len=2, splice_match=1, splice_len=10),
     StaticRule(min_match=8, ngram_len=8, neural_len=2, splice_match=2, splice_len=3),
@@ -123,7 +127,7 @@ class Trainer:
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
         self.progress("training", 0, STAGES)
-        folds = self._folds(members)
+        folds = self._folds(self._some(members, ROLLED))
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
         blank = [self._blank(table) for table in tables]
@@ -165,7 +169,8 @@ class Trainer:
             for other, table in zip(others, tables, strict=True)
         ]
         self.progress("training", 3, STAGES)
-        knobs = self._tuned([model for model, _ in models], folds)
+        tuned = self._some(np.logical_or.reduce(folds), TUNED)
+        knobs = self._tuned([model for model, _ in models], [fold & tuned for fold in folds])
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)
         everything = self.maker.make(members)
@@ -173,6 +178,20 @@ class Trainer:
         self.progress("training", STAGES, STAGES)
         neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
         return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
+
+    def _some(self, members: Members, most: int) -> Members:
+        """All of them, or at random as many as hold about so many positions, of every workload."""
+        lengths = self.tape.columns.length
+        share = most / max(int(lengths[members].sum()), 1)
+        if share >= 1:
+            return members
+        rng = np.random.default_rng([self.settings.seed, 0x50EE])
+        chosen = np.zeros_like(members)
+        for w in range(len(self.tape.workloads)):
+            inside = np.flatnonzero(members & (self.tape.workload == w))
+            count = min(len(inside), max(FOLDS, round(share * len(inside))))
+            chosen[rng.permutation(inside)[:count]] = True
+        return chosen
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
