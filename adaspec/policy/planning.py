@@ -12,6 +12,7 @@ from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, Desk
 from adaspec.policy.pace import context_of, rate_of, token_s
+from adaspec.policy.trust import commit
 from adaspec.predict.features import Rows
 from adaspec.predict.outlook import Outlook, outlook_of
 
@@ -188,7 +189,10 @@ def choose(
     neural_len: Ints,
     ngram_len: Ints,
 ) -> None:
-    """Per row: so many drafted tokens and what is spliced on, or copied ones, or nothing."""
+    """Per row: so many drafted tokens and what is spliced on, or copied ones, or nothing.
+
+    What is expected of them is noted.
+    """
     price = price_of(desk, knobs, rows, cost)
     weigh_ngram(desk, rows, price, cap)
     for row in range(rows.slots.shape[0]):
@@ -198,3 +202,4 @@ def choose(
             neural_len[row], ngram_len[row] = length, desk.splice_len[row, length]
         else:
             ngram_len[row] = desk.ngram_best[row]
+    commit(desk, neural_len, ngram_len)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
-from adaspec.policy import planning
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
 from adaspec.policy.expectation import consider, may_splice, take_evidence, weigh_splices
 from adaspec.policy.guard import admits, watch
 from adaspec.policy.pace import context_of, keep_pace, rate_of, token_s
-from adaspec.policy.planning import forwards_of, goes_on, price_of
+from adaspec.policy.planning import choose, forwards_of, goes_on, price_of
 from adaspec.policy.trust import commit, weigh_record
 from adaspec.predict.features import Found, Rows, remember
 from adaspec.predict.model import Mind
@@ -37,22 +36,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
-
-
-@compiled
-def choose(
-    desk: Desk,
-    knobs: Array,
-    rows: Rows,
-    cost: Array,
-    cap: int,
-    count: int,
-    neural_len: Ints,
-    ngram_len: Ints,
-) -> None:
-    """Choose again per row by all that is now known, `count` forwards later."""
-    planning.choose(desk, knobs, rows, cost, cap, count, neural_len, ngram_len)
-    commit(desk, neural_len, ngram_len)
 
 
 @compiled
