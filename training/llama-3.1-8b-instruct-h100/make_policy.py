@@ -37,7 +37,7 @@ def main() -> None:
     if not traces.exists():
         adaspec("import", "specdecode-bench", options.recordings, "-o", traces, "--target", TARGET)
     adaspec("train", traces, "--crossfit", FOLDS, "-o", options.report, *seed, "--force")
-    judged = ("--crossfit-report", options.report)
+    judged = ("--crossfit-report", options.report, "--ablations")
     adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
 
 
