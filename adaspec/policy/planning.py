@@ -55,65 +55,90 @@ def best_neural(desk: Desk, row: int, most: int, price: float, cap: int) -> tupl
 
 
 @compiled
-def weigh_batch(desk: Desk, rows: Rows, most: int, price: float, cap: int) -> None:
-    """Fill `desk.worth`: all rows' best plans together, with 0 .. `most` forwards at hand."""
-    total = desk.worth
-    total[: most + 1] = 0.0
-    for row in range(rows.slots.shape[0]):
-        best, worth = desk.ngram_value[row], 0.0
-        survives, hope = desk.neural[row], desk.hope[row]
-        total[0] += best
-        for k in range(1, most + 1):
-            worth += survives[k] - price
-            best = max(best, worth + hope[k] if k < cap else worth)
-            total[k] += best
+def weigh_row(desk: Desk, row: int, most: int, price: float, cap: int, total: Array) -> None:
+    """Add to `total` what the row's best plan is worth with 0 .. `most` forwards at hand."""
+    best, worth = desk.ngram_value[row], 0.0
+    survives, hope = desk.neural[row], desk.hope[row]
+    total[0] += best
+    for k in range(1, most + 1):
+        worth += survives[k] - price
+        best = max(best, worth + hope[k] if k < cap else worth)
+        total[k] += best
 
 
 @compiled
-def foresee_batch(
-    desk: Desk, outlook: Outlook, rows: Rows, count: int, most: int, price: float, cap: int
+def foresee_row(
+    desk: Desk,
+    outlook: Outlook,
+    row: int,
+    count: int,
+    most: int,
+    price: float,
+    cap: int,
+    total: Array,
 ) -> None:
-    """Fill `desk.worth` from `count` forwards on, the next two tokens seen before they count.
+    """Add to `total` the same from `count` forwards on, the next two tokens seen before they count.
 
     Where a token turns out to be poor, the row falls back on its best plan of before: a forward is
     worth what its token yields, and what it tells. Beyond the second, what is told is not foreseen.
     """
+    first, second = count + 1, count + 2
+    survives, hope = desk.neural[row], desk.hope[row]
+    now, worth = desk.ngram_value[row], 0.0
+    for k in range(1, first):
+        worth += survives[k] - price
+        now = max(now, worth + hope[k] if k < cap else worth)
+    total[count] += now
+    if first > most or survives[first] <= 0:
+        for k in range(first, most + 1):
+            total[k] += now
+        return
+    belief = survives[first] / survives[count]
+    factors = outlook.factors[outlook_of(belief, outlook)]
+    share = 1.0 / factors.shape[0]
+    belief_then = survives[second] / survives[first] if second <= most else 0.0
+    factors_then = outlook.factors[outlook_of(belief_then, outlook)]
+    for factor in factors:
+        seen = min(factor, 1.0 / belief)
+        reached = survives[first] * seen
+        worth_then = worth + reached - price
+        then = max(now, worth_then + hope[first] * seen if first < cap else worth_then)
+        total[first] += then * share
+        if reached <= 0 or belief_then <= 0:
+            for k in range(second, most + 1):
+                total[k] += then * share
+            continue
+        for factor_then in factors_then:
+            both = seen * min(factor_then, 1.0 / belief_then)
+            best, further = then, worth_then
+            for k in range(second, most + 1):
+                further += survives[k] * both - price
+                best = max(best, further + hope[k] * both if k < cap else further)
+                total[k] += best * share * share
+
+
+@compiled
+def weigh_batch(
+    desk: Desk,
+    outlook: Outlook,
+    reads: bool,
+    rows: Rows,
+    count: int,
+    most: int,
+    price: float,
+    cap: int,
+) -> None:
+    """Fill `desk.worth`: all rows' best plans together with `count` .. `most` forwards at hand.
+
+    Where drafts are read, what the next ones will tell is foreseen.
+    """
     total = desk.worth
     total[: most + 1] = 0.0
-    first, second = count + 1, count + 2
     for row in range(rows.slots.shape[0]):
-        survives, hope = desk.neural[row], desk.hope[row]
-        now, worth = desk.ngram_value[row], 0.0
-        for k in range(1, first):
-            worth += survives[k] - price
-            now = max(now, worth + hope[k] if k < cap else worth)
-        total[count] += now
-        if survives[first] <= 0:
-            for k in range(first, most + 1):
-                total[k] += now
-            continue
-        belief = survives[first] / survives[count]
-        factors = outlook.factors[outlook_of(belief, outlook)]
-        share = 1.0 / factors.shape[0]
-        belief_then = survives[second] / survives[first] if second <= most else 0.0
-        factors_then = outlook.factors[outlook_of(belief_then, outlook)]
-        for factor in factors:
-            seen = min(factor, 1.0 / belief)
-            reached = survives[first] * seen
-            worth_then = worth + reached - price
-            then = max(now, worth_then + hope[first] * seen if first < cap else worth_then)
-            total[first] += then * share
-            if reached <= 0 or belief_then <= 0:
-                for k in range(second, most + 1):
-                    total[k] += then * share
-                continue
-            for factor_then in factors_then:
-                both = seen * min(factor_then, 1.0 / belief_then)
-                best, further = then, worth_then
-                for k in range(second, most + 1):
-                    further += survives[k] * both - price
-                    best = max(best, further + hope[k] * both if k < cap else further)
-                    total[k] += best * share * share
+        if reads:
+            foresee_row(desk, outlook, row, count, most, price, cap, total)
+        else:
+            weigh_row(desk, row, most, price, cap, total)
 
 
 @compiled
@@ -139,10 +164,7 @@ def forwards_of(
     if not holds:
         return 0
     most = min(neural_cap, LONGEST_NEURAL, cap)
-    if reads:
-        foresee_batch(desk, outlook, rows, 0, most, price, cap)
-    else:
-        weigh_batch(desk, rows, most, price, cap)
+    weigh_batch(desk, outlook, reads, rows, 0, most, price, cap)
     best, best_value = 0, -np.inf
     for forwards in range(most + 1):
         value = desk.worth[forwards]
@@ -169,7 +191,7 @@ def goes_on(
     rate = rate_of(desk, knobs, cost, rows.slots.shape[0], context)
     price = rate * token_s(cost, rows.slots.shape[0])
     weigh_ngram(desk, rows, price, cap)
-    foresee_batch(desk, outlook, rows, count, most, price, cap)
+    weigh_batch(desk, outlook, True, rows, count, most, price, cap)
     one = rate * forward_s(cost, context)
     now = desk.worth[count] - one * paid_forwards(cost, count, True)
     for forwards in range(count + 1, most + 1):

@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import forward_s, paid_forwards
+from adaspec.jit import compiled
+from adaspec.policy.desk import Desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.pace import context_of, rate_of
-from adaspec.policy.planning import price_of, weigh_ngram
+from adaspec.policy.planning import foresee_row, price_of, weigh_ngram, weigh_row
 from adaspec.policy.protocol import Batch, Drafts
+from adaspec.predict.outlook import Outlook
 
 
 class RowsAlone(LearnedPolicy):
@@ -22,7 +25,7 @@ class RowsAlone(LearnedPolicy):
     def plan(self, batch: Batch) -> int:
         """The most forwards that any request asks for."""
         super().plan(batch)
-        values = self._values()
+        values = self._values(0)
         if not len(values):
             return 0
         # Of equal ones the most, as the policy itself: evidence that costs nothing.
@@ -34,23 +37,41 @@ class RowsAlone(LearnedPolicy):
         if not self._reads:
             return True
         super().proceed(batch, drafts)  # takes in what was drafted
-        values = self._values()
+        values = self._values(drafts.count)
         now, later = values[:, drafts.count, None], values[:, drafts.count + 1 :]
         return bool((later > now).any())
 
-    def _values(self) -> NDArray[np.float64]:
-        """What 0, 1, .. forwards are worth to each request that holds the drafter."""
+    def _values(self, count: int) -> NDArray[np.float64]:
+        """What `count`, and more, forwards are worth to each request that holds the drafter."""
         rows, desk = self._planned_rows(), self.desk
-        count, context = len(rows.slots), context_of(rows)
+        size, context = len(rows.slots), context_of(rows)
         price = price_of(desk, self.knobs, rows, self._cost)
         weigh_ngram(desk, rows, price, self._cap)
         most = self._neural_cap
-        survives = desk.neural[:count, 1 : most + 1]
-        room = np.arange(1, most + 1) < self._cap
-        worth = np.cumsum(survives - price, axis=1) + survives * desk.gain[:count, None] * room
-        best = np.maximum.accumulate(np.column_stack([desk.ngram_value[:count], worth]), axis=1)
-        rate = rate_of(desk, self.knobs, self._cost, count, context)
-        one = rate * forward_s(self._cost, context) / count
+        best = _plans(desk, self.mind.outlook, self._reads, size, count, most, price, self._cap)
+        rate = rate_of(desk, self.knobs, self._cost, size, context)
+        one = rate * forward_s(self._cost, context) / size
         shares = [one * paid_forwards(self._cost, k, True) for k in range(most + 1)]
         found: NDArray[np.float64] = (best - shares)[rows.holds_neural]
         return found
+
+
+@compiled
+def _plans(
+    desk: Desk,
+    outlook: Outlook,
+    reads: bool,
+    rows: int,
+    count: int,
+    most: int,
+    price: float,
+    cap: int,
+) -> NDArray[np.float64]:
+    """(rows, most + 1) what each row's best plan is worth by forwards at hand."""
+    best = np.zeros((rows, most + 1))
+    for row in range(rows):
+        if reads:
+            foresee_row(desk, outlook, row, count, most, price, cap, best[row])
+        else:
+            weigh_row(desk, row, most, price, cap, best[row])
+    return best

@@ -13,7 +13,7 @@ from adaspec.cost.model import CostModel, step_s
 from adaspec.policy import stages
 from adaspec.policy.desk import Desk, knob_row, new_desk
 from adaspec.policy.pace import rate_of
-from adaspec.policy.planning import foresee_batch, weigh_ngram
+from adaspec.policy.planning import weigh_batch, weigh_ngram
 from adaspec.predict.features import CANDIDATE, TAIL, Rows
 from adaspec.predict.outlook import Outlook, no_outlook
 from adaspec.predict.tables import packed
@@ -163,7 +163,7 @@ def test_a_forward_is_worth_the_mean_of_the_best_plans_that_its_token_may_lead_t
         fill(rng, desk, rows)
         outlook = random_outlook(rng)
         weigh_ngram(desk, rows, price, CAP)
-        foresee_batch(desk, outlook, rows, count, most, price, CAP)
+        weigh_batch(desk, outlook, True, rows, count, most, price, CAP)
         expected = np.zeros(most + 1)
         for row in range(3):
             for forwards in range(count, most + 1):

@@ -139,7 +139,7 @@ def test_the_models_text_holds_every_head(trained):
     heads = [line for line in text.splitlines() if line.startswith("====")]
     assert "==== before: ngram_first ====" in heads
     assert "==== evidence: accepted_next ====" in heads
-    assert len(heads) == 9
+    assert len(heads) == 10
     assert "num_threads" not in text
 
 
