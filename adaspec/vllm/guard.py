@@ -23,8 +23,22 @@ class Guard:
         self.off = False
         self.counts: Counter[str] = Counter()
         """Faults by stage."""
+        self.noted: Counter[str] = Counter()
+        """What was counted and had no consequence, by stage."""
         self._policy, self._audience = policy, audience
         self._in_a_row = 0
+
+    def note(self, step: int, stage: str, error: Exception) -> None:
+        """Something that is counted and said once, and never switches the policy off."""
+        self.noted[stage] += 1
+        if self.noted[stage] == 1:
+            log.warning(
+                "adaspec: policy '%s', %s: %s; further ones are only counted",
+                self._policy,
+                stage,
+                _line(error),
+            )
+        self._audience.tell("fault", Fault(step, stage, _line(error), self.off))
 
     def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
         """A step of which nothing more is made."""

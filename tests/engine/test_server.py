@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from adaspec.vllm.counters import FOLDER_VARIABLE
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240
 
@@ -28,8 +26,6 @@ def environment_with_entry_point(folder, exist_ok=False):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
-    # Engines of this very process counted into a folder; a server of its own makes its own.
-    environment.pop(FOLDER_VARIABLE, None)
     points = importlib.metadata.entry_points(group="vllm.general_plugins")
     path = [str(CHECKOUT)]
     if not any(point.name == "adaspec" for point in points):
@@ -58,7 +54,7 @@ def environment_with_entry_point(folder, exist_ok=False):
 
 
 class Server:
-    def __init__(self, models, folder, speculative_config, *more):
+    def __init__(self, models, folder, speculative_config, *more, environment=None):
         self.port = free_port()
         self.log = folder / "server.log"
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
@@ -70,7 +66,7 @@ class Server:
             command += ["--speculative-config", json.dumps(speculative_config)]
         self.process = subprocess.Popen(
             command,
-            env=environment_with_entry_point(folder),
+            env=environment or environment_with_entry_point(folder),
             stdout=self.log.open("w"),
             stderr=subprocess.STDOUT,
             cwd=folder,
