@@ -17,6 +17,7 @@ from adaspec.vllm.compatibility import (
     draft_to_the_end,
     installed_version,
     mend_expansion,
+    mend_undrafted_steps,
 )
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
@@ -38,6 +39,7 @@ def attach(runner: Any, options: Options) -> None:
     if drafter is None:
         return
     mend_expansion()
+    mend_undrafted_steps()
     session = session_of(runner, options)
     limit = draft_to_the_end(runner)
     if not isinstance(drafter, NgramDrafter):

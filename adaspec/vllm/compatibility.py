@@ -234,6 +234,29 @@ def mend_expansion() -> bool:
     return True
 
 
+def mend_undrafted_steps() -> bool:
+    """Let a step verify nothing although a row of it samples by top-k; whether we had to.
+
+    With speculation configured vLLM 0.32 sends every step through its rejection sampler, and
+    without Triton looks for the largest top-k among those of no tokens, which ends the engine.
+    """
+    try:
+        sampler = importlib.import_module(_SAMPLER)
+        fragile = sampler.apply_sampling_constraints
+    except (ImportError, AttributeError):
+        return False
+    if getattr(fragile, "__adaspec__", False):
+        return True
+
+    @functools.wraps(fragile)
+    def apply_sampling_constraints(logits: Any, *args: Any, **kwargs: Any) -> Any:
+        return fragile(logits, *args, **kwargs) if logits.shape[0] else logits
+
+    vars(apply_sampling_constraints)["__adaspec__"] = True
+    vars(sampler)["apply_sampling_constraints"] = apply_sampling_constraints
+    return True
+
+
 _FLAGS = {
     "spec_method": "method",
     "spec_model": "model",

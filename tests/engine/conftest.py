@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from live_engine import Engine, models_in
 
@@ -36,7 +35,7 @@ def engines(models):
 
     def make(speculative_config=None, **arguments):
         config = dict(speculative_config) if speculative_config else None
-        for name in ("eagle", "eagle3", "draft"):
+        for name in ("eagle", "eagle3", "draft", "mtp"):
             if config and config.get("model") == name:
                 config["model"] = str(models / name)
         key = repr((config, sorted(arguments.items())))

@@ -36,7 +36,7 @@ def models_in(cache):
 class Engine:
     """An `LLM` in this process, with its runner, scheduler and session at hand."""
 
-    def __init__(self, models, speculative_config, **arguments):
+    def __init__(self, models, speculative_config, target="target", **arguments):
         from vllm import LLM
 
         from adaspec.vllm.compatibility import shield_llvmlite
@@ -55,7 +55,7 @@ class Engine:
             "seed": 0,
         }
         self.llm = LLM(
-            str(models / "target"),
+            str(models / target),
             speculative_config=speculative_config,
             **{**defaults, **arguments},
         )

@@ -175,6 +175,4 @@ def _learned(rng, has_head, cap):
 
     nothing = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), *[nothing] * 3, (0.5, 0.5, 1.0, 1.0), 1)
-    return random_policy(
-        rng, tables, evidence=has_head, cap=cap, neural_cap=8 if has_head else 0
-    )
+    return random_policy(rng, tables, evidence=has_head, cap=cap, neural_cap=8 if has_head else 0)

@@ -54,7 +54,8 @@ def _differs(asked, expected, one):
             (at for at, (a, b) in enumerate(zip(one.tokens, known, strict=False)) if a != b),
             min(length, len(known)),
         )
-        return f"differs from token {at} of {len(known)} on: {one.tokens[at : at + 4]} instead of {known[at : at + 4]}"
+        here, there = one.tokens[at : at + 4], known[at : at + 4]
+        return f"differs from token {at} of {len(known)} on: {here} instead of {there}"
     if not given_up and one.reason != expected.reason:
         return f"ended by {one.reason} instead of {expected.reason}"
     if one.logprobs is not None and expected.logprobs is not None:

@@ -1,4 +1,4 @@
-"""Draws the requests of the long run: every kind of prompt, length and sampling that a server sees."""
+"""Draws the requests of the long run: every kind of prompt, length and sampling there is."""
 
 from dataclasses import dataclass, field
 

@@ -23,12 +23,12 @@ BREAKAGES = {
     "registering fails": {
         "adaspec/__init__.py": "__path__.append({checkout!r} + '/adaspec')\n",
         "adaspec/vllm/__init__.py": "",
-        "adaspec/vllm/plugin.py": "{plugin}\ndef when_imported(*_):\n    raise RuntimeError('broken')\n",
+        "adaspec/vllm/plugin.py": "{plugin}\nwhen_imported = None\n",
     },
     "a patch fails": {
         "adaspec/__init__.py": "__path__.append({checkout!r} + '/adaspec')\n",
         "adaspec/vllm/__init__.py": "",
-        "adaspec/vllm/plugin.py": "{plugin}\ndef _wrap(*_):\n    raise RuntimeError('broken')\n",
+        "adaspec/vllm/plugin.py": "{plugin}\n_wrap = None\n",
     },
 }
 
