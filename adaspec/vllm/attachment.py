@@ -18,6 +18,7 @@ from adaspec.vllm.compatibility import (
     installed_version,
     mend_expansion,
     mend_undrafted_steps,
+    replica_of,
 )
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.ngram import NgramDrafter
@@ -71,7 +72,6 @@ def session_of(runner: Any, options: Options) -> Session:
     fraction = options.record_fraction
     if fraction is None:
         fraction = 1.0 if options.mode == "record" else 0.0
-    several = getattr(parallel, "data_parallel_size", 1) > 1
     serving = Serving(
         policy=policy.name if options.mode == "record" else choice.spec,
         why=choice.why,
@@ -89,7 +89,7 @@ def session_of(runner: Any, options: Options) -> Session:
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
         hardware=_hardware(),
-        replica=parallel.data_parallel_rank if several else None,
+        replica=replica_of(parallel, options.replicas),
     )
     alone = config.parallel_config.tensor_parallel_size == 1
     rehearse(Session(policy, serving, target.vocabulary, watch=False))

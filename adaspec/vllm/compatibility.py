@@ -6,6 +6,7 @@ is judged in one place: by its number, then by the signatures of every patched a
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -141,7 +142,10 @@ def speculative_config(
     check_names(ENGINE_ARGS)
     written = args.speculative_config
     flags = {name: getattr(args, name, None) for name in _FLAGS}
-    options = read_options(_with_flags(written or {}, flags))
+    options = dataclasses.replace(
+        read_options(_with_flags(written or {}, flags)),
+        replicas=target_parallel_config.data_parallel_size,
+    )
     if options.mode == "off":
         return None
     _check_combination(args, target_model_config, target_parallel_config)
@@ -165,6 +169,17 @@ def speculative_config(
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made
+
+
+def replica_of(parallel: Any, replicas: int) -> int | None:
+    """Which one this engine is of several that serve the same; None if it is the only one.
+
+    Engines of a dense model do not know of each other: vLLM tells each that it is alone, and leaves
+    only an index behind.
+    """
+    if replicas == 1:
+        return None
+    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
 
 
 def draft_to_the_end(runner: Any) -> int:
