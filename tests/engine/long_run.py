@@ -48,6 +48,10 @@ class Shape:
     def longest(self):
         return self.arguments.get("max_model_len", 384)
 
+    @property
+    def target(self):
+        return self.arguments.get("target", "target")
+
 
 SHAPES = (
     Shape("EAGLE", "eagle", {}),
@@ -56,6 +60,7 @@ SHAPES = (
     Shape("n-gram alone, chunked prefill", None, {**CHUNKED, **CACHED}),
     Shape("EAGLE, few blocks, chunked prefill", "eagle", {**CHUNKED, **CRAMPED}),
     Shape("EAGLE-3, 4 at a time", "eagle3", {"max_num_seqs": 4}),
+    Shape("MTP, prefix caching", "mtp", {**CACHED, "target": "mtp"}),
     Shape("draft model, short, chunked prefill", "draft", {**SHORT, **CHUNKED, **CACHED}),
     Shape("EAGLE, short, few blocks", "eagle", {**SHORT, **CRAMPED, "num_gpu_blocks_override": 16}),
 )
@@ -83,9 +88,9 @@ class Tally:
     )
 
 
-def waves_of(count):
+def waves_of(count, size=WAVE):
     """How many requests each wave holds, shape by shape."""
-    waves = max(len(SHAPES), round(count / WAVE))
+    waves = max(len(SHAPES), round(count / size))
     sizes = np.full(waves, count // waves)
     sizes[: count - sizes.sum()] += 1
     return [sizes[at :: len(SHAPES)].tolist() for at in range(len(SHAPES))]
@@ -120,9 +125,9 @@ class Run:
         self.models, self.folder, self.tally, self.say = models, folder, tally, say
         self.waves = 0
 
-    def truths(self, longest, asked):
+    def truths(self, target, longest, asked):
         """Outputs without speculation, request by request; None for those that are sampled."""
-        engine = Engine(self.models, None, max_num_seqs=16, max_model_len=longest)
+        engine = Engine(self.models, None, target, max_num_seqs=16, max_model_len=longest)
         greedy = [one for one in asked if one.greedy]
         found = engine.llm.generate(
             [{"prompt_token_ids": one.prompt} for one in greedy],
@@ -203,10 +208,10 @@ def waves_for(shape, sizes, seed):
 def truths_of(run, waves):
     """Outputs without speculation of every shape's requests, by name; one engine per length."""
     found = [{} for _ in SHAPES]
-    for longest in sorted({shape.longest for shape in SHAPES}):
-        alike = [at for at, shape in enumerate(SHAPES) if shape.longest == longest]
+    for kind in sorted({(shape.target, shape.longest) for shape in SHAPES}):
+        alike = [at for at, each in enumerate(SHAPES) if (each.target, each.longest) == kind]
         asked = [(at, one) for at in alike for wave in waves[at] for one in wave]
-        truths = run.truths(longest, [one for _, one in asked])
+        truths = run.truths(*kind, [one for _, one in asked])
         for (at, one), truth in zip(asked, truths, strict=True):
             found[at][one.name] = truth
     return found
@@ -311,6 +316,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--wave", type=int, default=WAVE, help="requests of one policy or fault")
     parser.add_argument("--cache", type=Path, default=Path(".pytest_cache/d/engine"))
     asked = parser.parse_args(arguments)
     began = time.monotonic()
@@ -320,7 +326,7 @@ def main(arguments=None):
 
     models = models_in(asked.cache)
     rng = np.random.default_rng(asked.seed)
-    sizes = waves_of(asked.requests)
+    sizes = waves_of(asked.requests, asked.wave)
     plans = plans_of(rng, sizes)
     tally = Tally()
     say(f"{asked.requests} requests in {sum(map(len, sizes))} waves, seed {asked.seed}")
