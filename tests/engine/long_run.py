@@ -14,6 +14,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +147,13 @@ class Run:
             config["model"] = str(self.models / shape.head)
         engine = Engine(self.models, config, **shape.arguments)
         for asked, fault in zip(waves, plan, strict=True):
-            self._wave(engine, shape, asked, fault, rng, expected)
+            try:
+                self._wave(engine, shape, asked, fault, rng, expected)
+            except Exception as error:
+                self._wrong(f"{shape.name}, {fault or 'no fault'}: the engine ended: {error!r}")
+                traceback.print_exc()
+                engine.close()
+                engine = Engine(self.models, config, **shape.arguments)
         self.tally.events["preemptions"] += engine.preempted
         engine.close()
 
@@ -195,8 +202,12 @@ class Run:
                 self.tally.requests[kind] += 1
             said = complaint(one, expected.get(one.name), found[one.name])
             if said:
-                self.tally.wrong.append(f"{shape.name}, {fault or 'no fault'}, {one.name}: {said}")
-                self.say(f"MISMATCH {self.tally.wrong[-1]} {one.kinds}")
+                where = f"{shape.name}, {fault or 'no fault'}, {one.name} {one.kinds}"
+                self._wrong(f"{where}: {said}")
+
+    def _wrong(self, said):
+        self.tally.wrong.append(said)
+        self.say(f"MISMATCH {said}")
 
 
 def waves_for(shape, sizes, seed):
