@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class Choice:
     cap: int
     cost: CostModel
     cost_name: str
+    digest: str | None = None
+    """Of the policy's folder, if it came from one."""
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
@@ -78,8 +81,16 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
         spec, why = _default(target, has_head)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
+    digest = None
     if manifest is not None:
         _check_made_for(spec, manifest, target)
+        digest = _digest(spec)
+    if options.policy_digest not in (None, digest):
+        # Ranks that decide by different policies wait for each other for ever.
+        raise ServingError(
+            f"policy '{spec}' changed while the server was starting: start it again, now that its "
+            "folder is as it should be"
+        )
     if not has_head and _needs_head(policy):
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
@@ -93,7 +104,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
     cost_name = options.cost or _cost_name(manifest)
-    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name)
+    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name, digest)
 
 
 def named_policy(text: str) -> Policy:
@@ -111,6 +122,14 @@ def named_policy(text: str) -> Policy:
         f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
         f"{_shipped()}; specs begin with {', '.join(sorted(_HEADS))}"
     )
+
+
+def _digest(spec: str) -> str | None:
+    """A hash of all files of a policy's folder, by way of their checksums; None if it is gone."""
+    try:
+        return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
+    except (OSError, AdaspecError):
+        return None
 
 
 _HEADS = {usage.partition(":")[0] for usage in USAGES.values()}

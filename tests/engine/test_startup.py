@@ -1,6 +1,7 @@
 """What cannot be served is refused at start, in one line that says what to change."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,27 @@ def test_a_policy_whose_file_was_changed_is_refused(models, tmp_path):
     with (tmp_path / "ours" / "forest.npz").open("ab") as file:
         file.write(b"x")
     assert "forest.npz" in refusal(models, {**HEAD, "policy": policy})
+
+
+def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.errors import ServingError
+    from adaspec.vllm.choice import choose, target_of
+    from adaspec.vllm.plugin import ATTRIBUTE, register
+
+    register()
+    policy = changed(tmp_path / "first", tokenizer="target")
+    config = {"method": "adaspec", "model": str(models / "eagle"), "policy": policy}
+    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
+    made = args.create_engine_config()
+    options, target = getattr(made.speculative_config, ATTRIBUTE), target_of(made.model_config)
+    assert choose(options, target, has_head=True).spec == policy
+    other = changed(tmp_path / "second", tokenizer="target", seed=77)
+    shutil.rmtree(policy)
+    Path(other).rename(policy)
+    with pytest.raises(ServingError, match="changed while the server was starting"):
+        choose(options, target, has_head=True)
 
 
 def test_mode_off_is_no_speculation(models):
