@@ -199,6 +199,25 @@ def draft_to_the_end(runner: Any) -> int:
 _NO_LIMIT = 1 << 40
 
 
+def part_from_adapters(drafter: Any, target: Any) -> int:
+    """Have a drafter use what it shares with its target without adapters; how many layers that is.
+
+    With LoRA, the embedding that a head borrows is wrapped, and the wrapper counts on the target's
+    tokens: a draft's are fewer, which fails on CPU and mistakes one row's adapter for another's
+    elsewhere.
+    """
+    shared = {id(module) for module in target.modules()}
+    parents = [module for module in drafter.modules() if id(module) not in shared]
+    count = 0
+    for parent in parents:
+        for name, child in list(parent.named_children()):
+            base = getattr(child, "base_layer", None)
+            if base is not None and type(child).__module__.startswith("vllm.lora."):
+                setattr(parent, name, base)
+                count += 1
+    return count
+
+
 def shield_llvmlite() -> None:
     """Let vLLM walk over every module's globals although numba is imported.
 

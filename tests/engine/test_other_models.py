@@ -57,7 +57,7 @@ def test_requests_with_an_adapter_say_what_they_say_without_speculation(
     engines, models, prompts, truth, head
 ):
     plain = truth()
-    # A place more than there are adapters: on CPU, vLLM 0.32 runs rows without one through the last.
+    # A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
     lora = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
     expected = with_adapter(engines(**lora), models, prompts)
     assert expected[0] == plain[0]
