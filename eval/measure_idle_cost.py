@@ -104,7 +104,7 @@ class Worker:
             model,
             speculative_config=config_of(system, draft),
             dtype="float32" if platform.machine() and not _has_gpu() else "auto",
-            max_model_len=1024,
+            max_model_len=512,
             max_num_seqs=batch,
             gpu_memory_utilization=0.4 if not _has_gpu() else 0.2,
             enable_prefix_caching=False,
@@ -152,7 +152,7 @@ class Worker:
         draw = np.random.default_rng([SEED, self.rounds])
         params = SamplingParams(temperature=0, max_tokens=self.tokens, ignore_eos=True)
         for row in range(self.batch):
-            prompt = draw.integers(100, 1000, 64).tolist()
+            prompt = draw.integers(3, 97, 64).tolist()
             engine.add_request(f"{self.rounds}-{row}", {"prompt_token_ids": prompt}, params)
         steps: list[float] = []
         while engine.has_unfinished_requests():
