@@ -83,7 +83,7 @@ def config_of(system: str, draft: str | None) -> dict[str, Any] | None:
 class Worker:
     """One engine, in this process: a round for every line on standard input."""
 
-    def __init__(self, model: str, system: str, draft: str | None, batch: int, tokens: int) -> None:
+    def __init__(self, asked: argparse.Namespace) -> None:
         os.environ |= {
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
@@ -99,14 +99,15 @@ class Worker:
 
         register()
         shield_llvmlite()
-        self.batch, self.tokens = batch, tokens
+        self.batch, self.tokens = asked.batch, asked.tokens
         self.llm = LLM(
-            model,
-            speculative_config=config_of(system, draft),
-            dtype="float32" if platform.machine() and not _has_gpu() else "auto",
+            asked.model,
+            speculative_config=config_of(asked.worker, asked.draft),
+            enforce_eager=asked.eager,
+            dtype="auto" if _has_gpu() else "float32",
             max_model_len=512,
-            max_num_seqs=batch,
-            gpu_memory_utilization=0.4 if not _has_gpu() else 0.2,
+            max_num_seqs=asked.batch,
+            gpu_memory_utilization=0.2 if _has_gpu() else 0.4,
             enable_prefix_caching=False,
             disable_log_stats=True,
             seed=SEED,
@@ -187,7 +188,7 @@ def work(asked: argparse.Namespace) -> None:
     """Serve rounds until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever vLLM prints is not an answer
-    worker = Worker(asked.model, asked.worker, asked.draft, asked.batch, asked.tokens)
+    worker = Worker(asked)
     print("ready", file=answers, flush=True)
     for _ in sys.stdin:
         print(json.dumps(worker.round()), file=answers, flush=True)
@@ -199,6 +200,7 @@ class Remote:
     def __init__(self, asked: argparse.Namespace, system: str) -> None:
         words = [sys.executable, __file__, "--worker", system, "--model", asked.model]
         words += ["--batch", str(asked.batch), "--tokens", str(asked.tokens)]
+        words += ["--eager"] if asked.eager else []
         if asked.draft:
             words += ["--draft", asked.draft]
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -285,6 +287,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--eager", action="store_true", help="without compilation or CUDA graphs")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
@@ -312,6 +315,7 @@ def main() -> None:
         "batch": asked.batch,
         "tokens": asked.tokens,
         "rounds": asked.rounds,
+        "eager": asked.eager,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "vllm": version(packages_distributions()["vllm"][0]),
         "systems": summary(rounds),
