@@ -16,12 +16,13 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-engine engine lint bench test-packaging clean
+.PHONY: help demo test test-engine test-long engine lint bench test-packaging clean
 
 help:
 	@echo 'make demo            compare policies on a small synthetic trace, with a table and plots'
 	@echo 'make test            run every test; those on a real vLLM where it can be installed'
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
+	@echo 'make test-long       2,000 random requests in random mixes through a real vLLM, with a table'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM (needs the registries)'
@@ -63,6 +64,12 @@ test: $(READY) engine
 # One engine at a time: two would share the cores, and each would take three times as long.
 test-engine: $(READY) engine
 	$(PY) -m pytest tests/engine
+
+# REQUESTS and SEED choose another run: make test-long REQUESTS=200 SEED=7
+REQUESTS ?= 2000
+SEED ?= 0
+test-long: $(READY) engine
+	$(PY) tests/engine/long_run.py --requests $(REQUESTS) --seed $(SEED)
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there.
 engine: $(READY)

@@ -20,6 +20,8 @@ from adaspec.vllm.compatibility import (
     draft_to_the_end,
     installed_version,
     mend_expansion,
+    mend_undrafted_steps,
+    replica_of,
 )
 from adaspec.vllm.head import HeadMixin
 from adaspec.vllm.machine import hardware, same_hardware
@@ -42,6 +44,7 @@ def attach(runner: Any, options: Options) -> None:
     if drafter is None:
         return
     mend_expansion()
+    mend_undrafted_steps()
     session = session_of(runner, options)
     limit = draft_to_the_end(runner)
     if not isinstance(drafter, NgramDrafter):
@@ -74,7 +77,6 @@ def session_of(runner: Any, options: Options) -> Session:
     fraction = options.record_fraction
     if fraction is None:
         fraction = 1.0 if options.mode == "record" else 0.0
-    several = getattr(parallel, "data_parallel_size", 1) > 1
     serving = Serving(
         policy=policy.name if options.mode == "record" else choice.spec,
         why=choice.why,
@@ -92,7 +94,7 @@ def session_of(runner: Any, options: Options) -> Session:
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
         hardware=here,
-        replica=parallel.data_parallel_rank if several else None,
+        replica=replica_of(parallel, options.replicas),
     )
     alone = config.parallel_config.tensor_parallel_size == 1
     rehearse(Session(policy, serving, target.vocabulary, watch=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class Choice:
     cost: CostModel
     cost_name: str
     cost_why: str
+    digest: str | None = None
+    """Of the policy's folder, if it came from one."""
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
@@ -81,8 +84,16 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
         spec, why = _default(target, has_head)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
+    digest = None
     if manifest is not None:
         _check_made_for(spec, manifest, target)
+        digest = _digest(spec)
+    if options.policy_digest not in (None, digest):
+        # Ranks that decide by different policies wait for each other for ever.
+        raise ServingError(
+            f"policy '{spec}' changed while the server was starting: start it again, now that its "
+            "folder is as it should be"
+        )
     if not has_head and _needs_head(policy):
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
@@ -96,7 +107,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
     cost_name, cost_why = _cost(options, target, manifest)
-    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name, cost_why)
+    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name, cost_why, digest)
 
 
 def named_policy(text: str) -> Policy:
@@ -114,6 +125,14 @@ def named_policy(text: str) -> Policy:
         f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
         f"{_shipped()}; specs begin with {', '.join(sorted(_HEADS))}"
     )
+
+
+def _digest(spec: str) -> str | None:
+    """A hash of all files of a policy's folder, by way of their checksums; None if it is gone."""
+    try:
+        return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
+    except (OSError, AdaspecError):
+        return None
 
 
 _HEADS = {usage.partition(":")[0] for usage in USAGES.values()}

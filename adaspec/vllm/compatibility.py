@@ -6,6 +6,7 @@ is judged in one place: by its number, then by the signatures of every patched a
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -141,7 +142,10 @@ def speculative_config(
     check_names(ENGINE_ARGS)
     written = args.speculative_config
     flags = {name: getattr(args, name, None) for name in _FLAGS}
-    options = read_options(_with_flags(written or {}, flags))
+    options = dataclasses.replace(
+        read_options(_with_flags(written or {}, flags)),
+        replicas=target_parallel_config.data_parallel_size,
+    )
     if options.mode == "off":
         return None
     _check_combination(args, target_model_config, target_parallel_config)
@@ -167,6 +171,17 @@ def speculative_config(
     return made
 
 
+def replica_of(parallel: Any, replicas: int) -> int | None:
+    """Which one this engine is of several that serve the same; None if it is the only one.
+
+    Engines of a dense model do not know of each other: vLLM tells each that it is alone, and leaves
+    only an index behind.
+    """
+    if replicas == 1:
+        return None
+    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
+
+
 def draft_to_the_end(runner: Any) -> int:
     """Have the runner draft up to the longest length; the drafter's own limit on positions.
 
@@ -182,6 +197,25 @@ def draft_to_the_end(runner: Any) -> int:
 
 
 _NO_LIMIT = 1 << 40
+
+
+def part_from_adapters(drafter: Any, target: Any) -> int:
+    """Have a drafter use what it shares with its target without adapters; how many layers that is.
+
+    With LoRA, the embedding that a head borrows is wrapped, and the wrapper counts on the target's
+    tokens: a draft's are fewer, which fails on CPU and mistakes one row's adapter for another's
+    elsewhere.
+    """
+    shared = {id(module) for module in target.modules()}
+    parents = [module for module in drafter.modules() if id(module) not in shared]
+    count = 0
+    for parent in parents:
+        for name, child in list(parent.named_children()):
+            base = getattr(child, "base_layer", None)
+            if base is not None and type(child).__module__.startswith("vllm.lora."):
+                setattr(parent, name, base)
+                count += 1
+    return count
 
 
 def shield_llvmlite() -> None:
@@ -231,6 +265,29 @@ def mend_expansion() -> bool:
 
     vars(expand_batch_to_tokens)["__adaspec__"] = True
     vars(sampler)["expand_batch_to_tokens"] = expand_batch_to_tokens
+    return True
+
+
+def mend_undrafted_steps() -> bool:
+    """Let a step verify nothing although a row of it samples by top-k; whether we had to.
+
+    With speculation configured vLLM 0.32 sends every step through its rejection sampler, and
+    without Triton looks for the largest top-k among those of no tokens, which ends the engine.
+    """
+    try:
+        sampler = importlib.import_module(_SAMPLER)
+        fragile = sampler.apply_sampling_constraints
+    except (ImportError, AttributeError):
+        return False
+    if getattr(fragile, "__adaspec__", False):
+        return True
+
+    @functools.wraps(fragile)
+    def apply_sampling_constraints(logits: Any, *args: Any, **kwargs: Any) -> Any:
+        return fragile(logits, *args, **kwargs) if logits.shape[0] else logits
+
+    vars(apply_sampling_constraints)["__adaspec__"] = True
+    vars(sampler)["apply_sampling_constraints"] = apply_sampling_constraints
     return True
 
 

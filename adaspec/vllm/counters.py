@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import json
 import mmap
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -83,15 +84,32 @@ _ABOUT_BYTES = 4096
 _BYTES = _ABOUT_BYTES + 8 * len(FIGURES)
 
 
+_PREFIX = "adaspec-metrics-"
+_made: set[str] = set()
+"""Folders that this process made; forked children inherit them."""
+
+
 def announce_folder() -> Path:
-    """The folder of this server's counters, made and named to its processes-to-be if need be."""
+    """The folder of this server's counters, made and named to its processes-to-be if need be.
+
+    A server is one process and those that `multiprocessing` starts for it. Whoever runs engines of
+    its own and then starts a server as a command hands down its environment too: that server's
+    figures are not theirs, so it makes a folder of its own. A folder that an operator named is
+    everybody's who inherits the name.
+    """
     named = os.environ.get(FOLDER_VARIABLE)
-    if named and Path(named).is_dir():
+    if named and Path(named).is_dir() and not _is_another_servers(named):
         return Path(named)
-    folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
     os.environ[FOLDER_VARIABLE] = folder
+    _made.add(folder)
     atexit.register(_remove, folder, os.getpid())
     return Path(folder)
+
+
+def _is_another_servers(folder: str) -> bool:
+    ours = folder in _made or multiprocessing.parent_process() is not None
+    return Path(folder).name.startswith(_PREFIX) and not ours
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -23,11 +23,25 @@ class Guard:
         self.off = False
         self.counts: Counter[str] = Counter()
         """Faults by stage."""
+        self.noted: Counter[str] = Counter()
+        """What was counted and had no consequence, by stage."""
         self._policy, self._audience = policy, audience
         self._in_a_row = 0
 
+    def note(self, step: int, stage: str, error: Exception) -> None:
+        """Something that is counted and said once, and never switches the policy off."""
+        self.noted[stage] += 1
+        if self.noted[stage] == 1:
+            log.warning(
+                "adaspec: policy '%s', %s: %s; further ones are only counted",
+                self._policy,
+                stage,
+                _line(error),
+            )
+        self._audience.tell("fault", Fault(step, stage, _line(error), self.off))
+
     def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
-        """A step of which nothing more is made."""
+        """Something failed; `rows` requests get no proposal for it, and 0 keeps the step's."""
         self._in_a_row += 1
         first = self.counts[stage] == 0
         self.counts[stage] += 1
@@ -36,10 +50,11 @@ class Guard:
         said = _line(error)
         if first:
             log.warning(
-                "adaspec: policy '%s' failed in %s; nothing is proposed in this step, and further "
-                "failures there are only counted: %s",
+                "adaspec: policy '%s' failed in %s; %s, and further failures there are only "
+                "counted: %s",
                 self._policy,
                 stage,
+                "nothing is proposed in this step" if rows else "what it proposed stands",
                 said,
             )
             log.debug("%s", "".join(traceback.format_exception(error)))

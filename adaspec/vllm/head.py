@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from adaspec.vllm.compatibility import part_from_adapters
 from adaspec.vllm.evidence import fetch, read_logits
 from adaspec.vllm.session import Session
 
@@ -23,6 +24,12 @@ class HeadMixin:
     """Positions from here on are beyond what the drafter was made for."""
     _adaspec_count: int | None = None
     """Tokens drafted per row in this call; None outside of one."""
+
+    def load_model(self, target_model: Any, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's own, and then without the target's adapters."""
+        loaded = super().load_model(target_model, *args, **kwargs)  # type: ignore[misc]
+        part_from_adapters(self.model, target_model)  # type: ignore[attr-defined]
+        return loaded
 
     def propose(self, *args: Any, **kwargs: Any) -> Any:
         """Drafts of any length for every row, and the drafter's KV kept whole."""

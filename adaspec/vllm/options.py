@@ -60,9 +60,14 @@ class Options:
     scramble_key: str | None = None
     """A file, made where it is missing, whose secret permutes all token ids in traces."""
     passed: Mapping[str, Any] = field(default_factory=dict)
+    replicas: int = 1
+    """How many engines serve the same: vLLM's own setting, which its workers no longer know."""
+    policy_digest: str | None = None
+    """Of the policy's folder, as the server found it: every worker must find the same."""
 
 
-_OWN = tuple(name for name in Options.__dataclass_fields__ if name != "passed")
+_NO_KEYS = ("passed", "replicas", "policy_digest")
+_OWN = tuple(name for name in Options.__dataclass_fields__ if name not in _NO_KEYS)
 
 
 def read_options(config: Mapping[str, Any]) -> Options:

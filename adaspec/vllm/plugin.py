@@ -30,10 +30,27 @@ log = logging.getLogger("vllm.adaspec")
 def register() -> None:
     """The `vllm.general_plugins` entry point: never raises, may be called again."""
     try:
-        when_imported(ENGINE_ARGS, patch_engine_args)
-        when_imported(RUNNER, patch_runner)
+        when_imported(ENGINE_ARGS, harmless(patch_engine_args))
+        when_imported(RUNNER, harmless(patch_runner))
     except Exception as error:
-        log.warning("adaspec's plug-in did not load, method 'adaspec' is unknown: %r", error)
+        _say_broken(error)
+
+
+def harmless(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """The patch, whose failure is said and not raised: it may run while vLLM imports a module."""
+
+    @functools.wraps(patch)
+    def patch_or_say_why(module: ModuleType) -> None:
+        try:
+            patch(module)
+        except Exception as error:
+            _say_broken(error)
+
+    return patch_or_say_why
+
+
+def _say_broken(error: Exception) -> None:
+    log.warning("adaspec's plug-in did not load, method 'adaspec' is unknown: %r", error)
 
 
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
@@ -62,7 +79,10 @@ class _Watcher(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            _run_then_patch(spec.loader, self._patch)
+            try:
+                _run_then_patch(spec.loader, self._patch)
+            except Exception as error:  # a loader that cannot be written to
+                _say_broken(error)
         return spec
 
 

@@ -33,7 +33,7 @@ from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, S
 from adaspec.vllm.roster import Roster, Rows
 
 SLOW_S = 1.0
-"""A decision that takes longer counts as a fault; it never changes what is decided."""
+"""A decision that takes longer counts as a fault; it never changes what that decision is."""
 
 
 class Recording(BasePolicy):
@@ -69,7 +69,11 @@ class Session:
     """One policy serving one engine."""
 
     def __init__(self, policy: Policy, serving: Serving, vocabulary: int, watch: bool) -> None:
-        """`watch` counts slow decisions as faults; ranks that must decide alike cannot."""
+        """`watch`: repeated slow decisions switch the policy off.
+
+        Ranks that must decide alike cannot have that, for their clocks differ: there slow decisions
+        are counted and said, and nothing follows from them.
+        """
         self.policy, self.serving, self.setup = policy, serving, serving.setup
         self.audience = Audience()
         self.guard = Guard(serving.policy, self.audience)
@@ -209,12 +213,13 @@ class Session:
         )
         self._decision_s += perf_counter() - began
         self._tell_proposed(decision, proposal, made, tokens)
-        if self._watch and self._decision_s > SLOW_S:
-            self.guard.fault(
-                self.step, "time", TimeoutError(f"a decision took {self._decision_s:.2f} s")
-            )
-        else:
-            self.guard.went_well()
+        if self._decision_s > SLOW_S:
+            slow = TimeoutError(f"a decision took {self._decision_s:.2f} s")
+            if self._watch:
+                self.guard.fault(self.step, "time", slow)
+                return proposed
+            self.guard.note(self.step, "time", slow)
+        self.guard.went_well()
         return proposed
 
     def drafter_ran(self, drafting: int, keep_alive: int) -> None:

@@ -31,7 +31,11 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
     settled = dataclasses.replace(
-        options, policy=choice.spec, cost=choice.cost_name, num_speculative_tokens=choice.cap
+        options,
+        policy=choice.spec,
+        policy_digest=choice.digest,
+        cost=choice.cost_name,
+        num_speculative_tokens=choice.cap,
     )
     config: dict[str, Any] = {**options.passed, "num_speculative_tokens": choice.cap}
     if method is None:

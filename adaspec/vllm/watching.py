@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
         replica = "" if serving.replica is None else f"replica-{serving.replica}"
         dense_folder = root / replica
     else:
-        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        # Engines in containers of their own may share a folder and have the same process id.
+        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
         dense_folder = root / f"dense-{run}"
 
     def shelf(folder: Path, manifest: Manifest) -> Shelf:

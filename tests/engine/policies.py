@@ -13,10 +13,11 @@ class Wanderer(BasePolicy):
     """Takes every stage's every way in turn: seeded chance, evidence and agreement decide."""
 
     name = "wanderer"
+    seed = 7
 
     def start(self, setup):
         self.setup = setup
-        self.draw = np.random.default_rng(7)
+        self.draw = np.random.default_rng(self.seed)
         self.taken = dict.fromkeys((*STAGES, *SOURCES), 0)
         self.learned = self.released = 0
 

@@ -1,8 +1,12 @@
 """Whatever fails in a policy, the output stays, the engine goes on and the counters say it."""
 
+import time
+
 import pytest
 
+from adaspec.vllm.guard import MOST_IN_A_ROW
 from adaspec.vllm.observer import MOST_COMPLAINTS, Silent
+from adaspec.vllm.session import SLOW_S
 from policies import Failing, Wanderer
 
 FAULTS = [
@@ -53,6 +57,26 @@ def test_a_slow_policy_is_counted_and_still_lossless(engines, prompts, truth, mo
     assert engine.greedy(prompts, 48) == expected
     assert session.guard.counts["time"] > 0
     assert session.guard.off
+
+
+@pytest.mark.thorough
+def test_a_policy_that_truly_sleeps_makes_steps_slow_until_it_is_switched_off(
+    engines, prompts, truth
+):
+    class Sleeper(Wanderer):
+        calls = 0
+
+        def settle(self, batch, drafts):
+            Sleeper.calls += 1
+            time.sleep(SLOW_S + 0.05)
+            return super().settle(batch, drafts)
+
+    expected = truth()
+    engine, session = served(engines, Sleeper(), watch=True)
+    assert engine.greedy(prompts, 48) == expected
+    assert session.guard.off
+    assert session.guard.counts == {"time": MOST_IN_A_ROW}
+    assert Sleeper.calls == MOST_IN_A_ROW
 
 
 def test_an_index_that_fails_is_built_anew(engines, prompts, truth):

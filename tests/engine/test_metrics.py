@@ -9,6 +9,7 @@ from adaspec.trace.reader import TraceReader
 
 SOURCES = ("ngram", "neural", "splice")
 DETAILED = ("--per-request-spec-decode-metrics", "detailed")
+POLICY = "hybrid-splice:4:20:3:2:5"
 
 
 def total(shown, name, **labels):
@@ -31,7 +32,7 @@ def steps_in(folder, drafted):
         time.sleep(1)
 
 
-def check_sums(server, prompts, expected, folder):
+def check_sums(server, prompts, expected, folder, policy=POLICY):
     texts, drafted, accepted = [], 0, 0
     for at, prompt in enumerate(prompts):
         answer = server.answer([prompt], 48, **{"X-Request-Id": f"adaspec:chat:{at}:"})
@@ -50,7 +51,7 @@ def check_sums(server, prompts, expected, folder):
     assert total(shown, "steps_total") == total(shown, "decision_seconds_count") > 0
     assert total(shown, "drafter_forwards_total", kind="draft") > 0
     assert total(shown, "faults_total") == 0
-    assert total(shown, "policy_info", policy="hybrid-splice:4:20:3:2:5", mode="serve") == 1
+    assert total(shown, "policy_info", policy=policy, mode="serve") == 1
     steps = steps_in(folder, drafted)
     assert {step.workload for step in steps} == {"chat"}
     assert {step.id for step in steps} == {str(at) for at in range(len(prompts))}
@@ -83,7 +84,7 @@ def test_metrics_of_a_server_equal_its_responses_and_its_trace(
     config = {
         "method": "adaspec",
         "model": str(models / "eagle"),
-        "policy": "hybrid-splice:4:20:3:2:5",
+        "policy": POLICY,
         "trace_dir": str(folder),
     }
     server = Server(models, tmp_path, config, *DETAILED, *more)

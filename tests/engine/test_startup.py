@@ -1,10 +1,13 @@
 """What cannot be served is refused at start, in one line that says what to change."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from adaspec.errors import AdaspecError
+from adaspec.policy.artifact import checksums
 
 HEAD = {"method": "adaspec", "model": "eagle"}
 BARE = {"method": "adaspec"}
@@ -82,6 +85,71 @@ def test_an_unknown_vllm_is_refused(models, monkeypatch):
 def test_a_damaged_policy_is_refused(models, tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     assert str(tmp_path) in refusal(models, {**HEAD, "policy": str(tmp_path)})
+
+
+SHIPPED = Path(__file__).parents[2] / "policies" / "llama-3.1-8b-instruct-h100"
+
+
+def changed(folder, **manifest):
+    """A copy of the shipped policy whose manifest says otherwise, sound by its checksums."""
+    contents = {path.name: path.read_bytes() for path in SHIPPED.iterdir()}
+    record = json.loads(contents["manifest.json"]) | manifest
+    contents["manifest.json"] = json.dumps(record).encode()
+    del contents["SHA256SUMS"]
+    contents["SHA256SUMS"] = checksums(contents)
+    folder.mkdir()
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return str(folder)
+
+
+def test_a_policy_made_for_another_tokenizer_is_refused(models):
+    line = refusal(models, {**HEAD, "policy": str(SHIPPED)})
+    assert "made for tokenizer" in line
+    assert "Llama-3.1-8B-Instruct" in line
+    assert str(models / "target") in line
+
+
+def test_a_policy_made_for_other_features_is_refused(models, tmp_path):
+    policy = changed(tmp_path / "old", fingerprint="v00000000", tokenizer="target")
+    line = refusal(models, {**HEAD, "policy": policy})
+    assert "was trained for features v00000000" in line
+    assert "adaspec train" in line
+
+
+def test_a_cap_beyond_the_policys_is_refused(models, tmp_path):
+    policy = changed(tmp_path / "ours", tokenizer="target")
+    line = refusal(models, {**HEAD, "policy": policy, "num_speculative_tokens": 64})
+    assert "num_speculative_tokens=64 is beyond the cap" in line
+    assert "at most 48" in line
+
+
+def test_a_policy_whose_file_was_changed_is_refused(models, tmp_path):
+    policy = changed(tmp_path / "ours", tokenizer="target")
+    with (tmp_path / "ours" / "forest.npz").open("ab") as file:
+        file.write(b"x")
+    assert "forest.npz" in refusal(models, {**HEAD, "policy": policy})
+
+
+def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.errors import ServingError
+    from adaspec.vllm.choice import choose, target_of
+    from adaspec.vllm.plugin import ATTRIBUTE, register
+
+    register()
+    policy = changed(tmp_path / "first", tokenizer="target")
+    config = {"method": "adaspec", "model": str(models / "eagle"), "policy": policy}
+    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
+    made = args.create_engine_config()
+    options, target = getattr(made.speculative_config, ATTRIBUTE), target_of(made.model_config)
+    assert choose(options, target, has_head=True).spec == policy
+    other = changed(tmp_path / "second", tokenizer="target", seed=77)
+    shutil.rmtree(policy)
+    Path(other).rename(policy)
+    with pytest.raises(ServingError, match="changed while the server was starting"):
+        choose(options, target, has_head=True)
 
 
 def test_mode_off_is_no_speculation(models):

@@ -1,4 +1,5 @@
-"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE heads, a draft model.
+"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE heads, a draft model, a
+LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
 
 All are trained for seconds on repetitive lines of text, so that greedy output repeats itself (the
 n-gram look-up finds something), and heads are right often but not always. Characters are tokens.
@@ -14,11 +15,22 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from transformers.models.llama.modeling_llama import (
     LlamaDecoderLayer,
     LlamaRMSNorm,
     LlamaRotaryEmbedding,
+)
+from transformers.models.qwen2.modeling_qwen2 import (
+    Qwen2DecoderLayer,
+    Qwen2RMSNorm,
+    Qwen2RotaryEmbedding,
 )
 
 CHARACTERS = string.printable[:95] + "\n"
@@ -72,20 +84,24 @@ def batches(steps, seed, rows=12, length=64):
 
 
 def llama_config(layers):
-    return LlamaConfig(
+    return config_of(LlamaConfig, layers, head_dim=32)
+
+
+def config_of(kind, layers, **more):
+    return kind(
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
         intermediate_size=128,
         num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
-        head_dim=32,
         max_position_embeddings=ROOM,
         bos_token_id=1,
         eos_token_id=2,
         tie_word_embeddings=False,
         attn_implementation="eager",
         dtype="float32",
+        **more,
     )
 
 
@@ -146,6 +162,32 @@ class Eagle3(nn.Module):
         both = torch.cat([layer.input_layernorm(embeds), layer.hidden_norm(hidden)], -1)
         hidden = hidden + attend(layer.self_attn, both, self.rotary)
         return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+
+class Predictor(nn.Module):
+    """vLLM's MiMoMultiTokenPredictorLayer, to be trained; named as checkpoints name its parts."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.token_layernorm = Qwen2RMSNorm(WIDTH, config.rms_norm_eps)
+        self.hidden_layernorm = Qwen2RMSNorm(WIDTH, config.rms_norm_eps)
+        self.input_proj = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.block = Qwen2DecoderLayer(config, 0)
+        self.final_layernorm = Qwen2RMSNorm(WIDTH, config.rms_norm_eps)
+        self.rotary = Qwen2RotaryEmbedding(config)
+
+    def forward(self, embeds, hidden):
+        both = [self.hidden_layernorm(hidden), self.token_layernorm(embeds)]
+        hidden = run_layer(self.block, self.input_proj(torch.cat(both, -1)), self.rotary)
+        return self.final_layernorm(hidden)
+
+    def weights(self):
+        """What a checkpoint holds of it."""
+        return {
+            f"model.mtp_layers.0.{name.removeprefix('block.')}": value.contiguous()
+            for name, value in self.state_dict().items()
+            if not name.startswith("rotary")
+        }
 
 
 def attend(attention, hidden, rotary):
@@ -212,6 +254,56 @@ def make_eagle3(folder, target, steps, seed):
     save_head(folder, head, target.config, "Eagle3LlamaForCausalLM", extra)
 
 
+def make_mtp(folder, steps, seed):
+    """A model with a layer that drafts: MiMo, which is Qwen2 and a layer more."""
+    torch.manual_seed(seed)
+    target = Qwen2ForCausalLM(config_of(Qwen2Config, LAYERS))
+    train(target, lambda tokens: target(tokens, labels=tokens).loss, steps, seed=seed)
+    for parameter in target.parameters():
+        parameter.requires_grad_(False)
+    layer = Predictor(target.config)
+
+    def loss_of(tokens):
+        hidden = target.model(tokens).last_hidden_state
+        said = target.lm_head(hidden).argmax(-1)
+        embeds = target.model.embed_tokens(tokens)
+        hidden, loss = hidden[:, :-2], 0.0
+        for deep in range(2):
+            length = hidden.shape[1]
+            hidden = layer(embeds[:, 1 + deep : 1 + deep + length], hidden)
+            truth = said[:, 1 + deep : 1 + deep + length]
+            logits = target.lm_head(hidden)
+            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
+            hidden = hidden[:, :-1]
+        return loss
+
+    train(layer, loss_of, steps // 2, seed=seed + 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.contiguous() for name, value in target.state_dict().items()}
+    save_file({**weights, **layer.weights()}, folder / "model.safetensors", {"format": "pt"})
+    record = {**target.config.to_dict(), "architectures": ["MiMoForCausalLM"]}
+    record["num_nextn_predict_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(record, default=str))
+    tokenizer().save_pretrained(folder)
+
+
+def make_adapter(folder, seed, rank=4):
+    """A LoRA adapter for the target, random and loud: what it says is not what the target says."""
+    draw = torch.Generator().manual_seed(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {}
+    for layer in range(LAYERS):
+        for part in ("q_proj", "v_proj"):
+            wide = WIDTH if part == "q_proj" else WIDTH // 2
+            name = f"base_model.model.model.layers.{layer}.self_attn.{part}"
+            weights[f"{name}.lora_A.weight"] = torch.randn(rank, WIDTH, generator=draw)
+            weights[f"{name}.lora_B.weight"] = torch.randn(wide, rank, generator=draw) / 4
+    save_file(weights, folder / "adapter_model.safetensors")
+    record = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}
+    record |= {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    (folder / "adapter_config.json").write_text(json.dumps(record))
+
+
 def save_head(folder, head, config, architecture, extra):
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
@@ -232,6 +324,8 @@ def make_all(folder):
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)
     make_llama(folder / "draft", 1, 120, seed=4)
+    make_mtp(folder / "mtp", 220, seed=5)
+    make_adapter(folder / "adapter", seed=6)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +42,45 @@ def test_the_folder_is_named_once_to_all_processes(monkeypatch):
     assert folder.is_dir()
     counters._remove(str(folder), os.getpid())
     assert not folder.exists()
+
+
+def announced():
+    """The folder that another server, started as a command from here, counts in."""
+    code = "from adaspec.vllm.counters import announce_folder; print(announce_folder(), end='')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def announce_into(queue):
+    queue.put(str(counters.announce_folder()))
+
+
+@pytest.fixture
+def own_folder(monkeypatch):
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    folder = counters.announce_folder()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    yield str(folder)
+    counters._remove(str(folder), os.getpid())
+
+
+def test_a_server_started_as_a_command_counts_apart_from_whoever_started_it(own_folder):
+    assert announced() != own_folder
+    assert os.environ[FOLDER_VARIABLE] == own_folder
+
+
+def test_processes_of_one_server_count_in_one_folder(own_folder):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    worker = context.Process(target=announce_into, args=(queue,))
+    worker.start()
+    assert queue.get(timeout=60) == own_folder
+    worker.join()
+
+
+def test_a_folder_that_an_operator_names_is_used_by_every_server(monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert announced() == str(tmp_path)
 
 
 def test_without_a_folder_figures_are_counted_for_nobody():

@@ -57,3 +57,8 @@ def test_recording_needs_a_place():
         read_options({"method": "adaspec", "mode": "record"})
     with pytest.raises(ServingError, match="trace_dir"):
         read_options({"method": "adaspec", "record_fraction": 0.1})
+
+
+def test_how_many_engines_serve_the_same_is_no_key():
+    with pytest.raises(ServingError, match="unknown key 'replicas'"):
+        read_options({"method": "adaspec", "replicas": 2})

@@ -90,3 +90,16 @@ def test_a_vllm_without_what_is_patched_is_left_alone():
 def test_registering_never_raises(monkeypatch):
     monkeypatch.setattr(plugin, "when_imported", lambda *_: 1 / 0)
     plugin.register()
+
+
+def test_a_patch_that_fails_leaves_the_module_as_vllm_made_it(module, caplog):
+    plugin.when_imported(module, plugin.harmless(lambda _: 1 / 0))
+    assert __import__(module).Thing().name() == "old"
+    assert "did not load" in caplog.text
+
+
+def test_a_loader_that_cannot_be_written_to_loads_its_module_unpatched(module, monkeypatch, caplog):
+    monkeypatch.setattr(plugin, "_run_then_patch", lambda *_: setattr(object(), "exec_module", 1))
+    plugin.when_imported(module, lambda _: None)
+    assert __import__(module).Thing().name() == "old"
+    assert "did not load" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
+from adaspec.vllm.guard import MOST_IN_A_ROW
 from adaspec.vllm.observer import Serving, Silent
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Session
@@ -147,9 +149,9 @@ class ScriptedEngine:
             self.drafts[at] = tokens
 
 
-def session_of(policy, rows, mode="serve", vocabulary=1000):
+def session_of(policy, rows, mode="serve", vocabulary=1000, watch=False):
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
-    return Session(policy, Serving("p", "why", mode, setup, "t", "d", 0), vocabulary, watch=False)
+    return Session(policy, Serving("p", "why", mode, setup, "t", "d", 0), vocabulary, watch)
 
 
 POLICIES = ["none", "fixed:ngram:8:1", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "hybrid-agree"]
@@ -191,6 +193,41 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
         engine.step()
         engine.drafts = dict.fromkeys(engine.drafts, ())
     assert {"r0", "r1", "r2"} == set(heard)
+
+
+class Drowsy(Dice):
+    """Takes longer than `LIMIT_S` in every decision."""
+
+    LIMIT_S = 0.002
+
+    def settle(self, batch, drafts):
+        time.sleep(2 * self.LIMIT_S)
+        return super().settle(batch, drafts)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_slow_decisions_switch_off_a_policy_only_where_no_other_rank_must_decide_alike(
+    alone, monkeypatch
+):
+    monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
+    faults = []
+
+    class Ear(Silent):
+        def fault(self, fault):
+            faults.append((fault.stage, fault.switched_off))
+
+    requests = random_requests(4, 3, tokens=True, output_tokens=(40, 44))
+    session = session_of(Drowsy(), 3, watch=alone)
+    session.watched_by(Ear())
+    ScriptedEngine(requests, session).run()
+    assert {stage for stage, _ in faults} == {"time"}
+    assert session.guard.off == alone
+    assert faults[-1] == ("time", alone)
+    if alone:
+        assert len(faults) == MOST_IN_A_ROW
+    else:
+        assert len(faults) == session.guard.noted["time"] > MOST_IN_A_ROW
+        assert not session.guard.counts
 
 
 def test_tokens_that_the_vocabulary_lacks_are_never_proposed():

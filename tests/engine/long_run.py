@@ -1,0 +1,361 @@
+"""Random requests in random mixes through engines that decide at random, break, and recover.
+
+    python tests/engine/long_run.py --requests 2000 --seed 0
+
+Every request is asked of an engine without speculation first. Then waves of requests, each with a
+policy or an injected fault of its own, go through engines of several shapes, one after another.
+They come at random steps, in batches with each other, and some are given up. Prints how many
+outputs differ (none may), and how often each source, reason, length, fault and kind of request came
+up. The exit code is 1 where an output differs, or where something never came up in 2,000 requests
+or more.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
+
+from live_engine import Engine, models_in
+from long_faults import FAULTS, LOSSES, NEEDS_HEAD, injected, policy_for, sound_policy
+from long_judge import complaint, output_of
+from long_requests import Draw, sampling
+
+CAP = 24
+WAVE = 25
+LAST_ARRIVAL = 60
+CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32}
+CACHED = {"enable_prefix_caching": True}
+CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
+SHORT = {"max_model_len": 160}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An engine that a share of the requests goes through."""
+
+    name: str
+    head: str | None
+    arguments: dict
+
+    @property
+    def longest(self):
+        return self.arguments.get("max_model_len", 384)
+
+    @property
+    def target(self):
+        return self.arguments.get("target", "target")
+
+
+SHAPES = (
+    Shape("EAGLE", "eagle", {}),
+    Shape("EAGLE-3, chunked prefill, prefix caching", "eagle3", {**CHUNKED, **CACHED}),
+    Shape("draft model, few blocks", "draft", CRAMPED),
+    Shape("n-gram alone, chunked prefill", None, {**CHUNKED, **CACHED}),
+    Shape("EAGLE, few blocks, chunked prefill", "eagle", {**CHUNKED, **CRAMPED}),
+    Shape("EAGLE-3, 4 at a time", "eagle3", {"max_num_seqs": 4}),
+    Shape("MTP, prefix caching", "mtp", {**CACHED, "target": "mtp"}),
+    Shape("draft model, short, chunked prefill", "draft", {**SHORT, **CHUNKED, **CACHED}),
+    Shape("EAGLE, short, few blocks", "eagle", {**SHORT, **CRAMPED, "num_gpu_blocks_override": 16}),
+)
+
+
+@dataclass
+class Tally:
+    """What came up, over all waves."""
+
+    requests: Counter = field(default_factory=Counter)
+    events: Counter = field(default_factory=Counter)
+    lengths: Counter = field(default_factory=Counter)
+    figures: Counter = field(default_factory=Counter)
+    policies: Counter = field(default_factory=Counter)
+    wrong: list = field(default_factory=list)
+
+    EVENTS = (
+        "chunks of prompts",
+        "tokens from the prefix cache",
+        "preemptions",
+        "drafts cut by the scheduler",
+        "switched off",
+        "requests recorded whole",
+        "logged steps written",
+    )
+
+
+def waves_of(count, size=WAVE):
+    """How many requests each wave holds, shape by shape."""
+    waves = max(len(SHAPES), round(count / size))
+    sizes = np.full(waves, count // waves)
+    sizes[: count - sizes.sum()] += 1
+    return [sizes[at :: len(SHAPES)].tolist() for at in range(len(SHAPES))]
+
+
+def plans_of(rng, sizes):
+    """For each wave of each shape, the fault or loss that is injected in it, or None."""
+    every = len(FAULTS) + len(LOSSES)
+    waiting = [(FAULTS + LOSSES)[at] for at in rng.permutation(every)]
+    plans = [[None] * len(one) for one in sizes]
+    places = [
+        (shape, wave)
+        for wave in range(max(map(len, sizes)))
+        for shape in range(len(SHAPES))
+        if wave % 5 in (1, 3) and wave < len(sizes[shape])
+    ]
+    for shape, wave in places:
+        fits = [x for x in waiting if SHAPES[shape].head is not None or x not in NEEDS_HEAD]
+        if not fits:
+            continue
+        plans[shape][wave] = fits[0]
+        waiting.remove(fits[0])
+        if not waiting:
+            waiting = [(FAULTS + LOSSES)[at] for at in rng.permutation(every)]
+    return plans
+
+
+class Run:
+    """Waves through one engine after another."""
+
+    def __init__(self, models, folder, tally, say):
+        self.models, self.folder, self.tally, self.say = models, folder, tally, say
+        self.waves = 0
+
+    def truths(self, target, longest, asked):
+        """Outputs without speculation, request by request; None for those that are sampled."""
+        engine = Engine(self.models, None, target, max_num_seqs=16, max_model_len=longest)
+        greedy = [one for one in asked if one.greedy]
+        found = engine.llm.generate(
+            [{"prompt_token_ids": one.prompt} for one in greedy],
+            [sampling(one.params) for one in greedy],
+            use_tqdm=False,
+        )
+        engine.close()
+        told = iter(found)
+        return [output_of(next(told).outputs[0]) if one.greedy else None for one in asked]
+
+    def shape(self, shape, waves, plan, rng, expected):
+        """All waves of one shape."""
+        config = {"method": "adaspec", "num_speculative_tokens": CAP}
+        config["policy"] = "hybrid-splice" if shape.head else "fixed:ngram:8:2"
+        if shape.head:
+            config["model"] = str(self.models / shape.head)
+        engine = Engine(self.models, config, **shape.arguments)
+        for asked, fault in zip(waves, plan, strict=True):
+            try:
+                self._wave(engine, shape, asked, fault, rng, expected)
+            except Exception as error:
+                self._wrong(f"{shape.name}, {fault or 'no fault'}: the engine ended: {error!r}")
+                traceback.print_exc()
+                engine.close()
+                engine = Engine(self.models, config, **shape.arguments)
+        self.tally.events["preemptions"] += engine.preempted
+        engine.close()
+
+    def _wave(self, engine, shape, asked, fault, rng, expected):
+        from adaspec.vllm.counters import FIGURES, Counters
+        from adaspec.vllm.options import Options
+        from adaspec.vllm.tally import Tally as Figures
+        from adaspec.vllm.watching import recorder_of
+
+        has_head = shape.head is not None
+        policy = policy_for(fault) if fault else sound_policy(rng, has_head, CAP)
+        changes = {"mode": "serve", "record_fraction": 0.0}
+        if has_head and (fault == "incomplete" or (fault is None and rng.random() < 0.25)):
+            changes |= {"record_fraction": 0.4, "record_cap": 8}
+        elif fault is None and rng.random() < 0.1:
+            changes["mode"] = "shadow"
+        session = engine.put(policy, watch=fault == "time", **changes)
+        counters = Counters(None, {})
+        self.waves += 1
+        options = Options(
+            trace_dir=str(self.folder / f"wave-{self.waves}"),
+            max_trace_bytes=1 if fault == "limit" else 1 << 30,
+        )
+        recorder = recorder_of(options, session.serving, counters)
+        session.watched_by(Figures(counters), recorder, Lengths(self.tally))
+        count_chunks(session, self.tally)
+        with injected(fault, session, recorder):
+            found = serve(engine, asked, self.tally)
+            engine.greedy([[5, 6, 7]], 2)  # whoever left is noticed in the next step
+            recorder.close()
+        self._judge(shape, fault, asked, expected, found)
+        for name in FIGURES:
+            self.tally.figures[name] += counters[name]
+        self.tally.events["switched off"] += session.guard.off
+        for shelf, event in (
+            (recorder._dense, "requests recorded whole"),
+            (recorder._logged, "logged steps written"),
+        ):
+            if shelf is not None:
+                self.tally.events[event] += shelf.rows
+        self.tally.policies[f"broken: {fault}" if fault else session.policy.name] += 1
+
+    def _judge(self, shape, fault, asked, expected, found):
+        for one in asked:
+            for kind in one.kinds:
+                self.tally.requests[kind] += 1
+            said = complaint(one, expected.get(one.name), found[one.name])
+            if said:
+                where = f"{shape.name}, {fault or 'no fault'}, {one.name} {one.kinds}"
+                self._wrong(f"{where}: {said}")
+
+    def _wrong(self, said):
+        self.tally.wrong.append(said)
+        self.say(f"MISMATCH {said}")
+
+
+def waves_for(shape, sizes, seed):
+    """Everything that a shape is asked, wave by wave."""
+    draw = Draw(np.random.default_rng(seed), shape.longest)
+    return [[draw.request(LAST_ARRIVAL) for _ in range(size)] for size in sizes]
+
+
+def truths_of(run, waves):
+    """Outputs without speculation of every shape's requests, by name; one engine per length."""
+    found = [{} for _ in SHAPES]
+    for kind in sorted({(shape.target, shape.longest) for shape in SHAPES}):
+        alike = [at for at, each in enumerate(SHAPES) if (each.target, each.longest) == kind]
+        asked = [(at, one) for at in alike for wave in waves[at] for one in wave]
+        truths = run.truths(*kind, [one for _, one in asked])
+        for (at, one), truth in zip(asked, truths, strict=True):
+            found[at][one.name] = truth
+    return found
+
+
+class Lengths:
+    """An observer that counts drafts by their length, and those that were cut."""
+
+    def __init__(self, tally):
+        self._tally, self._proposed = tally, {}
+
+    def proposed(self, proposed):
+        self._proposed = dict(zip(proposed.requests, map(len, proposed.tokens), strict=True))
+        for length in self._proposed.values():
+            self._tally.lengths[length] += 1
+
+    def came(self, came):
+        for row, name in enumerate(came.requests):
+            if came.known[row] and came.drafted[row] < self._proposed.get(name, 0):
+                self._tally.events["drafts cut by the scheduler"] += 1
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+def count_chunks(session, tally):
+    """Count rows whose prompt is not through yet after a step."""
+    whole = session.begin
+
+    def begin(rows, alive):
+        tally.events["chunks of prompts"] += sum(not came for came in rows.sampled)
+        return whole(rows, alive)
+
+    session.begin = begin
+
+
+def serve(engine, asked, tally):
+    """Every request's outputs, from a wave that comes and goes as it was drawn."""
+    core = engine.llm.llm_engine
+    coming = sorted(asked, key=lambda one: one.arrives)
+    leaving, found, step = {}, {one.name: {} for one in asked}, 0
+    while coming or core.has_unfinished_requests():
+        if not core.has_unfinished_requests():
+            step = max(step, coming[0].arrives)
+        while coming and coming[0].arrives <= step:
+            one = coming.pop(0)
+            core.add_request(one.name, {"prompt_token_ids": one.prompt}, sampling(one.params))
+            if one.abort_after is not None:
+                leaving[one.name] = step + one.abort_after
+        gone = [name for name, at in leaving.items() if at <= step]
+        if gone:
+            core.abort_request(gone)
+            for name in gone:
+                del leaving[name]
+        for out in core.step():
+            # Of several samples only those that went on are told in a step.
+            found[out.request_id] |= {each.index: output_of(each) for each in out.outputs}
+            if out.finished:
+                leaving.pop(out.request_id, None)
+                tally.events["tokens from the prefix cache"] += out.num_cached_tokens or 0
+        step += 1
+    return {name: list(outputs.values()) for name, outputs in found.items()}
+
+
+def table(tally, whole):
+    """The lines that are printed, and what never came up although it must in a whole run."""
+    from adaspec.vllm.counters import REASONS
+
+    figures = tally.figures
+    sections = {
+        "requests": {kind: tally.requests[kind] for kind in sorted(tally.requests)},
+        "events": {name: tally.events[name] for name in Tally.EVENTS},
+        "decisions": {
+            f"{source}: {reason}": int(figures[f"decisions/{source}/{reason}"])
+            for source, reasons in REASONS.items()
+            for reason in reasons
+        },
+        "tokens accepted": {
+            source: int(figures[f"accepted/{source}"]) for source in ("ngram", "neural", "splice")
+        },
+        "drafts by length": {str(at): tally.lengths[at] for at in range(CAP + 1)},
+        "drafter forwards": {
+            kind: int(figures[f"forwards/{kind}"]) for kind in ("draft", "keep_alive")
+        },
+        "faults by stage": {
+            name: int(figures[f"faults/{name}"]) for name in FAULTS if name != "switched off"
+        },
+        "trace rows not written": {name: int(figures[f"dropped/{name}"]) for name in LOSSES},
+        "waves": dict(sorted(tally.policies.items())),
+    }
+    lines, never = [], []
+    for title, counts in sections.items():
+        lines.append(f"{title}")
+        lines += [f"  {name:<44}{count:>10,}" for name, count in counts.items()]
+        never += [f"{title}: {name}" for name, count in counts.items() if not count]
+    asked = sum(count for kind, count in tally.requests.items() if kind.startswith("prompt"))
+    lines.append(f"{asked} requests, {len(tally.wrong)} mismatches")
+    return lines, never if whole else []
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--wave", type=int, default=WAVE, help="requests of one policy or fault")
+    parser.add_argument("--cache", type=Path, default=Path(".pytest_cache/d/engine"))
+    asked = parser.parse_args(arguments)
+    began = time.monotonic()
+
+    def say(line):
+        print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True)
+
+    models = models_in(asked.cache)
+    rng = np.random.default_rng(asked.seed)
+    sizes = waves_of(asked.requests, asked.wave)
+    plans = plans_of(rng, sizes)
+    tally = Tally()
+    say(f"{asked.requests} requests in {sum(map(len, sizes))} waves, seed {asked.seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(models, Path(folder), tally, say)
+        waves = [waves_for(shape, sizes[at], [asked.seed, at]) for at, shape in enumerate(SHAPES)]
+        expected = truths_of(run, waves)
+        say("what is said without speculation is known")
+        for shape, mine, plan, known in zip(SHAPES, waves, plans, expected, strict=True):
+            run.shape(shape, mine, plan, rng, known)
+            count = sum(map(len, mine))
+            say(f"{shape.name}: {count} requests, {len(tally.wrong)} mismatches so far")
+    lines, never = table(tally, whole=asked.requests >= 2000)
+    print("\n".join(lines))
+    for each in never:
+        print(f"NEVER CAME UP  {each}")
+    return 1 if tally.wrong or never else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

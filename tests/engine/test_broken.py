@@ -1,0 +1,94 @@
+"""A plug-in that is broken leaves vLLM as it is; each of these really starts it."""
+
+import subprocess
+import sys
+
+import pytest
+from test_server import PATIENCE_S, Server, environment_with_entry_point
+
+CONFIG = '{"method": "adaspec"}'
+SAID = {
+    "the package cannot be imported": "Failed to load plugin adaspec",
+    "numba is missing": "No module named 'numba'",
+    "registering fails": "adaspec's plug-in did not load",
+    "a patch fails": "adaspec's plug-in did not load",
+}
+BREAKAGES = {
+    "the package cannot be imported": {"adaspec/__init__.py": "raise ImportError('broken')\n"},
+    "numba is missing": {
+        # What adaspec imports of it; vLLM has an import of its own and needs it.
+        "adaspec/__init__.py": "__path__.append({checkout!r} + '/adaspec')\n",
+        "adaspec/jit.py": "raise ModuleNotFoundError(\"No module named 'numba'\")\n",
+    },
+    "registering fails": {
+        "adaspec/__init__.py": "__path__.append({checkout!r} + '/adaspec')\n",
+        "adaspec/vllm/__init__.py": "",
+        "adaspec/vllm/plugin.py": "{plugin}\nwhen_imported = None\n",
+    },
+    "a patch fails": {
+        "adaspec/__init__.py": "__path__.append({checkout!r} + '/adaspec')\n",
+        "adaspec/vllm/__init__.py": "",
+        "adaspec/vllm/plugin.py": "{plugin}\n_wrap = None\n",
+    },
+}
+
+
+@pytest.fixture(params=BREAKAGES)
+def breakage(request, tmp_path):
+    """A folder whose adaspec, broken in one way, is found before ours."""
+    from test_server import CHECKOUT
+
+    folder = tmp_path / "broken"
+    plugin = (CHECKOUT / "adaspec" / "vllm" / "plugin.py").read_text()
+    for name, text in BREAKAGES[request.param].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = text.replace("{checkout!r}", repr(str(CHECKOUT))).replace("{plugin}", plugin)
+        path.write_text(text)
+    return folder
+
+
+def broken_environment(tmp_path, folder):
+    found = environment_with_entry_point(tmp_path)
+    return {**found, "PYTHONPATH": f"{folder}:{found['PYTHONPATH']}"}
+
+
+def vllm(environment, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "vllm.entrypoints.cli.main", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+@pytest.mark.thorough
+def test_vllm_says_its_version(breakage, tmp_path):
+    done = vllm(broken_environment(tmp_path, breakage), "--version")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip().splitlines()[-1][0].isdigit()
+
+
+@pytest.mark.thorough
+def test_a_plain_server_answers(models, truth, prompts, breakage, tmp_path):
+    from transformers import AutoTokenizer
+
+    expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
+    server = Server(models, tmp_path, None, environment=broken_environment(tmp_path, breakage))
+    try:
+        server.wait()
+        assert server.complete(prompts, 48) == expected
+    finally:
+        server.stop()
+
+
+@pytest.mark.thorough
+def test_whoever_asks_for_a_broken_adaspec_is_told(models, breakage, tmp_path, request):
+    target = str(models / "target")
+    done = vllm(
+        broken_environment(tmp_path, breakage),
+        *("serve", target, "--dtype", "float32", "--speculative-config", CONFIG),
+    )
+    assert done.returncode != 0
+    assert SAID[request.node.callspec.params["breakage"]] in done.stderr + done.stdout
