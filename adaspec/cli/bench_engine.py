@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
@@ -219,11 +220,12 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=escape(printable(title)))
-    table.add_column("method", overflow="fold")
+    # A narrow terminal folds names, and never loses them.
+    table = Table(title=escape(printable(title)), box=SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold", min_width=20)
     headings = ("tok/s", "over none", "rounds", "expected", "TTFT ms", "ITL ms", "p95", "accepted")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for row in rows:
         span = row["speedup_range"]
         name = f"{row['method']} {row['setting']}".strip()
