@@ -14,8 +14,8 @@ A round is --batch requests of --tokens tokens, started together; steps in which
 processed do not count. Each round gives a system's median step time; what is reported is the median
 over rounds of its ratio to the mean of both plain engines in the same round, with an interval from
 resampled rounds. The keep-alive is timed where it runs, inside the engine's step; `left` is the
-ratio when it is taken off: it should be at most 1.02. Where the interval lies on both sides of
-that, or plain and plain-too differ by as much, the machine was too noisy to say.
+ratio when it is taken off: it should be at most 1.02. Where the interval lies on both sides of it,
+or plain and plain-too differ by as much, the machine was too noisy to say.
 """
 
 from __future__ import annotations
