@@ -32,8 +32,9 @@ GAIN_BEHIND = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
 MOST_GAIN = 10
 FEWEST_EXAMPLES = 50
-THREAD_EXAMPLES = 20_000
-"""Examples that keep a thread busy."""
+THREAD_EXAMPLES = 200_000
+"""Examples that keep a thread busy: with fewer, threads wait for each other, and on a busy machine
+spin as they do."""
 
 
 @dataclass(frozen=True, slots=True)
