@@ -399,10 +399,15 @@ def test_an_interrupted_evaluation_leaves_nothing_and_says_so(pristine, tmp_path
         stderr=subprocess.PIPE,
         env=environment,
         text=True,
+        # Whoever runs the tests in the background may ignore interrupts, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(4)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (process.returncode, out, err) == (130, "", "adaspec: error: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 
