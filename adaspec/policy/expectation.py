@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.jit import compiled
+from adaspec.jit import compiled, inlined
 from adaspec.policy.desk import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
@@ -149,7 +149,9 @@ def take_evidence(
             _revise(desk, row, depth - 1, heard[ACCEPTED_BEFORE])
             # A copy that says what this token says is had by keeping it; another one is right only
             # where this token is wrong.
-            desk.spliced[row, depth - 1, 1:] *= max(0.0, 1.0 - heard[ACCEPTED_NEXT])
+            wrong = max(0.0, 1.0 - heard[ACCEPTED_NEXT])
+            for j in range(1, LONGEST_SPLICE + 1):
+                desk.spliced[row, depth - 1, j] *= wrong
             for k in range(1, depth):
                 _weigh_splice(desk, row, k, price)
         was = desk.neural[row, depth]
@@ -195,6 +197,13 @@ def _revise(desk: Desk, row: int, depth: int, survived: float) -> None:
         survives[k] *= now / was
 
 
+@inlined
+def may_splice(desk: Desk, rows: Rows, row: int, depth: int, behind: Found, price: float) -> bool:
+    """Whether there is something to splice on behind so many tokens, and it could pay."""
+    copies = depth > 0 and rows.holds_neural[row] and behind.length[row] > 0
+    return copies and desk.neural[row, depth] >= price
+
+
 @compiled
 def weigh_splices(
     mind: Mind,
@@ -212,8 +221,10 @@ def weigh_splices(
     for row in speaks_for:
         depth = depths[row]
         if depth > 0:
-            desk.spliced[row, depth] = 0.0
-            _weigh_splice(desk, row, depth, price)
+            # Nothing survives: what lies behind in the curve is never read.
+            desk.spliced[row, depth, 1] = 0.0
+            desk.hope[row, depth] = desk.splice_said[row, depth] = 0.0
+            desk.splice_len[row, depth] = 0
         if not may_splice(desk, rows, row, depth, behind, price):
             continue
         observe_splice(
@@ -244,7 +255,9 @@ def weigh_splices(
         first = trusted(said[SPLICE_FIRST], 1.0, desk.trust[SPLICE, USED])
         curve = desk.spliced[row, depth]
         fill_survival(first, said[SPLICE_MORE], mind.spliced, curve)
-        curve[max(min(behind.available[row], cap - depth), 0) + 1 :] = 0.0
+        room = max(min(behind.available[row], cap - depth), 0)
+        for j in range(room + 1, LONGEST_SPLICE + 1):
+            curve[j] = 0.0
         _weigh_splice(desk, row, depth, price)
 
 
@@ -261,14 +274,6 @@ def _weigh_splice(desk: Desk, row: int, depth: int, price: float) -> None:
         worth += reached * curve[j] - price
     desk.splice_len[row, depth] = length
     desk.splice_said[row, depth], desk.hope[row, depth] = said, worth
-
-
-@compiled
-def may_splice(desk: Desk, rows: Rows, row: int, depth: int, behind: Found, price: float) -> bool:
-    """Whether there is something to splice on behind so many tokens, and it could pay."""
-    if depth == 0 or not rows.holds_neural[row] or behind.length[row] == 0:
-        return False
-    return bool(desk.neural[row, depth] >= price)
 
 
 @compiled
