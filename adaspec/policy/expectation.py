@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.jit import compiled, inlined
+from adaspec.jit import compiled
 from adaspec.policy.desk import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
@@ -197,11 +197,10 @@ def _revise(desk: Desk, row: int, depth: int, survived: float) -> None:
         survives[k] *= now / was
 
 
-@inlined
-def may_splice(desk: Desk, rows: Rows, row: int, depth: int, behind: Found, price: float) -> bool:
-    """Whether there is something to splice on behind so many tokens, and it could pay."""
-    copies = depth > 0 and rows.holds_neural[row] and behind.length[row] > 0
-    return copies and desk.neural[row, depth] >= price
+@compiled
+def may_splice(holds: bool, length: int, depth: int, reached: float, price: float) -> bool:
+    """Whether there is a match to splice on behind so many tokens of a row, and it could pay."""
+    return holds and depth > 0 and length > 0 and reached >= price
 
 
 @compiled
@@ -217,6 +216,8 @@ def weigh_splices(
     cap: int,
 ) -> None:
     """How far to splice behind so many neural tokens, and what it is worth, by the match there."""
+    # Taken out of their tuples once: handing those to a function row by row costs more than all.
+    holds, neural, length = rows.holds_neural, desk.neural, behind.length
     asked = 0
     for row in speaks_for:
         depth = depths[row]
@@ -225,7 +226,7 @@ def weigh_splices(
             desk.spliced[row, depth, 1] = 0.0
             desk.hope[row, depth] = desk.splice_said[row, depth] = 0.0
             desk.splice_len[row, depth] = 0
-        if not may_splice(desk, rows, row, depth, behind, price):
+        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
             continue
         observe_splice(
             behind.length[row],
@@ -248,7 +249,7 @@ def weigh_splices(
     asked = 0
     for row in speaks_for:
         depth = depths[row]
-        if not may_splice(desk, rows, row, depth, behind, price):
+        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
             continue
         said = desk.splice_heads[asked]
         asked += 1

@@ -55,10 +55,14 @@ def best_neural(desk: Desk, row: int, most: int, price: float, cap: int) -> tupl
 
 
 @compiled
-def weigh_row(desk: Desk, row: int, most: int, price: float, cap: int, total: Array) -> None:
-    """Add to `total` what the row's best plan is worth with 0 .. `most` forwards at hand."""
-    best, worth = desk.ngram_value[row], 0.0
-    survives, hope = desk.neural[row], desk.hope[row]
+def weigh_row(
+    copied: float, survives: Array, hope: Array, most: int, price: float, cap: int, total: Array
+) -> None:
+    """Add to `total` what a row's best plan is worth with 0 .. `most` forwards at hand.
+
+    `copied` is what its n-gram draft is worth.
+    """
+    best, worth = copied, 0.0
     total[0] += best
     for k in range(1, most + 1):
         worth += survives[k] - price
@@ -68,9 +72,10 @@ def weigh_row(desk: Desk, row: int, most: int, price: float, cap: int, total: Ar
 
 @compiled
 def foresee_row(
-    desk: Desk,
+    copied: float,
+    survives: Array,
+    hope: Array,
     outlook: Outlook,
-    row: int,
     count: int,
     most: int,
     price: float,
@@ -83,8 +88,7 @@ def foresee_row(
     worth what its token yields, and what it tells. Beyond the second, what is told is not foreseen.
     """
     first, second = count + 1, count + 2
-    survives, hope = desk.neural[row], desk.hope[row]
-    now, worth = desk.ngram_value[row], 0.0
+    now, worth = copied, 0.0
     for k in range(1, first):
         worth += survives[k] - price
         now = max(now, worth + hope[k] if k < cap else worth)
@@ -132,13 +136,15 @@ def weigh_batch(
 
     Where drafts are read, what the next ones will tell is foreseen.
     """
-    total = desk.worth
+    copied, neural, hope, total = desk.ngram_value, desk.neural, desk.hope, desk.worth
     total[: most + 1] = 0.0
     for row in range(rows.slots.shape[0]):
         if reads:
-            foresee_row(desk, outlook, row, count, most, price, cap, total)
+            foresee_row(
+                copied[row], neural[row], hope[row], outlook, count, most, price, cap, total
+            )
         else:
-            weigh_row(desk, row, most, price, cap, total)
+            weigh_row(copied[row], neural[row], hope[row], most, price, cap, total)
 
 
 @compiled

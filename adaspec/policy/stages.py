@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
-from adaspec.policy.expectation import consider, may_splice, take_evidence, weigh_splices
+from adaspec.policy.expectation import consider, take_evidence, weigh_splices
 from adaspec.policy.guard import admits, watch
 from adaspec.policy.pace import context_of, keep_pace, rate_of, token_s
 from adaspec.policy.planning import choose, forwards_of, goes_on, price_of
@@ -28,7 +28,6 @@ __all__ = [
     "forwards_of",
     "goes_on",
     "learn",
-    "may_splice",
     "price_of",
     "splice",
     "take_evidence",

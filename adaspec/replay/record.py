@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.policy import stages
 from adaspec.policy.desk import Desk
+from adaspec.policy.expectation import may_splice
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import FEATURES, Found, Rows
 from adaspec.predict.splicing import SPLICE
@@ -95,7 +95,9 @@ def keep_splices(
     """What was known of the splices that were judged behind so many neural tokens."""
     asked = 0
     for row in range(rows.slots.shape[0]):
-        if not stages.may_splice(desk, rows, row, neural_len[row], found, price):
+        depth = neural_len[row]
+        reached = desk.neural[row, depth]
+        if not may_splice(rows.holds_neural[row], found.length[row], depth, reached, price):
             continue
         place = record.filled[1]
         if place < record.splice_at.shape[0]:

@@ -69,9 +69,13 @@ def _plans(
 ) -> NDArray[np.float64]:
     """(rows, most + 1) what each row's best plan is worth by forwards at hand."""
     best = np.zeros((rows, most + 1))
+    copied, neural, hope = desk.ngram_value, desk.neural, desk.hope
     for row in range(rows):
+        total = best[row]
         if reads:
-            foresee_row(desk, outlook, row, count, most, price, cap, best[row])
+            foresee_row(
+                copied[row], neural[row], hope[row], outlook, count, most, price, cap, total
+            )
         else:
-            weigh_row(desk, row, most, price, cap, best[row])
+            weigh_row(copied[row], neural[row], hope[row], most, price, cap, total)
     return best
