@@ -12,6 +12,7 @@ EAGLE's is the target's last state, normalised, and it uses the target's own voc
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ class Layer(nn.Module):
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """What both heads share; `states` is [B, T, kept layers, H] in the order of `layer_ids`."""
 
     method = ""
@@ -178,17 +179,17 @@ class Head(nn.Module):
         self.shape, self.layer_ids = shape, layer_ids
         self.register_buffer("embedding", embedding, persistent=False)
 
+    @abstractmethod
     def feature(self, states: Tensor) -> Tensor:
         """What step 0 feeds on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, tokens: Tensor, feature: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """One drafting step: what the vocabulary head sees, and the next step's feature."""
-        raise NotImplementedError
 
+    @abstractmethod
     def output_weight(self) -> Tensor:
         """The vocabulary head over the draft vocabulary."""
-        raise NotImplementedError
 
 
 class Eagle3Head(Head):
