@@ -48,6 +48,14 @@ def resolved(words):
     return command, context, words
 
 
+def make_lines():
+    """Every `adaspec ...` of the Makefile, its variables filled in."""
+    text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    variables = dict(re.findall(r"^([A-Z_]+) :?\??= (.*)$", text, flags=re.MULTILINE))
+    for line in re.findall(r"^\t@?\$\(PY\) -m adaspec (.*)$", text, flags=re.MULTILINE):
+        yield shlex.split(re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], line))
+
+
 def redirected(words):
     """The words before a shell's redirection or pipe."""
     for at, word in enumerate(words):
@@ -62,6 +70,20 @@ def test_a_command_line_of_the_readme_parses(words, monkeypatch):
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
     command, context, rest = resolved(redirected(words))
     command.make_context(context.info_name, list(rest), parent=context.parent)
+
+
+@pytest.mark.parametrize("words", list(make_lines()), ids=" ".join)
+def test_a_command_line_of_the_makefile_parses_and_its_files_are_there(words):
+    command, context, rest = resolved(words)
+    made = command.make_context(context.info_name, list(rest), parent=context.parent).params
+    if not (CHECKOUT / "eval" / "traces").is_dir():
+        pytest.skip("eval/traces is not here: a source distribution leaves it out")
+    for path in [*made.get("traces", ()), made.get("cost")]:
+        assert path is None or (CHECKOUT / path).exists(), path
+
+
+def test_the_demo_trains_and_judges_before_it_serves():
+    assert [words[0] for words in make_lines()][:2] == ["train", "eval"]
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from adaspec.bench.engine.figures import Figures
 from adaspec.bench.lookup import BenchError
 
 TIMEOUT_S = 600.0
@@ -54,9 +55,31 @@ def stream(
         connection.close()
 
 
+def chat(address: str, question: str, max_tokens: int) -> tuple[str, int]:
+    """The greedy answer to one question, through the model's chat template, and its length."""
+    body = {
+        "model": "bench",
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+    }
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    answer = json.loads(_read(request))
+    return answer["choices"][0]["message"]["content"] or "", answer["usage"]["completion_tokens"]
+
+
+def figures(address: str) -> Figures:
+    """adaspec's own figures since the server's start."""
+    return Figures.read(_metrics(address))
+
+
 def counters(address: str) -> dict[str, float]:
     """Drafted and accepted tokens since the server's start, all engines together."""
-    text = _read(urllib.request.Request(f"{address}/metrics")).decode()
+    text = _metrics(address)
     found = dict.fromkeys(COUNTERS, 0.0)
     for line in text.splitlines():
         for name, metric in COUNTERS.items():
@@ -83,6 +106,10 @@ def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int
     answer = json.loads(_read(request))
     best = answer["choices"][0]["logprobs"]["top_logprobs"][0]
     return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
+
+
+def _metrics(address: str) -> str:
+    return _read(urllib.request.Request(f"{address}/metrics")).decode()
 
 
 def _read(request: urllib.request.Request) -> bytes:

@@ -6,10 +6,7 @@ import hashlib
 import importlib.util
 import json
 import random
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +19,7 @@ from adaspec.bench.engine.entrants import Drafter, Entrant
 from adaspec.bench.engine.ledger import Entry, Ledger
 from adaspec.bench.engine.lineup import line_up
 from adaspec.bench.engine.report import Comparison, document
-from adaspec.bench.engine.server import Server, Stable
+from adaspec.bench.engine.server import Server, Stable, ended_by_signals
 from adaspec.bench.engine.settings import Settings, rank_settings
 from adaspec.bench.engine.traffic import Call, drive
 from adaspec.bench.lookup import BenchError
@@ -76,7 +73,7 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
     }
     ledger = Ledger(task.out / LEDGER, _fingerprint(task, calls, lineups))
     comparisons = []
-    with _ended_by_sigterm():
+    with ended_by_signals():
         for load, lineup in lineups.items():
             dealt, repeated = deal(calls, cells, task.rounds, task.requests, load, task.seed)
             start = partial(_start, task)
@@ -283,20 +280,3 @@ def _start(task: Task, entrant: Entrant) -> Server:
     name = "".join(sign if sign.isalnum() else "-" for sign in entrant.name)[:80]
     digest = hashlib.blake2b(entrant.name.encode(), digest_size=4).hexdigest()
     return Server(task.model, entrant, engine, task.out / "logs" / f"{name}-{digest}.log")
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let a SIGTERM unwind like Ctrl-C, so that no server outlives its benchmark."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(*_: object) -> None:
-        raise SystemExit(143)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

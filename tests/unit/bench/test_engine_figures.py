@@ -1,0 +1,117 @@
+"""What is read from a server's /metrics: the text that Prometheus gets, counted and laid out."""
+
+import pytest
+
+from adaspec.bench.engine.figures import Figures, figure_rows
+from adaspec.vllm.counters import Counters
+from adaspec.vllm.exposition import Collector
+
+TEXT = r"""# HELP adaspec:decisions_total Decisions on one request in one step.
+# TYPE adaspec:decisions_total counter
+adaspec:decisions_total{reason="policy",source="none"} 40.0
+adaspec:decisions_total{reason="fault",source="none"} 0.0
+adaspec:decisions_total{reason="alone",source="ngram"} 10.0
+adaspec:decisions_total{reason="whole",source="splice"} 50.0
+adaspec:drafted_tokens_total{source="ngram"} 80.0
+adaspec:drafted_tokens_total{source="neural"} 0.0
+adaspec:drafted_tokens_total{source="splice"} 1.2e+03
+adaspec:accepted_tokens_total{source="ngram"} 60.0
+adaspec:accepted_tokens_total{source="splice"} 190.0
+adaspec:drafter_forwards_total{kind="draft"} 70.0
+adaspec:drafter_forwards_total{kind="keep_alive"} 30.0
+adaspec:decision_seconds_bucket{le="+Inf"} 100.0
+adaspec:decision_seconds_count 100.0
+adaspec:decision_seconds_sum 0.05
+adaspec:faults_total{stage="plan"} 0.0
+adaspec:policy_info{drafter="a {\"head\"}",mode="serve",policy="C:\\p, q",why="x\ny"} 1.0
+vllm:num_requests_running{engine="0"} 3.0
+adaspec
+not a sample at all
+"""
+
+
+@pytest.fixture
+def figures():
+    return Figures.read(TEXT)
+
+
+def test_samples_are_summed_by_the_labels_that_are_asked_for(figures):
+    assert figures.total("decisions_total") == 100
+    assert figures.total("decisions_total", source="none") == 40
+    assert figures.total("decisions_total", source="none", reason="policy") == 40
+    assert figures.total("decisions_total", source="neural") == 0
+    assert figures.total("decision_seconds_count") == 100
+    assert figures.total("no_such") == 0
+
+
+def test_other_peoples_metrics_are_passed_over(figures):
+    assert not [name for name, _ in figures.samples if "running" in name]
+
+
+def test_labels_may_hold_quotes_braces_and_commas(figures):
+    assert figures.label("policy_info", "drafter") == 'a {"head"}'
+    assert figures.label("policy_info", "policy") == r"C:\p, q"
+    assert figures.label("policy_info", "why") == "x\ny"
+    assert figures.label("policy_info", "colour") is None
+    assert figures.label("no_such", "why") is None
+
+
+def test_what_came_between_two_readings_is_their_difference(figures):
+    later = Figures.read(TEXT.replace("40.0", "47.0") + 'adaspec:faults_total{stage="new"} 2.0\n')
+    between = later - figures
+    assert between.total("decisions_total") == 7
+    assert between.total("faults_total") == 2
+    assert between.total("decision_seconds_sum") == 0
+
+
+def test_the_rows_say_what_was_decided_and_what_came_of_it(figures):
+    rows = dict(figure_rows([figures, figures - figures]))
+    assert list(rows) == [
+        "decisions",
+        "  none: policy",
+        "  ngram: alone",
+        "  splice: whole",
+        "accepted of drafted, ngram",
+        "accepted of drafted, splice",
+        "emitted per decision",
+        "drafter forwards, draft",
+        "drafter forwards, keep-alive",
+        "deciding, ms a step",
+    ]
+    assert rows["decisions"] == ["100", "0"]
+    assert rows["accepted of drafted, splice"] == ["190 of 1,200", "-"]
+    assert rows["emitted per decision"] == ["3.50", "-"]
+    assert rows["deciding, ms a step"] == ["0.50", "-"]
+
+
+def test_faults_have_a_row_where_there_were_any():
+    figures = Figures.read('adaspec:faults_total{stage="plan"} 2.0\n')
+    assert dict(figure_rows([figures]))["faults"] == ["2"]
+
+
+def test_a_server_without_adaspec_has_empty_rows():
+    rows = dict(figure_rows([Figures.read("vllm:x 1.0\n")]))
+    assert rows["decisions"] == ["0"]
+    assert rows["emitted per decision"] == ["-"]
+
+
+def test_what_the_plug_in_shows_is_what_is_read(tmp_path):
+    exposition = pytest.importorskip("prometheus_client.exposition", reason="vLLM brings it")
+    counters = Counters(tmp_path, {"policy": "p", "why": 'asked "for"'})
+    for figure, count in (
+        ("decisions/neural/trimmed", 4),
+        ("drafted/neural", 9),
+        ("accepted/neural", 6),
+        ("forwards/keep_alive", 5),
+        ("time/0.001", 4),
+        ("time_sum", 0.002),
+    ):
+        counters.add(figure, count)
+    figures = Figures.read(exposition.generate_latest(Collector(tmp_path)).decode())
+    assert figures.label("policy_info", "why") == 'asked "for"'
+    rows = dict(figure_rows([figures]))
+    assert rows["  neural: trimmed"] == ["4"]
+    assert rows["accepted of drafted, neural"] == ["6 of 9"]
+    assert rows["emitted per decision"] == ["2.50"]
+    assert rows["drafter forwards, keep-alive"] == ["5"]
+    assert rows["deciding, ms a step"] == ["0.50"]
