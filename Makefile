@@ -61,7 +61,7 @@ demo: $(READY)
 	@echo && echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
 	$(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force
 	@echo && echo '2. Judge it on the requests that it never saw.'
-	$(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) -o demo/report --force
+	$(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 20 -o demo/report --force
 	@echo && echo '3. Serve a model with it.'
 	@$(PY) eval/serve_demo.py --policy demo/policy --cost $(DEMO_COST) --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine)"
 	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'

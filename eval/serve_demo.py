@@ -146,7 +146,10 @@ def serve(arguments: argparse.Namespace) -> None:
         server = Server(str(arguments.target), entrant, ENGINE, arguments.log)
         try:
             server.wait(Waiting(console))
-            console.print(f"It listens, after {time.monotonic() - began:.0f} s.")
+            console.print(f"It listens, after {time.monotonic() - began:.0f} s. Mind that so small")
+            console.print(
+                "a model often errs; what counts here is who drafted, and what came of it."
+            )
             show(console, *ask(console, server.address))
         finally:
             # An impatient second Ctrl-C must not leave it behind.
@@ -157,16 +160,16 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 class Waiting:
-    """Says every ten seconds that a server has not started yet."""
+    """Says that a server has not started yet, after ten seconds and twice as long each time."""
 
-    def __init__(self, console: Console, every_s: float = 10.0) -> None:
-        self._console, self._every_s, self._next_s = console, every_s, every_s
+    def __init__(self, console: Console, first_s: float = 10.0) -> None:
+        self._console, self._next_s = console, first_s
 
     def __call__(self, seconds: float) -> None:
         """So long it has been."""
         if seconds >= self._next_s:
             self._console.print(f"  not up yet, {seconds:.0f} s (half a minute to two are usual)")
-            self._next_s += self._every_s
+            self._next_s *= 2
 
 
 def ask(console: Console, address: str) -> tuple[list[Figures], Figures]:
