@@ -56,7 +56,8 @@ DEMO_COST := policies/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
 DEMO_LOADS := 1,4,16
 demo: $(READY)
-	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 || rm -f $(VENV)/.engine
+	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
+	  ! grep -qs 'cannot be installed' $(VENV)/.engine || rm -f $(VENV)/.engine
 	@$(MAKE) --no-print-directory engine
 	@echo && echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
 	$(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force

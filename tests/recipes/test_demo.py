@@ -1,8 +1,11 @@
 """The demo's last part and vLLM's installation, run where something is lacking."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,18 +40,32 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(script, setting, *arguments, **environment):
+def start(script, setting, *arguments, **environment):
     code = f"{setting}\nimport runpy\nrunpy.run_path({str(script)!r}, run_name='__main__')"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
     path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
-    known = {**os.environ, "PYTHONPATH": path, **environment}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=known)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+
+
+def run(*words, **environment):
+    process = start(*words, **environment)
+    said = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+
+
+def demo(folder, setting, *more):
+    words = ["--policy", folder / "policy", "--cost", folder / "cost.json"]
+    words += ["--target", folder / "models" / "target", "--log", folder / "server.log", *more]
+    return [SERVE, setting, *words]
 
 
 def serve(folder, setting, *more, **environment):
-    words = ["--policy", folder / "policy", "--cost", folder / "cost.json"]
-    words += ["--target", folder / "models" / "target", "--log", folder / "server.log", *more]
-    return run(SERVE, setting, *words, **environment)
+    return run(*demo(folder, setting, *more), **environment)
 
 
 def last_line(done):
@@ -105,24 +122,139 @@ def test_a_package_that_cannot_be_installed_is_said(tmp_path):
     assert "pip cannot install" in said
 
 
-def test_a_server_that_fails_shows_its_logs_last_lines_and_is_ended(tmp_path):
+def test_a_vllm_that_does_not_import_counts_as_none(tmp_path):
+    why = "vLLM cannot be installed here: ImportError: this processor is too old"
+    assert "this processor is too old" in last_line(serve(tmp_path, SEEING, "--said", why))
+
+
+ANSWERS = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    asked = 0
+
+    def answer(self, text):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self):
+        count = Handler.asked
+        self.answer(
+            'adaspec:decisions_total{source="ngram",reason="alone"} %d\\n' % (10 * count)
+            + 'adaspec:drafted_tokens_total{source="ngram"} %d\\n' % (40 * count)
+            + 'adaspec:accepted_tokens_total{source="ngram"} %d\\n' % (15 * count)
+        )
+
+    def do_POST(self):
+        Handler.asked += 1
+        text = "\\n".join(f"[line] {n}" for n in range(20))
+        document = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": 25}}
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(json.dumps(document))
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Makes a vLLM whose server runs some code, and the setting in which it is found."""
     (tmp_path / "models" / "target").mkdir(parents=True)
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    # The server is another process: there vLLM is found first where it cannot start.
-    (broken / "vllm").mkdir()
-    for module in ("__init__", "entrypoints/__init__", "entrypoints/openai/__init__"):
-        path = broken / "vllm" / f"{module}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    server = broken / "vllm" / "entrypoints" / "openai" / "api_server.py"
-    server.write_text("print('loading'); raise RuntimeError('no such head')\n")
-    code = f"import os; os.environ['PYTHONPATH'] = {str(broken)!r}\n"
-    done = serve(tmp_path, SEEING + ROOMY + code)
+
+    def make(code):
+        package = tmp_path / "stand-in" / "vllm"
+        for module in ("__init__", "entrypoints/__init__", "entrypoints/openai/__init__"):
+            (package / f"{module}.py").parent.mkdir(parents=True, exist_ok=True)
+            (package / f"{module}.py").touch()
+        (package / "entrypoints" / "openai" / "api_server.py").write_text(
+            f"import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n{code}"
+        )
+        # Here vLLM is only looked for; the server, a process of its own, finds it first.
+        return SEEING + ROOMY + f"import os; os.environ['PYTHONPATH'] = {str(package.parent)!r}\n"
+
+    return make
+
+
+def server_pid(folder):
+    return int((folder / "server.log").read_text().split()[2])
+
+
+def is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_questions_answers_and_figures_are_shown_and_the_server_is_ended(tmp_path, stand_in):
+    done = serve(tmp_path, stand_in(ANSWERS))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("25 tokens in") == 3
+    assert "[line] 7\n... (12 lines more)" in done.stdout
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    rows = {line.split("  ")[0]: line.split()[-4:] for line in lines}
+    assert rows["decisions"] == ["10", "10", "10", "30"]
+    assert rows["emitted per decision"] == ["2.50"] * 4
+    told = (tmp_path / "server.log").read_text()
+    assert f'"policy": "{tmp_path / "policy"}"' in told
+    assert f'"cost": "{tmp_path / "cost.json"}"' in told
+    assert is_gone(server_pid(tmp_path))
+
+
+def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
+    done = serve(tmp_path, stand_in("print('loading')\nraise RuntimeError('no such head')\n"))
     assert done.returncode == 1
     assert "RuntimeError: no such head" in done.stderr.splitlines()[0]
     assert "loading" in done.stderr
-    assert "Traceback" in (tmp_path / "server.log").read_text()
+
+
+@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_interrupted_ends_its_server(tmp_path, stand_in, which, code):
+    process = start(*demo(tmp_path, stand_in("import time; time.sleep(600)\n")))
+    log = tmp_path / "server.log"
+    while not (log.is_file() and log.read_text().endswith("\n")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(which)
+    process.communicate(timeout=120)
+    assert process.returncode == code
+    assert is_gone(server_pid(tmp_path))
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a GPU's vLLM is not ours")
+def test_make_demo_goes_through_where_vllm_cannot_be_installed(tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = -P ]; then echo True; exit; fi\n'
+        f'echo "$@" >> {tmp_path / "asked"}\n'
+        'case "$1" in *install_vllm.py) echo "vLLM cannot be installed here: no wheel";; esac\n'
+    )
+    python.chmod(0o755)
+    (tmp_path / "venv" / ".ready").touch()
+    known = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "demo", f"VENV={tmp_path / 'venv'}"]
+    for _ in range(2):  # what failed once is tried again
+        done = subprocess.run(
+            command, cwd=CHECKOUT, env=known, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        asked = (tmp_path / "asked").read_text().splitlines()
+        (tmp_path / "asked").unlink()
+        assert asked[0] == "tests/engine/install_vllm.py"
+        assert [line.split()[:3] for line in asked[1:3]] == [
+            ["-m", "adaspec", "train"],
+            ["-m", "adaspec", "eval"],
+        ]
+        assert asked[3].startswith("eval/serve_demo.py ")
+        assert asked[3].endswith("--said vLLM cannot be installed here: no wheel")
+        assert len(asked) == 4
 
 
 def test_vllm_is_not_installed_where_the_disk_is_too_small():
