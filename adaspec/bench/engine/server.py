@@ -65,6 +65,11 @@ class Server:
                 return
             waited(time.monotonic() - began)
             time.sleep(0.5)
+        if self._process.poll() is None:
+            raise BenchError(
+                f"vLLM with {self.entrant.name} was not up after {PATIENCE_S:.0f} s, and still "
+                f"starting: leave it more of the machine (its log: {self.log})"
+            )
         raise BenchError(
             f"vLLM does not start with {self.entrant.name}: {_last_words(self.log)} "
             f"(all of it: {self.log})"

@@ -188,6 +188,16 @@ def test_whoever_waits_for_a_server_hears_for_how_long(tmp_path, monkeypatch):
     assert 0 <= heard[0] <= heard[1]
 
 
+def test_a_server_that_only_takes_too_long_is_not_said_to_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(server.sys, "executable", "/bin/false")
+    monkeypatch.setattr(server, "PATIENCE_S", 0.0)
+    found = server.Server("M", entrant("a"), {}, tmp_path / "log")
+    found.stop()
+    monkeypatch.setattr(found._process, "poll", lambda: None)
+    with pytest.raises(BenchError, match="was not up after 0 s, and still starting"):
+        found.wait()
+
+
 def test_what_ends_a_terminal_unwinds_and_what_was_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
