@@ -38,7 +38,7 @@ TO_UNPACK = ("accelerate", "gguf")
 """What fetch_target.py needs and vLLM does not bring."""
 DISK_BYTES = 1.5e9
 """For the target: the package, what it holds, and the weights in float32."""
-MEMORY_BYTES = 4e9
+MEMORY_BYTES = 5e9
 """For the server's processes together."""
 ENGINE = {
     "dtype": "float32",

@@ -88,7 +88,7 @@ def test_without_vllm_it_repeats_what_stood_in_its_way(tmp_path):
 
 def test_too_little_memory_is_said_before_anything_is_fetched(tmp_path):
     said = last_line(serve(tmp_path, SEEING + ROOMY + STARVED))
-    assert "needs 4.0 GB of memory, 1.0 GB are free" in said
+    assert "needs 5.0 GB of memory, 1.0 GB are free" in said
     assert not (tmp_path / "models").exists()
 
 
