@@ -12,8 +12,11 @@ log = logging.getLogger("vllm.adaspec")
 
 MOST_IN_A_ROW = 8
 """Steps that fail one after another before the policy is switched off."""
-MOST_EVER = 100
-"""The same for failures in between steps that went well."""
+STEPS_PER_FAULT = 100
+"""Steps that go well and together make up for one that failed among them."""
+MOST_LEFT = 100
+"""Failures not made up for before the policy is switched off: one that fails in more than a step in
+a hundred ends there, one that fails once an hour never does."""
 
 
 class Guard:
@@ -27,6 +30,8 @@ class Guard:
         """What was counted and had no consequence, by stage."""
         self._policy, self._audience = policy, audience
         self._in_a_row = 0
+        # Counted by steps, not by a clock, and in whole numbers: all ranks must switch off alike.
+        self._left = 0
 
     def note(self, step: int, stage: str, error: Exception) -> None:
         """Something that is counted and said once, and never switches the policy off."""
@@ -43,9 +48,11 @@ class Guard:
     def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
         """Something failed; `rows` requests get no proposal for it, and 0 keeps the step's."""
         self._in_a_row += 1
+        self._left += STEPS_PER_FAULT
         first = self.counts[stage] == 0
         self.counts[stage] += 1
-        if self._in_a_row >= MOST_IN_A_ROW or self.counts.total() >= MOST_EVER:
+        in_a_row = self._in_a_row >= MOST_IN_A_ROW
+        if in_a_row or self._left >= MOST_LEFT * STEPS_PER_FAULT:
             self.off = True
         said = _line(error)
         if first:
@@ -60,16 +67,20 @@ class Guard:
             log.debug("%s", "".join(traceback.format_exception(error)))
         if self.off:
             log.error(
-                "adaspec: policy '%s' is switched off after %d failures: serving goes on without "
-                "speculation until a restart",
+                "adaspec: policy '%s' is switched off %s (failures since the start: %s): serving "
+                "goes on without speculation until a restart",
                 self._policy,
-                self.counts.total(),
+                f"after {MOST_IN_A_ROW} failed steps in a row"
+                if in_a_row
+                else f"for failing more often than once in {STEPS_PER_FAULT} steps",
+                ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
             )
         self._audience.tell("fault", Fault(step, stage, said, self.off, rows))
 
     def went_well(self) -> None:
         """A step was decided and learned from without a fault."""
         self._in_a_row = 0
+        self._left = max(0, self._left - 1)
 
 
 def _line(error: Exception) -> str:
