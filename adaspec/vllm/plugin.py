@@ -50,7 +50,12 @@ def harmless(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None
 
 
 def _say_broken(error: Exception) -> None:
-    log.warning("adaspec's plug-in did not load, method 'adaspec' is unknown: %r", error)
+    log.warning(
+        "adaspec's plug-in did not load, so vLLM does not know method '%s' (%r): install adaspec "
+        "again, or an adaspec that knows this vLLM; 'adaspec doctor' says more",
+        METHOD,
+        error,
+    )
 
 
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
@@ -126,8 +131,10 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **n
     asked = isinstance(config, dict) and config.get("method") == METHOD
     if not asked and getattr(args, "spec_method", None) != METHOD:
         return original(args, *rest, **named)
-    from adaspec.vllm.compatibility import speculative_config
-
+    try:
+        from adaspec.vllm.compatibility import speculative_config
+    except Exception as error:
+        raise _broken(error) from error
     return speculative_config(original, args, *rest, **named)
 
 
@@ -135,6 +142,16 @@ def _runner_init(original: Callable[..., None], runner: Any, *args: Any, **named
     original(runner, *args, **named)
     options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
     if options is not None:
-        from adaspec.vllm.attachment import attach
-
+        try:
+            from adaspec.vllm.attachment import attach
+        except Exception as error:
+            raise _broken(error) from error
         attach(runner, options)
+
+
+def _broken(error: Exception) -> ImportError:
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    return ImportError(
+        f"method '{METHOD}' was asked for, but adaspec cannot be imported whole ({said}): install "
+        "it again, or serve without it; 'adaspec doctor' says more"
+    )

@@ -15,7 +15,8 @@ if not RECIPE.is_dir():
     MISSING.append("training/, which a source distribution leaves out")
 
 pytestmark = [
-    pytest.mark.slow,
+    # Making the pair takes five minutes of one core and more; its recipe's own tests do it as well.
+    pytest.mark.thorough,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
 ]
 

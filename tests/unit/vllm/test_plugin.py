@@ -70,8 +70,21 @@ def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
     monkeypatch.setitem(sys.modules, "adaspec.vllm.compatibility", None)
     module = fake_vllm({"method": "adaspec"})
     plugin.patch_engine_args(module)
-    with pytest.raises(ImportError):
+    with pytest.raises(ImportError, match=r"method 'adaspec' was asked for.*adaspec doctor"):
         module.EngineArgs().create_speculative_config(None, None)
+
+
+def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.attachment", None)
+
+    class GPUModelRunner:
+        def __init__(self, config):
+            self.speculative_config = config
+
+    plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=GPUModelRunner))
+    GPUModelRunner(types.SimpleNamespace())
+    with pytest.raises(ImportError, match="cannot be imported whole"):
+        GPUModelRunner(types.SimpleNamespace(**{plugin.ATTRIBUTE: object()}))
 
 
 def test_nothing_is_patched_twice():
