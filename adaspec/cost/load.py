@@ -37,7 +37,7 @@ def load_cost(name_or_path: str | os.PathLike[str]) -> CostModel:
             " forward, or a file"
         )
     path = Path(text)
-    if not path.exists() and path.suffix != ".json" and path.name == text:
+    if not _exists(path) and path.suffix != ".json" and path.name == text:
         known = (*BUILTIN, PROTOCOL)
         raise CostError(
             f"no cost model '{text}'{nearest(text, known)} (builtin: {', '.join(known)};"
@@ -48,14 +48,18 @@ def load_cost(name_or_path: str | os.PathLike[str]) -> CostModel:
 
 def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     """The cost model in a file and, where the file says it, how well the model fitted."""
-    if not path.exists():
+    if not _exists(path):
         raise CostError(f"{path}: no such cost file")
     if not path.is_file():
         raise CostError(f"{path}: not a file; a cost model is one JSON file")
     if path.stat().st_size > LARGEST_BYTES:
         raise CostError(f"{path}: {path.stat().st_size:,} bytes are too many for a cost file")
     where = str(path)
-    document = _parse(path.read_bytes(), where)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CostError(f"{path}: cannot be read ({error.strerror})") from error
+    document = _parse(content, where)
     _check_schema(document, where)
     _check_keys(document, _REQUIRED, _KNOWN, where)
     name = _text(document, "name", where)
@@ -99,6 +103,13 @@ def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _parse(content: bytes, where: str) -> dict[str, Any]:

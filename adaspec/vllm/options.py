@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,8 @@ REFUSED = {
 }
 """Keys of vLLM's own that contradict what adaspec does, and why."""
 
+LONGEST_TEXT = 4000
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -75,6 +78,8 @@ def read_options(config: Mapping[str, Any]) -> Options:
     found: dict[str, Any] = {}
     passed: dict[str, Any] = {}
     for written, value in config.items():
+        if not isinstance(written, str):
+            raise ServingError(f"speculative config: {written!r:.60} is no key: keys are texts")
         key = written.replace("-", "_")
         if key == "method":
             continue
@@ -91,8 +96,8 @@ def read_options(config: Mapping[str, Any]) -> Options:
             found[key] = value
         else:
             raise ServingError(
-                f"speculative config: unknown key '{written}' for method 'adaspec'"
-                f"{nearest(key, (*_OWN, *PASSED))} Known: {', '.join(_OWN)}; handed on to vLLM: "
+                f"speculative config: unknown key {written!r:.60} for method 'adaspec'"
+                f"{nearest(key.lower(), (*_OWN, *PASSED)) or '.'} Known: {', '.join(_OWN)}; handed on to vLLM: "
                 f"{', '.join(PASSED)}"
             )
     options = Options(**{key: value for key, value in found.items() if value is not None})
@@ -108,9 +113,12 @@ def _check(options: Options) -> None:
         value = getattr(options, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise _wrong(name, value, "a text")
+        if value is not None and not _is_line(value):
+            raise _wrong(name, value, f"a text of one line, of at most {LONGEST_TEXT} characters")
     if options.mode not in MODES:
         raise ServingError(
-            f"speculative config: mode={options.mode!r}{nearest(options.mode, MODES)} "
+            f"speculative config: mode={options.mode!r:.60}"
+            f"{nearest(options.mode.lower(), MODES) or '.'} "
             f"Known: {', '.join(MODES)}"
         )
     cap = options.num_speculative_tokens
@@ -129,6 +137,10 @@ def _check(options: Options) -> None:
         raise _wrong("record_fraction", fraction, "a number from 0 to 1")
     if not isinstance(options.sampling, Mapping):
         raise _wrong("sampling", options.sampling, "an object")
+    if not _is_json(options.sampling):
+        raise _wrong("sampling", options.sampling, "what JSON can hold: it goes into a manifest")
+    if options.mode == "record" and options.record_fraction == 0:
+        raise _wrong("record_fraction", 0, "more than 0, or mode 'record' records nothing")
     if options.trace_dir is None:
         for name in ("record_fraction", "scramble_key"):
             if getattr(options, name):
@@ -139,6 +151,25 @@ def _check(options: Options) -> None:
 
 def _is_whole(value: object, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_line(text: str) -> bool:
+    """Whether a message can quote a text, and the system can be asked for a file of that name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(text) <= LONGEST_TEXT and not any(
+        ord(each) < 32 or ord(each) == 127 for each in text
+    )
+
+
+def _is_json(found: Mapping[str, Any]) -> bool:
+    """Whether it is read back from JSON as it was."""
+    try:
+        return bool(json.loads(json.dumps(dict(found), allow_nan=False)) == dict(found))
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def _wrong(name: str, value: object, expected: str) -> ServingError:

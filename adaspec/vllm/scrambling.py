@@ -56,12 +56,17 @@ def secret_in(file: Path) -> bytes:
 
 
 def _read(file: Path) -> bytes:
+    if not file.is_file():  # reading a pipe would wait for ever
+        raise ServingError(f"scramble_key '{file}' is no file: choose another place")
     try:
         secret = bytes.fromhex(file.read_text(encoding="ascii").strip())
     except (OSError, ValueError) as error:
-        raise ServingError(f"scramble_key '{file}' cannot be read: {error}") from None
+        raise ServingError(
+            f"scramble_key '{file}' cannot be read as one ({error}): choose another place"
+        ) from None
     if len(secret) != _BYTES:
         raise ServingError(
-            f"scramble_key '{file}' holds {len(secret)} bytes, not {_BYTES}: it is no key of ours"
+            f"scramble_key '{file}' holds {len(secret)} bytes, not {_BYTES}: it is no key of ours: "
+            "choose another place"
         )
     return secret

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adaspec.errors import ServingError
+from adaspec.errors import ServingError, TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.choice import Target, choose, target_of
 from adaspec.vllm.options import Options
+from adaspec.vllm.scrambling import secret_in
 
 NGRAM_DRAFTER = "adaspec.vllm.ngram.NgramDrafter"
 
@@ -30,6 +31,8 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
         _check_writable(Path(options.trace_dir))
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
+    if options.scramble_key is not None:
+        secret_in(Path(options.scramble_key))  # workers would say it where nobody looks first
     settled = dataclasses.replace(
         options,
         policy=choice.spec,
@@ -52,16 +55,26 @@ def _check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
+        why = error.strerror or str(error)
+        if isinstance(error, FileExistsError):
+            nowhere = folder.is_symlink() and not folder.is_file()
+            why = "a link that leads nowhere" if nowhere else "it is a file"
         raise ServingError(
-            f"trace_dir '{folder}' cannot be written to ({error.strerror or error}): give a folder "
-            "that the server may write to"
+            f"trace_dir '{folder}' cannot be written to ({why}): give a folder that the server may "
+            "write to"
         ) from error
 
 
 def _check_recording(folder: Path) -> None:
     """Refuse to record into a folder that holds anything but a dense trace."""
     if any(folder.iterdir()) and not any(folder.glob("replica-*")):
-        reader = TraceReader(folder)
+        try:
+            reader = TraceReader(folder)
+        except TraceError as error:
+            raise ServingError(
+                f"trace_dir '{folder}' holds something, and no trace that mode 'record' could go "
+                f"on with: give an empty folder, or none yet ({error})"
+            ) from error
         if reader.manifest.kind != "dense":
             raise ServingError(
                 f"trace_dir '{folder}' holds a {reader.manifest.kind} trace, mode 'record' writes "
@@ -75,8 +88,16 @@ def head_method(model: str, target: Target, revision: str | None = None) -> str:
     A `ServingError` says what does not fit the target.
     """
     config = _config_of(model, revision)
-    method = _recognised(model, config, target)
-    _check_fit(model, method, config, target)
+    try:
+        method = _recognised(model, config, target)
+        _check_fit(model, method, config, target)
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ServingError):
+            raise
+        raise ServingError(
+            f"drafter '{model}': its config.json is of a form that no drafter's has "
+            f"({_line(error)}): give an EAGLE, EAGLE-3 or MTP head or a draft model"
+        ) from error
     return method
 
 

@@ -1,6 +1,7 @@
 """What cannot be served is refused at start, in one line that says what to change."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -49,6 +50,50 @@ def refusal(models, config, **arguments):
 )
 def test_a_wrong_word_is_named(models, config, says):
     assert says in refusal(models, config)
+
+
+@pytest.mark.parametrize(
+    ("key", "what", "says"),
+    [
+        ("trace_dir", "file", "it is a file"),
+        ("trace_dir", "dangling", "a link that leads nowhere"),
+        ("scramble_key", "file", "choose another place"),
+        ("scramble_key", "folder", "is no file"),
+        ("scramble_key", "pipe", "is no file"),
+        ("scramble_key", "folder/none/key", "cannot be made"),
+        ("cost", "x" * 400, "x" * 400),
+        ("cost", "folder", "not a file"),
+        ("policy", "folder", "neither a trained policy's folder"),
+        ("policy", "file", "neither a trained policy's folder"),
+    ],
+)
+def test_a_path_to_something_else_is_named(models, tmp_path, key, what, says):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    traces = {"trace_dir": str(tmp_path / "traces")} if key == "scramble_key" else {}
+    line = refusal(models, {**HEAD, **traces, key: str(tmp_path / what)})
+    assert says in line
+    assert str(tmp_path / what) in line
+
+
+def test_mode_record_refuses_a_folder_that_holds_something_else(models, tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    line = refusal(models, {**HEAD, "mode": "record", "trace_dir": str(tmp_path)})
+    assert "no trace that mode 'record' could go on with" in line
+
+
+@pytest.mark.parametrize("missing", ["manifest.json", "forest.npz", "tables.npz", "SHA256SUMS"])
+def test_a_policy_of_which_a_file_is_missing_is_refused(models, tmp_path, missing):
+    policy = changed(tmp_path / "ours", tokenizer="target")
+    (tmp_path / "ours" / missing).unlink()
+    assert missing in refusal(models, {**HEAD, "policy": policy})
+
+
+def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
+    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
 
 
 def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):

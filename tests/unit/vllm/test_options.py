@@ -33,13 +33,30 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("max_trace_bytes", 0, "max_trace_bytes=0"),
         ("policy", 7, "policy=7"),
         ("parallel_drafting", True, "does not go with"),
+        ("mode", "SERVE", "did you mean 'serve'"),
+        ("mode", "x", "mode='x'. Known:"),
+        ("Trace-Dir", "x", "did you mean 'trace_dir'"),
+        ("", 1, "unknown key '' for method 'adaspec'. Known:"),
+        ("x" * 5000, 1, "xxx"),
+        (5, 1, "5 is no key"),
+        ("trace_dir", "a\0b", "one line"),
+        ("trace_dir", "\ud800", "one line"),
+        ("cost", "a\nb", "one line"),
+        ("model", "x" * 5000, "one line"),
+        ("record_fraction", float("nan"), "0 to 1"),
+        ("record_fraction", 10**400, "0 to 1"),
+        ("max_trace_bytes", 1 << 63, "bytes"),
+        ("sampling", {"temperature": float("nan")}, "JSON"),
+        ("sampling", {"stop": {"a", "b"}}, "JSON"),
+        ("sampling", {5: 1}, "JSON"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(key, value, says):
     with pytest.raises(ServingError) as caught:
         read_options({"method": "adaspec", key: value})
     assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
 
 
 def test_a_worker_that_unpickles_options_imports_nothing_heavy():
@@ -57,6 +74,17 @@ def test_recording_needs_a_place():
         read_options({"method": "adaspec", "mode": "record"})
     with pytest.raises(ServingError, match="trace_dir"):
         read_options({"method": "adaspec", "record_fraction": 0.1})
+
+
+def test_recording_nothing_is_refused():
+    config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "record_fraction": 0}
+    with pytest.raises(ServingError, match="records nothing"):
+        read_options(config)
+
+
+def test_texts_of_any_language_are_texts():
+    options = read_options({"method": "adaspec", "trace_dir": "Spuren/\u00fc\u4e16\U0001f600 x"})
+    assert options.trace_dir == "Spuren/\u00fc\u4e16\U0001f600 x"
 
 
 def test_how_many_engines_serve_the_same_is_no_key():
