@@ -97,8 +97,8 @@ def read_options(config: Mapping[str, Any]) -> Options:
         else:
             raise ServingError(
                 f"speculative config: unknown key {written!r:.60} for method 'adaspec'"
-                f"{nearest(key.lower(), (*_OWN, *PASSED)) or '.'} Known: {', '.join(_OWN)}; handed on to vLLM: "
-                f"{', '.join(PASSED)}"
+                f"{nearest(key.lower(), (*_OWN, *PASSED)) or '.'} Known: {', '.join(_OWN)}; "
+                f"handed on to vLLM: {', '.join(PASSED)}"
             )
     options = Options(**{key: value for key, value in found.items() if value is not None})
     _check(options)
