@@ -7,7 +7,10 @@ import secrets
 import time
 from pathlib import Path
 
+from adaspec.errors import ServingError, TraceError
+from adaspec.staging import hold
 from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.counters import FOLDER_VARIABLE, Counters
 from adaspec.vllm.observer import Observer, Serving
@@ -43,6 +46,7 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
     if recording:
         replica = "" if serving.replica is None else f"replica-{serving.replica}"
         dense_folder = root / replica
+        check_goes_on(dense_folder, dense_manifest(options, serving))
     else:
         # Engines in containers of their own may share a folder and have the same process id.
         run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -69,6 +73,29 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
         lost=counters.lost,
         scrambler=scrambler,
     )
+
+
+def check_goes_on(folder: Path, manifest: Manifest) -> None:
+    """Refuse at start a folder whose trace the first row could not be appended to."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    try:
+        os.close(hold(folder))
+        difference = manifest.difference(TraceReader(folder).manifest)
+    except BlockingIOError:
+        raise ServingError(
+            f"trace_dir '{folder}': another process is recording into it: give each server a "
+            "folder of its own"
+        ) from None
+    except (TraceError, OSError) as error:
+        raise ServingError(
+            f"trace_dir '{folder}' cannot be recorded into ({error}): give an empty folder"
+        ) from error
+    if difference:
+        raise ServingError(
+            f"trace_dir '{folder}' holds another kind of trace: {difference}: give "
+            "another folder"
+        )
 
 
 def dense_manifest(options: Options, serving: Serving) -> Manifest:
