@@ -6,12 +6,22 @@ from test_outputs import asked, check_sound
 
 from policies import Wanderer
 
+# A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
+LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 MTP = {"method": "adaspec", "model": "mtp", "num_speculative_tokens": 24}
 
 
+@pytest.fixture(scope="module")
+def said_by_mtp(engines, prompts):
+    """What the model that drafts for itself says without doing so."""
+    return engines(target="mtp").greedy(prompts, 48)
+
+
 @pytest.mark.parametrize("policy", ["wanderer", "fixed:neural:3", "hybrid-splice:4:20:3:2:5"])
-def test_a_model_that_drafts_for_itself_says_what_it_says_without(engines, prompts, policy):
-    expected = engines(target="mtp").greedy(prompts, 48)
+def test_a_model_that_drafts_for_itself_says_what_it_says_without(
+    engines, prompts, said_by_mtp, policy
+):
+    expected = said_by_mtp
     engine = engines(MTP, target="mtp")
     session = engine.put(Wanderer() if policy == "wanderer" else policy)
     ledger = Ledger()
@@ -52,17 +62,27 @@ def with_adapter(engine, models, prompts):
     return [list(one.outputs[0].token_ids) for one in found]
 
 
-@pytest.mark.parametrize("head", ["eagle", "eagle3", "draft", None])
+@pytest.fixture(scope="module")
+def adapted(engines, models, prompts):
+    """What the adapter says without speculation."""
+    return with_adapter(engines(**LORA), models, prompts)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "eagle",
+        *(pytest.param(head, marks=pytest.mark.thorough) for head in ("eagle3", "draft")),
+        None,
+    ],
+)
 def test_requests_with_an_adapter_say_what_they_say_without_speculation(
-    engines, models, prompts, truth, head
+    engines, models, prompts, truth, adapted, head
 ):
     plain = truth()
-    # A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
-    lora = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
-    expected = with_adapter(engines(**lora), models, prompts)
-    assert expected[0] == plain[0]
-    assert expected[1] != plain[1]
-    engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:2"), **lora)
+    assert adapted[0] == plain[0]
+    assert adapted[1] != plain[1]
+    engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:2"), **LORA)
     session = engine.put(Wanderer() if head else "fixed:ngram:8:2")
-    assert with_adapter(engine, models, prompts) == expected
+    assert with_adapter(engine, models, prompts) == adapted
     check_sound(session)
