@@ -13,7 +13,7 @@ from rich.table import Table
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
-from adaspec.policy.spec import LONGEST_DRAFT
+from adaspec.vllm.options import MOST_VERIFIED
 
 if TYPE_CHECKING:
     from adaspec.bench.profile.profile import Profile
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--neural-lens",
-    type=WholeNumbers(LONGEST_DRAFT),
+    type=WholeNumbers(MOST_VERIFIED),
     default="1,2,4,8",
     show_default=True,
     help="Neural tokens per draft.",
 )
 @click.option(
     "--ngram-lens",
-    type=WholeNumbers(LONGEST_DRAFT),
+    type=WholeNumbers(MOST_VERIFIED),
     default="3,8,16",
     show_default=True,
     help="Copied tokens per draft.",

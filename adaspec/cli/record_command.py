@@ -9,7 +9,7 @@ import click
 
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json
-from adaspec.policy.spec import LONGEST_DRAFT
+from adaspec.vllm.options import MOST_VERIFIED
 
 
 @click.command("record")
@@ -25,7 +25,7 @@ from adaspec.policy.spec import LONGEST_DRAFT
 @click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
 @click.option(
     "--k",
-    type=click.IntRange(1, LONGEST_DRAFT),
+    type=click.IntRange(1, MOST_VERIFIED),
     default=8,
     show_default=True,
     help="Tokens drafted at every position: the longest draft that can be replayed.",

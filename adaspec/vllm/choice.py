@@ -23,7 +23,7 @@ from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import DEFAULTS, USAGES, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.options import Options
+from adaspec.vllm.options import MOST_VERIFIED, Options
 from adaspec.vllm.profiles import find_profile
 
 NEURAL_DEFAULT = DEFAULTS["hybrid-splice"]
@@ -100,7 +100,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
         )
     longest = RECORD_CAP if options.mode == "record" else _longest(policy)
-    cap = options.num_speculative_tokens or longest
+    cap = options.num_speculative_tokens or min(longest, MOST_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "

@@ -41,6 +41,8 @@ REFUSED = {
 """Keys of vLLM's own that contradict what adaspec does, and why."""
 
 LONGEST_TEXT = 4000
+MOST_VERIFIED = 128
+"""The longest draft that vLLM's rejection sampler takes: one token more, and the engine ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,6 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 
 def _check(options: Options) -> None:
-    # Imported here: workers unpickle options before vLLM is ready for a process that holds numba.
-    from adaspec.policy.spec import LONGEST_DRAFT
-
     for name in ("model", "policy", "mode", "cost", "trace_dir", "scramble_key"):
         value = getattr(options, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
@@ -122,11 +121,11 @@ def _check(options: Options) -> None:
             f"Known: {', '.join(MODES)}"
         )
     cap = options.num_speculative_tokens
-    if cap is not None and not _is_whole(cap, 1, LONGEST_DRAFT):
+    if cap is not None and not _is_whole(cap, 1, MOST_VERIFIED):
         raise _wrong(
             "num_speculative_tokens",
             cap,
-            f"a whole number from 1 to {LONGEST_DRAFT} (no speculation at all is mode 'off')",
+            f"a whole number from 1 to {MOST_VERIFIED} (no speculation at all is mode 'off')",
         )
     if not _is_whole(options.max_trace_bytes, 1, 1 << 62):
         raise _wrong("max_trace_bytes", options.max_trace_bytes, "a number of bytes from 1 on")

@@ -93,8 +93,7 @@ def check_goes_on(folder: Path, manifest: Manifest) -> None:
         ) from error
     if difference:
         raise ServingError(
-            f"trace_dir '{folder}' holds another kind of trace: {difference}: give "
-            "another folder"
+            f"trace_dir '{folder}' holds another kind of trace: {difference}: give another folder"
         )
 
 

@@ -81,6 +81,21 @@ def test_learned_policies_leave_the_output_as_it_was(engines, prompts, truth, he
         check_sound(session)
 
 
+@pytest.mark.parametrize(
+    ("head", "policy"), [(None, "fixed:ngram:1000:1"), ("eagle", "hybrid-splice:9:9:4:1:900")]
+)
+def test_drafts_as_long_as_vllm_verifies_leave_the_output_as_it_was(
+    engines, prompts, truth, head, policy
+):
+    expected = truth(tokens=96)
+    config = {"method": "adaspec", "policy": policy}
+    engine = engines(config if head is None else {**config, "model": head})
+    engine.judged.clear()
+    assert engine.greedy(prompts, 96) == expected
+    assert max(drafted for one in engine.judged.values() for drafted, _ in one) > 64
+    check_sound(engine.session)
+
+
 @pytest.mark.parametrize("policy", ["hybrid:4:16:0", "fixed:ngram:8:2", "none"])
 def test_ngram_alone_leaves_the_output_as_it_was(engines, prompts, truth, policy):
     expected = truth()

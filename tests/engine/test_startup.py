@@ -206,6 +206,14 @@ def test_mode_off_is_no_speculation(models):
     assert args.create_engine_config().speculative_config is None
 
 
+def test_drafts_are_no_longer_than_vllm_verifies():
+    from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
+
+    from adaspec.vllm.options import MOST_VERIFIED
+
+    assert MOST_VERIFIED <= MAX_SPEC_LEN
+
+
 def test_every_patched_name_is_as_expected():
     from adaspec.vllm.compatibility import signature_problems
 

@@ -27,6 +27,8 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("trace_dri", "x", "did you mean 'trace_dir'"),
         ("mode", "sreve", "did you mean 'serve'"),
         ("num_speculative_tokens", 0, "from 1"),
+        ("num_speculative_tokens", 129, "from 1 to 128"),
+        ("num_speculative_tokens", 10**30, "from 1"),
         ("num_speculative_tokens", True, "from 1"),
         ("num_speculative_tokens", "8", "from 1"),
         ("record_fraction", 1.5, "0 to 1"),
