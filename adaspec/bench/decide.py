@@ -22,7 +22,6 @@ from adaspec.bench.requests import OUTPUT, Lane
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import AdaspecError
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.shipped import shipped_policies
 
@@ -192,11 +191,8 @@ def _row_of(lane: Lane, reference_s: float) -> DecideRow:
 
 def _cost_of(policy: LearnedPolicy) -> CostModel:
     """The cost model that the policy was trained for, or the default where it is not at hand."""
-    name = DEFAULT if policy.manifest is None else policy.manifest.cost
-    try:
-        return load_cost(name)
-    except AdaspecError:
-        return load_cost(DEFAULT)
+    found = None if policy.manifest is None else policy.manifest.cost_model
+    return found or load_cost(DEFAULT)
 
 
 def _peak_memory() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ LARGEST_BYTES = 1 << 20
 """A cost file holds a few dozen numbers; whatever is larger is something else."""
 
 _REQUIRED = ("schema", "kind", "name", *SECONDS)
-_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "target", "hardware", "fit")
+_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "target", "hardware")
 _KNOWN = (*_REQUIRED, *_OPTIONAL)
 
 
@@ -60,6 +61,19 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     except OSError as error:
         raise CostError(f"{path}: cannot be read ({error.strerror})") from error
     document = _parse(content, where)
+    fit = document.pop("fit", None)
+    cost = cost_from_document(document, where)
+    return cost, None if fit is None else FitReport.from_document(fit, f"{where}: fit")
+
+
+def cost_document(cost: CostModel) -> dict[str, Any]:
+    """A cost model as files hold it, what its fit says left out."""
+    document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
+    return document | {"captured_sizes": list(cost.captured_sizes)}
+
+
+def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
+    """The cost model that `cost_document` made, or a `CostError` that begins with `where`."""
     _check_schema(document, where)
     _check_keys(document, _REQUIRED, _KNOWN, where)
     name = _text(document, "name", where)
@@ -78,15 +92,13 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     )
     check_cost(cost, where)
     seconds: dict[str, Any] = {constant: float(document[constant]) for constant in SECONDS}
-    cost = dataclasses.replace(cost, **seconds)
-    fit = document.get("fit")
-    return cost, None if fit is None else FitReport.from_document(fit, f"{where}: fit")
+    return dataclasses.replace(cost, **seconds)
 
 
 def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:
     """Write a cost file that `load_cost` reads back to the very same model, whole or not at all."""
     check_cost(cost, f"cost model '{cost.name}'")
-    document: dict[str, Any] = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
+    document = cost_document(cost)
     if fit is not None:
         document["fit"] = fit.document()
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
@@ -134,7 +146,7 @@ def _parse(content: bytes, where: str) -> dict[str, Any]:
     return document
 
 
-def _check_schema(document: dict[str, Any], where: str) -> None:
+def _check_schema(document: Mapping[str, Any], where: str) -> None:
     """Refuse other kinds of file, and newer schemas, before complaining of their keys."""
     kind = document.get("kind")
     if kind != KIND:
@@ -150,7 +162,7 @@ def _check_schema(document: dict[str, Any], where: str) -> None:
 
 
 def _check_keys(
-    document: dict[str, Any], required: tuple[str, ...], known: tuple[str, ...], where: str
+    document: Mapping[str, Any], required: tuple[str, ...], known: tuple[str, ...], where: str
 ) -> None:
     for key in document:
         if key not in known:
@@ -160,7 +172,7 @@ def _check_keys(
             raise CostError(f"{where}: '{key}' is missing")
 
 
-def _text(document: dict[str, Any], key: str, where: str) -> str | None:
+def _text(document: Mapping[str, Any], key: str, where: str) -> str | None:
     value = document.get(key)
     if value is not None and not isinstance(value, str):
         raise CostError(f"{where}: {key}={value!r} must be a text")

@@ -7,10 +7,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from adaspec import __version__
-from adaspec.errors import PolicyError, nearest
+from adaspec.errors import CostError, PolicyError, nearest
+
+if TYPE_CHECKING:
+    from adaspec.cost.model import CostModel
 
 SCHEMA = 1
 """Of the whole folder, arrays included: a newer one is refused, an older one read or upgraded."""
@@ -37,7 +40,7 @@ class PolicyManifest:
     neural_cap: int | None
     """The longest neural draft; None where it knows no neural drafter."""
     cost: str
-    """The cost model it was tuned with."""
+    """The name of the cost model it was tuned with."""
     static_tuned: Mapping[int, str]
     """By concurrency, the static rule that was best on the training requests."""
     training_requests: tuple[str, ...]
@@ -52,6 +55,8 @@ class PolicyManifest:
     """On held-out requests: numbers and texts, by name, as deep as need be."""
     knobs: Mapping[str, float] = field(default_factory=dict)
     """Of the planner."""
+    step_costs: Mapping[str, Any] | None = None
+    """That cost model itself, as a cost file holds it: its name may mean nothing elsewhere."""
     adaspec_version: str = __version__
     schema: int = SCHEMA
 
@@ -66,6 +71,17 @@ class PolicyManifest:
         object.__setattr__(self, "metrics", dict(self.metrics))
         knobs = {name: float(value) for name, value in self.knobs.items()}
         object.__setattr__(self, "knobs", knobs)
+
+    @property
+    def cost_model(self) -> CostModel | None:
+        """What its steps were taken to cost; None where neither it nor this build knows."""
+        # Imported here: cost models compile, and whoever lists policies need not wait for that.
+        from adaspec.cost.builtin import BUILTIN
+        from adaspec.cost.load import cost_from_document
+
+        if self.step_costs is not None:
+            return cost_from_document(self.step_costs, "step_costs")
+        return BUILTIN.get(self.cost)
 
     def to_json(self) -> str:
         """The manifest as `manifest.json` holds it: keys sorted, so same content, same bytes."""
@@ -137,6 +153,15 @@ def _problem(manifest: PolicyManifest) -> str | None:
         return f"sources are {manifest.sources}: a splice needs both ngram and neural"
     if "confidences" in manifest.evidence and "tokens" not in manifest.evidence:
         return "evidence has confidences without the tokens that they belong to"
+    if manifest.step_costs is not None:
+        from adaspec.cost.load import cost_from_document
+
+        try:
+            cost = cost_from_document(manifest.step_costs, "step_costs")
+        except CostError as error:
+            return str(error)
+        if cost.name != manifest.cost:
+            return f"step_costs are of {_shown(cost.name)}, and cost is {_shown(manifest.cost)}"
     if manifest.evidence and "neural" not in manifest.sources:
         return "evidence is given, but sources know no neural drafter to give it"
     return None
@@ -234,6 +259,11 @@ _RULES: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ("training_requests", _is_hashes, "an ascending list of 16 hex digits each"),
     ("seed", lambda value: _is_int(value, 0, 2**63 - 1), "a number from 0 on"),
     ("knobs", _is_knobs, "an object of finite numbers by name"),
+    (
+        "step_costs",
+        lambda value: value is None or isinstance(value, Mapping),
+        "an object as a cost file holds it",
+    ),
     ("metrics", _is_metrics, "an object of finite numbers and texts"),
 )
 """(field, what it must pass, what to say it should have been)."""

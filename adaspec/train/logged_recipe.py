@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
+from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
@@ -196,6 +197,7 @@ def _manifest(
         cap=options.cap,
         neural_cap=fitted.neural_cap or None,
         cost=cost.name,
+        step_costs=cost_document(cost),
         static_tuned={},
         training_requests=content_hashes(each.request for each in requests),
         seed=options.seed,

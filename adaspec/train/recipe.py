@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
@@ -181,6 +182,7 @@ def _manifest(
         cap=trained.cap,
         neural_cap=trained.neural_cap if neural else None,
         cost=cost.name,
+        step_costs=cost_document(cost),
         static_tuned=tuned,
         training_requests=content_hashes(corpus.trained.requests),
         seed=trained.seed,

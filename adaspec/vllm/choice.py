@@ -106,8 +106,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    cost_name, cost_why = _cost(options, target, manifest)
-    return Choice(policy, spec, why, cap, load_cost(cost_name), cost_name, cost_why, digest)
+    return Choice(policy, spec, why, cap, *_cost(options, target, manifest), digest)
 
 
 def named_policy(text: str) -> Policy:
@@ -212,22 +211,24 @@ def _longest(policy: Policy) -> int:
     return OWN_CAP
 
 
-def _cost(options: Options, target: Target, manifest: PolicyManifest | None) -> tuple[str, str]:
-    """Which cost model decisions weigh: as asked, this machine's own, the policy's, the default."""
+def _cost(
+    options: Options, target: Target, manifest: PolicyManifest | None
+) -> tuple[CostModel, str, str]:
+    """Which cost model decisions weigh: as asked, this machine's own, the policy's, the default.
+
+    With its name, by which a worker finds the same, and why it is this one.
+    """
     profile = find_profile(target.name, options.model, hardware())
     # A worker is told by its path what the first process found.
     if profile is not None and options.cost in (None, str(profile)):
-        return str(profile), "this machine's own profile"
+        return load_cost(profile), str(profile), "this machine's own profile"
+    if manifest is not None and options.cost in (None, manifest.cost):
+        carried = manifest.cost_model
+        if carried is not None:
+            return carried, manifest.cost, "the policy's"
     if options.cost is not None:
-        return options.cost, "asked for"
-    if manifest is not None:
-        try:
-            load_cost(manifest.cost)
-        except AdaspecError:
-            pass
-        else:
-            return manifest.cost, "the policy's"
-    return DEFAULT, "the default"
+        return load_cost(options.cost), options.cost, "asked for"
+    return load_cost(DEFAULT), DEFAULT, "the default"
 
 
 def _short(name: str) -> str:

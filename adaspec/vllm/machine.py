@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 import platform
 from pathlib import Path
+
+from adaspec.vllm.plugin import CORES
 
 _COUNTS = ("1x", "one")
 """Words of a hardware's name that tell nothing of what it is."""
@@ -20,7 +21,7 @@ def hardware() -> str:
             return str(engine.get_device_name())
     except (ImportError, NotImplementedError):
         pass
-    return f"CPU {_processor()}, {_cores()} cores"
+    return f"CPU {_processor()}, {CORES} cores"
 
 
 def same_hardware(made_on: str, here: str) -> bool:
@@ -46,9 +47,3 @@ def _processor() -> str:
         if key.strip() == "model name" and value.strip():
             return " ".join(value.split())
     return platform.processor() or platform.machine() or "of an unknown kind"
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

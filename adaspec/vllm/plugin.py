@@ -11,6 +11,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -23,6 +24,9 @@ ATTRIBUTE = "adaspec_options"
 ENGINE_ARGS = "vllm.engine.arg_utils"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 _MARK = "__adaspec__"
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""What this process may use as it begins: on a CPU vLLM's workers bind themselves to less later."""
 
 log = logging.getLogger("vllm.adaspec")
 

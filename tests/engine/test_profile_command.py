@@ -8,6 +8,7 @@ import sys
 from test_server import CHECKOUT, PATIENCE_S
 
 from adaspec.cost.load import read_cost
+from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
 
 ENGINE = {
@@ -53,6 +54,7 @@ def test_forced_plans_are_measured_and_fitted(models, tmp_path, monkeypatch):
     assert cost.target == str(models / "target")
     assert cost.fixed_s + cost.per_token_s > 0
     assert fit is not None
+    assert cost.hardware == hardware()
     found = find_profile(cost.target, str(models / "eagle"), cost.hardware)
     assert found is not None
     assert document["files"]["kept"] == str(found)

@@ -2,8 +2,9 @@
 
     python training/reference_pair/make_tiny.py -o work/tiny
 
-Writes `corpus/` (the files that corpus.py names, their text made by script) and `target/` (a Llama
-of a few 100,000 parameters, trained on it in under a minute on one core).
+Writes `corpus/` (the files that corpus.py names, their text made by script), `prompts/` to record
+traces from, and `target/` (a Llama of a few 100,000 parameters, trained on text like the corpus' in
+under a minute on one core).
 """
 
 from __future__ import annotations
@@ -111,6 +112,22 @@ def write_corpus(folder: Path, records: int, seed: int) -> None:
         (folder / f"{name}.jsonl.gz").write_bytes(data)
 
 
+def write_prompts(folder: Path, records: int, seed: int) -> None:
+    """Prompts of three workloads, as `eval/prompts` holds them; dialogues have two user turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    makers = {"maths": make_math, "edits": make_edit, "talks": make_dialogue}
+    for workload, make in makers.items():
+        pick = random.Random(f"{seed}/prompts/{workload}")
+        lines = []
+        for at in range(records):
+            record = make(pick)
+            asked = [turn for turn in record.get("messages", ()) if turn["role"] == "user"]
+            messages = asked or [{"role": "user", "content": record["prompt"]}]
+            prompt = {"workload": workload, "id": str(at), "messages": messages}
+            lines.append(json.dumps(prompt) + "\n")
+        (folder / f"{workload}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
 def chats(records: int, seed: int) -> list[list[dict[str, str]]]:
     """What the target learns: chats with answers; code's answer is the function's body."""
     found = []
@@ -201,10 +218,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--records", type=int, default=400, help="per corpus file")
+    parser.add_argument("--prompts", type=int, default=30, help="per workload")
     parser.add_argument("--steps", type=int, default=250, help="of training the target")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     write_corpus(arguments.output / "corpus", arguments.records, arguments.seed)
+    write_prompts(arguments.output / "prompts", arguments.prompts, arguments.seed)
     train_target(arguments.output / "target", arguments.steps, arguments.seed)
     return 0
 

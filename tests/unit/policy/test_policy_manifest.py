@@ -1,8 +1,11 @@
+import dataclasses
 import json
 
 import policy_fakes as fakes
 import pytest
 
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import cost_document
 from adaspec.errors import PolicyError
 from adaspec.policy.manifest import PolicyManifest
 
@@ -41,6 +44,15 @@ def test_a_schema_that_is_no_version_is_refused(schema):
     assert "not a version number" in refused(record(schema=schema))
 
 
+def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
+    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="mine")
+    manifest = fakes.manifest(cost="mine", step_costs=cost_document(own))
+    assert PolicyManifest.from_json(manifest.to_json(), "m.json").cost_model == own
+    assert fakes.manifest().cost_model == H100_LLAMA_3_1_8B
+    assert fakes.manifest(cost="gone").cost_model is None
+    assert "are of 'mine'" in refused(record(step_costs=cost_document(own)))
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_known_one():
     assert "unknown key 'sede'; did you mean 'seed'?" in refused(record(sede=1))
 
@@ -70,6 +82,8 @@ def test_a_missing_key_is_named():
         ("neural_cap", None),
         ("neural_cap", 1.5),
         ("cost", ""),
+        ("step_costs", []),
+        ("step_costs", {"fixed_s": 1.0}),
         ("static_tuned", {"one": "none"}),
         ("static_tuned", {"0": "none"}),
         ("static_tuned", {"1": 3}),

@@ -1,11 +1,13 @@
 """This machine's own profile is found where one was kept, and by nobody else."""
 
+import dataclasses
 import logging
+import os
 
 import pytest
 
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
-from adaspec.cost.load import load_cost, save_cost
+from adaspec.cost.load import cost_document, load_cost, save_cost
 from adaspec.cost.report import FitReport
 from adaspec.vllm import choice, profiles
 from adaspec.vllm.choice import Target, choose
@@ -120,3 +122,26 @@ def test_hardware_is_the_same_where_its_words_are(made_on, here, same):
 
 def test_this_machine_has_a_name_and_is_itself():
     assert same_hardware(hardware(), hardware())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
+def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
+    free, before = os.sched_getaffinity(0), hardware()
+    try:
+        os.sched_setaffinity(0, {min(free)})
+        assert hardware() == before
+    finally:
+        os.sched_setaffinity(0, free)
+
+
+def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch):
+    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", fixed_s=0.5)
+    policy = choice.named_policy("llama-3.1-8b-instruct-h100")
+    policy.manifest = dataclasses.replace(
+        policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None
+    )
+    monkeypatch.setattr(choice, "named_policy", lambda text: policy)
+    found = choose(Options(policy="mine"), target("org/model"), has_head=True)
+    assert (found.cost, found.cost_name, found.cost_why) == (own, "my machine", "the policy's")
+    worker = choose(Options(policy="mine", cost="my machine"), target("org/model"), has_head=True)
+    assert worker.cost == own
