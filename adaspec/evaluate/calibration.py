@@ -1,6 +1,7 @@
 """How far a model's survival curves can be believed, in the states that its policy visits.
 
 Judged as before drafting, by the forests and curves alone: no planner knob, no trust, no evidence.
+Where the policy listens to drafts, also token by token, once each was seen.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from scipy.stats import rankdata
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.predict.evidence import EXPECTED
 from adaspec.predict.forest import predict
 from adaspec.predict.model import (
+    ACCEPTED_NEXT,
     NEURAL_FIRST,
     NEURAL_MORE,
     NGRAM_FIRST,
@@ -62,6 +65,10 @@ class Visits:
     x: NDArray[np.float32]
     held: Bools
     """Whether the request held the neural drafter."""
+    drafted_at: NDArray[np.int64]
+    """Flat position of each decision in which a token was drafted, its depth, what it showed."""
+    depth: NDArray[np.int32]
+    shown: NDArray[np.float32]
 
 
 def visits_of(
@@ -70,11 +77,20 @@ def visits_of(
     """Every decision of one closed loop over the marked requests."""
     rng = np.random.default_rng([seed, _ORDERS, concurrency])
     order = draw_order(pools_among(tape, judged.members), concurrency, rng)
-    record = new_record(int(tape.columns.length[order].sum()), 0, 0)
     policy = judged.policy
+    decisions = int(tape.columns.length[order].sum())
+    drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
+    record = new_record(decisions, 0, drafted)
     run_learned(tape, film, policy, order, concurrency, cost, policy.cap, record=record)
-    filled = slice(0, int(record.filled[0]))
-    return Visits(record.at[filled].copy(), record.x[filled].copy(), record.held[filled].copy())
+    seen, heard = slice(0, int(record.filled[0])), slice(0, int(record.filled[2]))
+    return Visits(
+        at=record.at[seen].copy(),
+        x=record.x[seen].copy(),
+        held=record.held[seen].copy(),
+        drafted_at=record.evidence_at[heard].copy(),
+        depth=record.evidence_depth[heard].copy(),
+        shown=record.evidence_x[heard].copy(),
+    )
 
 
 def calibration_of(
@@ -89,11 +105,13 @@ def calibration_of(
 
     The states of all loads and policies are judged together. `without_tables` has the AUC and
     log-loss in the same states of models that were grown on the same examples, but for the token
-    tables' columns.
+    tables' columns. `drafted` is of single tokens once they were seen, with `before` they were;
+    empty where no policy listens.
     """
     said: dict[str, list[Array]] = {name: [] for name in SOURCES}
     bare: dict[str, list[Array]] = {name: [] for name in SOURCES}
     came: dict[str, list[Array]] = {name: [] for name in SOURCES}
+    tokens: list[tuple[Array, Array, Array]] = [(np.empty(0), np.empty(0), np.empty((0, 2)))]
     for each in judged:
         for load in concurrency:
             seen = visits_of(tape, film, each, load, cost, seed)
@@ -104,6 +122,8 @@ def calibration_of(
                 bare[source].append(survivals(each.without_tables, x, source))
                 levels = np.arange(1, DEPTHS + 1)
                 came[source].append((accepted[usable, None] >= levels).astype(np.float64))
+            if each.policy.model.reads_evidence:
+                tokens.append(_drafted(tape, seen, each.policy.model))
     return {
         "concurrency": list(concurrency),
         "bins": BINS,
@@ -124,7 +144,35 @@ def calibration_of(
             ]
             if len(outcomes)
         },
+        "drafted": _judge_drafted(*(np.concatenate(each) for each in zip(*tokens, strict=True))),
     }
+
+
+def _drafted(tape: Tape, seen: Visits, model: Model) -> tuple[Array, Array, Array]:
+    """Of tokens whose forerunners were all right: depth, whether right too, said before and after.
+
+    The last two stand side by side: a row has what was thought before the token was seen, and once
+    it was.
+    """
+    accepted = tape.columns.neural[seen.drafted_at]
+    asked = (accepted >= seen.depth - 1) & (seen.depth <= DEPTHS)
+    x, depth = seen.shown[asked], seen.depth[asked]
+    after = predict(model.forests["evidence"], x)[:, ACCEPTED_NEXT]
+    right = accepted[asked] >= depth
+    said = np.stack([x[:, EXPECTED].astype(np.float64), after], axis=1)
+    return depth.astype(np.float64), right.astype(np.float64), said
+
+
+def _judge_drafted(depth: Array, right: Array, said: Array) -> list[dict[str, Any]]:
+    found = []
+    for token in range(1, DEPTHS + 1):
+        mine = depth == token
+        if mine.any():
+            came, (before, after) = right[mine], said[mine].T
+            found.append(
+                {"token": token} | judge(came, after) | {"before": _sharpness(came, before)}
+            )
+    return found
 
 
 def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:

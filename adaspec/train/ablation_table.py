@@ -24,7 +24,6 @@ from adaspec.replay.panel import Panel
 from adaspec.replay.tape import Tape
 from adaspec.train.ablations import ABLATIONS, Ablation
 from adaspec.train.metrics import rounded
-from adaspec.train.rows_alone import RowsAlone
 
 Learned = LearnedPolicy | Panel
 Row = dict[str, Any]
@@ -63,9 +62,9 @@ def ablation_table(
     for done, ablation in enumerate(ABLATIONS):
         progress("ablations", done, len(ABLATIONS))
         speeds: dict[int, float] = {}
-        if ablation.applies(tape) and ablation.rows_alone:
+        if ablation.applies(tape) and ablation.played is not None:
             if isinstance(policy, LearnedPolicy):
-                speeds = _alone(tape, policy, orders, cost, options)
+                speeds = _played_as(ablation.played, tape, policy, orders, cost, options)
         elif ablation.applies(tape):
             other = Player(ablation.shown(tape), cost, options.cap)
             found = retrained(ablation)
@@ -99,7 +98,8 @@ def _mean(player: Player, contender: Contender, orders: Sequence[Order], at: int
     return float(np.mean([player.play(contender, order, at).tokens_per_s for order in orders]))
 
 
-def _alone(
+def _played_as(
+    kind: type[LearnedPolicy],
     tape: Tape,
     policy: LearnedPolicy,
     orders: Mapping[Cell, Sequence[Order]],
@@ -108,12 +108,12 @@ def _alone(
 ) -> dict[int, float]:
     """Only the generic loop plays what is no compiled stage."""
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
-    alone = RowsAlone(policy.name, policy.model, knobs, policy.cap, policy.neural_cap)
+    other = kind(policy.name, policy.model, knobs, policy.cap, policy.neural_cap)
     return {
         at: float(
             np.mean(
                 [
-                    run_policy(tape, alone, order, at, cost, options.cap).tokens_per_s
+                    run_policy(tape, other, order, at, cost, options.cap).tokens_per_s
                     for order in orders[None, at]
                 ]
             )

@@ -20,9 +20,11 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.tables import Tables
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
+from adaspec.train.hard_of_hearing import ChoosesAhead, PlansAhead
 from adaspec.train.heads import Examples, Settings, constant
 from adaspec.train.hiding import HISTORY_FEATURES, TABLE_FEATURES, hidden
 from adaspec.train.rollouts import rollout
+from adaspec.train.rows_alone import RowsAlone
 from adaspec.train.training import Members, Trained, Trainer
 
 STRANGER = np.iinfo(np.int32).max
@@ -62,8 +64,8 @@ class Ablation:
     """Otherwise the heads that judge a splice say 0, and its expected gain counts for nothing."""
     visits: bool = True
     """Otherwise trees learn from every position of the output alike, on no policy's path."""
-    rows_alone: bool = False
-    """Nothing is trained: the policy itself plays as `RowsAlone`."""
+    played: type[LearnedPolicy] | None = None
+    """Nothing is trained: the policy itself plays as this."""
     shown: Callable[[Tape], Tape] = as_recorded
     """What the drafter shows, to training and to the policy."""
 
@@ -73,7 +75,9 @@ class Ablation:
             return tape.shows_confidences
         if self.shown is never_agreeing:
             return tape.shows_tokens
-        return tape.neural_cap > 0 or not (self.rows_alone or not self.splices)
+        if self.played in (PlansAhead, ChoosesAhead):
+            return tape.shows_tokens
+        return tape.neural_cap > 0 or (self.played is None and self.splices)
 
 
 ABLATIONS = (
@@ -84,12 +88,22 @@ ABLATIONS = (
     Ablation(
         "no batch planning",
         "one decision for all: forwards run as soon as one request asks for them",
-        rows_alone=True,
+        played=RowsAlone,
     ),
     Ablation(
         "no agreement",
         "whether drafted tokens are the n-gram candidate's",
         shown=never_agreeing,
+    ),
+    Ablation(
+        "no listening while drafting",
+        "stopping or going on by what was drafted",
+        played=PlansAhead,
+    ),
+    Ablation(
+        "no listening after drafting",
+        "trimming and switching by what was drafted",
+        played=ChoosesAhead,
     ),
     Ablation("no confidences", "how sure the drafter was", shown=without_confidences),
 )

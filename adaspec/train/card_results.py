@@ -7,7 +7,15 @@ from typing import Any
 
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.render.ablations import ABLATED, ablation_lines
-from adaspec.evaluate.render.reliability import EXPLAINED, HEAD, NAMES, calibration_rows
+from adaspec.evaluate.render.reliability import (
+    EXPLAINED,
+    HEAD,
+    HEARD,
+    HEARD_HEAD,
+    NAMES,
+    calibration_rows,
+    heard_rows,
+)
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By workload and concurrency."""
@@ -81,12 +89,17 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The calibration tables and a picture in text of what they sum up."""
     yield EXPLAINED
     crossed = metrics.get("cross_fitted")
-    if crossed:
-        yield "Cross-fitted:"
-        yield table(HEAD, calibration_rows(crossed["calibration"]))
-    yield "This very model on the requests kept back:"
-    yield table(HEAD, calibration_rows(metrics["calibration"]))
-    shown = (crossed or metrics)["calibration"]
+    titled = [("Cross-fitted:", crossed["calibration"])] if crossed else []
+    titled.append(("This very model on the requests kept back:", metrics["calibration"]))
+    for title, found in titled:
+        yield title
+        yield table(HEAD, calibration_rows(found))
+    if any(heard_rows(found) for _, found in titled):
+        yield HEARD
+        for title, found in titled:
+            yield title
+            yield table(HEARD_HEAD, heard_rows(found))
+    shown = titled[0][1]
     for source, judged in shown["sources"].items():
         yield (
             f"S(1) of {NAMES.get(source, source)}"

@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,22 +12,16 @@ from pathlib import Path
 
 import pytest
 
-RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tiny_pair import ENVIRONMENT, RECIPE, pair_in, run
+
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if not RECIPE.is_dir():
     MISSING.append("training/, which a source distribution leaves out")
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-
-
-def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(RECIPE / script), *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**ENVIRONMENT, **environment}
-    )
 
 
 def one_line(done: subprocess.CompletedProcess) -> str:
@@ -38,11 +32,10 @@ def one_line(done: subprocess.CompletedProcess) -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    done = run("make_pair.py", "--size", "tiny", "-o", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = pair_in(request.config.cache.mkdir("pair"))
+    # Tests write into it, and what is made once must stay as it was made.
+    return Path(shutil.copytree(made, tmp_path_factory.mktemp("pair") / "pair"))
 
 
 def training(pair: Path, output: Path, tokens: int = 60_000) -> list[object]:

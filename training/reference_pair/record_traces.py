@@ -16,7 +16,6 @@ import argparse
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

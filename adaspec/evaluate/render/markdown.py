@@ -287,7 +287,11 @@ def _calibration(report: Report) -> list[str]:
     if not found or not found.get("sources"):
         return []
     table = _table(reliability.HEAD, reliability.calibration_rows(found), "ll")
-    return ["## Calibration", reliability.EXPLAINED, table]
+    parts = ["## Calibration", reliability.EXPLAINED, table]
+    heard = reliability.heard_rows(found)
+    if heard:
+        parts += [reliability.HEARD, _table(reliability.HEARD_HEAD, heard)]
+    return parts
 
 
 def _ablations(report: Report) -> list[str]:

@@ -30,6 +30,20 @@ HEAD = (
     "log-loss",
     "without tables",
 )
+HEARD = (
+    "Token by token, where all drafted before it were right: how well the policy knows that a "
+    "drafted token is right once it has seen it, with its confidences, and how well before."
+)
+HEARD_HEAD = (
+    "drafted token",
+    "states",
+    "right",
+    "ECE",
+    "AUC",
+    "before seen",
+    "log-loss",
+    "before seen",
+)
 _SHADES = (1.0, 0.72, 0.5, 0.32)
 
 
@@ -49,6 +63,23 @@ def calibration_rows(calibration: Mapping[str, Any]) -> list[list[str]]:
         ]
         for source, judged in calibration["sources"].items()
         for each in judged
+    ]
+
+
+def heard_rows(calibration: Mapping[str, Any]) -> list[list[str]]:
+    """A line per drafted token, under `HEARD_HEAD`; none where no policy listens."""
+    return [
+        [
+            str(each["token"]),
+            f"{each['states']:,}",
+            _written(each["came"]),
+            _written(each["ece"]),
+            _written(each["auc"]),
+            _written(each["before"]["auc"]),
+            _written(each["log_loss"]),
+            _written(each["before"]["log_loss"]),
+        ]
+        for each in calibration.get("drafted", ())
     ]
 
 

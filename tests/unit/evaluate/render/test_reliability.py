@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.reliability import HEAD, calibration_figure, calibration_rows
+from adaspec.evaluate.render.reliability import (
+    HEAD,
+    HEARD_HEAD,
+    calibration_figure,
+    calibration_rows,
+    heard_rows,
+)
 
 
 @pytest.fixture
@@ -30,6 +36,15 @@ def test_a_line_per_source_and_depth(report):
     ]
     assert {len(row) for row in rows} == {len(HEAD)}
     assert rows[0][6] == "–"
+
+
+def test_a_line_per_drafted_token_with_what_was_thought_before_it_was_seen(report):
+    assert heard_rows(report["calibration"]) == []
+    seen = report["calibration"]["sources"]["neural"][0]
+    before = {"auc": 0.5, "log_loss": 0.69}
+    rows = heard_rows({"drafted": [{"token": 1, **seen, "before": before}]})
+    assert [len(row) for row in rows] == [len(HEARD_HEAD)]
+    assert (rows[0][0], rows[0][1], rows[0][5]) == ("1", "900", "0.500")
 
 
 def test_a_panel_per_source_with_a_curve_per_depth(report):
