@@ -18,6 +18,7 @@ from adaspec.replay.loop import run_policy
 from adaspec.replay.tape import build_tape
 from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablations import ABLATIONS, ablated, never_agreeing, without_confidences
+from adaspec.train.hard_of_hearing import ChoosesAhead, PlansAhead
 from adaspec.train.heads import Settings
 from adaspec.train.hiding import FACTS, HISTORY_FEATURES, TABLE_FEATURES
 from adaspec.train.rows_alone import RowsAlone
@@ -131,3 +132,18 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
     crowded = run_policy(tape, alone, order, 6, H100_LLAMA_3_1_8B, 48)
     planned = run_learned(tape, film_of(tape), policy, order, 6, H100_LLAMA_3_1_8B, 48)
     assert crowded.neural_steps / crowded.steps >= planned.neural_steps / planned.steps
+
+
+@pytest.mark.parametrize("kind", [PlansAhead, ChoosesAhead])
+def test_who_hears_nothing_anyway_loses_nothing_by_not_listening(trainer, kind):
+    policy = trainer.train_all().policy("whole")
+    knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
+    other = kind("other", policy.model, knobs, policy.cap, policy.neural_cap)
+    order = np.arange(len(trainer.tape), dtype=np.int32)
+
+    def time_s(tape, each):
+        return run_policy(tape, each, order, 3, H100_LLAMA_3_1_8B, 48).time_s
+
+    mute = dataclasses.replace(trainer.tape, shows_tokens=False, shows_confidences=False)
+    assert time_s(mute, other) == pytest.approx(time_s(mute, policy), rel=1e-12)
+    assert time_s(trainer.tape, other) != time_s(trainer.tape, policy)
