@@ -45,6 +45,7 @@ def document(
     cells: Sequence[str],
     settings: Settings,
     absent: Mapping[str, str],
+    left_out: int,
 ) -> dict[str, Any]:
     """What `adaspec bench engine --json` prints."""
     entries = list(ledger)
@@ -65,6 +66,8 @@ def document(
         for each in comparisons
         if each.repeated
     ]
+    if left_out:
+        notes.append(f"{left_out:,} prompts that a policy was trained on were left out")
     if not task.traces:
         notes.append("no --traces: settings are usual ones, not the best for this load")
     return {

@@ -22,6 +22,7 @@ from adaspec.bench.engine.report import Comparison, document
 from adaspec.bench.engine.server import Server, Stable, ended_by_signals
 from adaspec.bench.engine.settings import Settings, rank_settings
 from adaspec.bench.engine.traffic import Call, drive
+from adaspec.bench.engine.unseen import leave_out_trained, trained_on
 from adaspec.bench.lookup import BenchError
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
@@ -61,10 +62,11 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
     """Measure what is not measured yet, and the report of everything."""
     _prepare(task.out, force)
     _check_vllm(task)
-    calls = _calls(task)
+    trained = trained_on(task.policies)
+    calls, left_out = leave_out_trained(_calls(task), task.traces, trained)
     drafter = _drafter(task)
     absent = entrants.missing(task.methods, drafter)
-    settings = _settings(task, report)
+    settings = _settings(task, trained, report)
     cells = [ALL, *sorted(calls)] if task.workloads and len(calls) > 1 else [ALL]
     policies: Sequence[str | None] = task.policies or (None,)
     lineups = {
@@ -82,7 +84,7 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
                 race.run()
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, differences, repeated))
-    return document(task, ledger, comparisons, cells, settings, absent)
+    return document(task, ledger, comparisons, cells, settings, absent, left_out)
 
 
 @dataclass(slots=True)
@@ -242,11 +244,11 @@ def _drafter(task: Task) -> Drafter | None:
     return Drafter(task.draft, head_method(task.draft, target_named(task.model)))
 
 
-def _settings(task: Task, report: Progress) -> Settings:
+def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings:
     if not task.traces:
         return Settings()
     cost = load_cost(task.cost or DEFAULT)
-    return rank_settings(task.traces, cost, task.concurrency, task.seed, report)
+    return rank_settings(task.traces, trained, cost, task.concurrency, task.seed, report)
 
 
 def _fingerprint(

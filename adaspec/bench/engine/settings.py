@@ -79,10 +79,15 @@ class BestInHindsight(Settings):
 
 
 def rank_settings(
-    traces: Sequence[Path], cost: CostModel, concurrency: Sequence[int], seed: int, report: Progress
+    traces: Sequence[Path],
+    trained: frozenset[str],
+    cost: CostModel,
+    concurrency: Sequence[int],
+    seed: int,
+    report: Progress,
 ) -> BestInHindsight:
-    """Every method's settings over these traces, ranked at each load."""
-    selection = select(traces, Wanted())
+    """Every method's settings, ranked at each load over what no policy was trained on."""
+    selection = select(traces, Wanted(seen=trained))
     options = Options(concurrency=tuple(concurrency), seed=seed, prefill=True)
     tape = build_tape(selection.requests, selection.neural_cap).with_prefill(cost)
     found = BestInHindsight(Player(tape, cost, options.cap), options)

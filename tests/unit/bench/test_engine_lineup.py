@@ -82,7 +82,7 @@ def ranked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
         patch.setattr(settings, "grid_of", lambda player: _thinned(whole(player)))
-        return rank_settings([folder], H100_LLAMA_3_1_8B, (1, 4), 0, lambda *_: None)
+        return rank_settings([folder], frozenset(), H100_LLAMA_3_1_8B, (1, 4), 0, lambda *_: None)
 
 
 def _thinned(grid):
