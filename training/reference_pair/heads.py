@@ -277,6 +277,12 @@ def start_layer(layer: Layer, state: dict[str, Tensor], index: int, hidden: int)
                 parameter.copy_(source)
 
 
+def fold_norms(layer: Layer, weight: Tensor, size: Tensor) -> None:
+    """Let the attention of a layer without a norm see inputs of this size as the target's did."""
+    for each in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+        each.weight *= weight / size
+
+
 def make_head(
     method: str, target: Path, layer_ids: tuple[int, ...], draft_ids: Tensor, scales: Tensor
 ) -> Head:
@@ -303,10 +309,15 @@ def make_head(
         head = EagleHead(
             shape, embedding, layer_ids, draft_ids, state["model.norm.weight"], target_head
         )
+        size = state["model.norm.weight"].square().mean().sqrt()
+        start_layer(head.layers[0], state, last, shape.hidden)
         with torch.no_grad():
             nn.init.normal_(head.fc.weight, std=0.02)
+            head.fc.weight[:, : shape.hidden] *= size / embedding.square().mean().sqrt()
             head.fc.weight[:, shape.hidden :] += eye
-        start_layer(head.layers[0], state, last, shape.hidden)
+            fold_norms(head.layers[0], state[f"model.layers.{last}.input_layernorm.weight"], size)
+            head.layers[0].self_attn.o_proj.weight *= size / scales[-1]
+            head.layers[0].mlp.down_proj.weight *= size / scales[-1]
     else:
         raise HeadError(f"method {method!r} is not one of eagle3, eagle")
     return head

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from loops import looping_tokens
 
 from adaspec.errors import AdaspecError
@@ -38,8 +39,8 @@ ENGINE = {
     "enforce_eager": True,
     "distributed_executor_backend": "uni",
 }
-DIGITS = 3
-"""Decimals of a confidence that are kept: what lies behind them is noise, and does not compress."""
+GRAIN = 256
+"""Confidences are kept to one part in so many: finer ones tell no more, and do not compress."""
 
 
 def prompts_of(folder: Path) -> list[dict[str, Any]]:
@@ -121,7 +122,8 @@ def write(requests: Iterable[Request], manifest: Manifest, out: Path) -> None:
     with TraceWriter(out, manifest, force=True) as writer:
         for each in requests:
             assert each.confidences is not None
-            writer.add(replace(each, confidences=each.confidences.round(DIGITS)))
+            coarse = np.round(each.confidences * GRAIN) / GRAIN
+            writer.add(replace(each, confidences=coarse.astype(np.float32)))
 
 
 def say(found: dict[str, list[Request]]) -> None:
