@@ -52,7 +52,7 @@ $(READY): pyproject.toml
 # vLLM comes first, for it brings another numba, and what training compiled for one is no good for
 # the other. What kept it away before may be gone by now.
 DEMO_TRACES := eval/traces/reference-pair
-DEMO_COST := policies/reference-pair-cpu/cost.json
+DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
 DEMO_LOADS := 1,4,16
 demo: $(READY)

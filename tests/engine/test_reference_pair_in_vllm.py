@@ -20,8 +20,8 @@ if not RECIPE.is_dir():
     MISSING.append("training/, which a source distribution leaves out")
 
 pytestmark = [
-    # Making the pair takes five minutes of one core and more; its recipe's own tests do it as well.
-    pytest.mark.thorough,
+    # The pair is the one that the recipe's own tests made, where they ran before.
+    pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
 ]
 SERVED = """
