@@ -61,7 +61,7 @@ def session_of(runner: Any, options: Options) -> Session:
     has_head = options.model is not None
     target = target_of(config.model_config)
     choice = choose(options, target, has_head)
-    here = hardware()
+    here = options.hardware or hardware()
     policy: Policy = Recording() if options.mode == "record" else choice.policy
     setup = Setup(
         cost=choice.cost,

@@ -218,7 +218,7 @@ def _cost(
 
     With its name, by which a worker finds the same, and why it is this one.
     """
-    profile = find_profile(target.name, options.model, hardware())
+    profile = find_profile(target.name, options.model, options.hardware or hardware())
     # A worker is told by its path what the first process found.
     if profile is not None and options.cost in (None, str(profile)):
         return load_cost(profile), str(profile), "this machine's own profile"

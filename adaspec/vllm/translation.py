@@ -11,6 +11,7 @@ from typing import Any
 from adaspec.errors import ServingError, TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.choice import Target, choose, target_of
+from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.scrambling import secret_in
 
@@ -37,6 +38,7 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
         options,
         policy=choice.spec,
         policy_digest=choice.digest,
+        hardware=hardware(),
         cost=choice.cost_name,
         num_speculative_tokens=choice.cap,
     )
