@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from adaspec.errors import ServingError
@@ -21,6 +23,8 @@ from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
 from adaspec.vllm.plugin import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
 from adaspec.vllm.translation import translated
+
+log = logging.getLogger("vllm.adaspec")
 
 OLDEST, NEWEST = (0, 24), (0, 33)
 """The versions whose source has been read."""
@@ -216,6 +220,37 @@ def part_from_adapters(drafter: Any, target: Any) -> int:
                 setattr(parent, name, base)
                 count += 1
     return count
+
+
+def take_a_workers_threads() -> None:
+    """Compute in this process with as many threads as vLLM gives a server's worker on a CPU.
+
+    It keeps a core for the rest of the server; an engine in one process would use that one too.
+    Nothing happens on other platforms, or where vLLM is told to bind nothing.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    try:
+        from vllm.utils.ompmultiprocessing import OMPProcessManager
+    except ImportError:  # older versions bind in the worker, in one process too
+        return
+    parallel = SimpleNamespace(
+        local_world_size=1, data_parallel_rank_local=None, _api_process_count=1
+    )
+    try:
+        bound = OMPProcessManager(
+            SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
+        )
+        cores = bound.cpu_lists[0] if bound.cpu_lists else None
+    except (AttributeError, AssertionError, IndexError, RuntimeError, TypeError) as error:
+        log.warning("adaspec: how many threads a server's worker has is not known: %r", error)
+        return
+    if cores:
+        import torch
+
+        torch.set_num_threads(len(cores))
 
 
 def shield_llvmlite() -> None:

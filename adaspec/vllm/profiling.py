@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from adaspec.errors import ServingError
-from adaspec.vllm.compatibility import installed_version
+from adaspec.vllm.compatibility import installed_version, take_a_workers_threads
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.forced import Forced, Plan
 from adaspec.vllm.machine import hardware
@@ -48,6 +48,7 @@ class ProfiledEngine:
                 f"tensor_parallel_size={parallel}: a profile is taken in one process: leave it out"
             )
         prepare_vllm("profiling")
+        take_a_workers_threads()
         # Needs torch, which only a machine with vLLM is sure to have.
         from adaspec.vllm.attachment import serve_by
 
