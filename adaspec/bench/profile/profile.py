@@ -19,6 +19,8 @@ from adaspec.cost.report import FitReport
 SCHEMA = 1
 GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
+FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Tokens up to which a step may take as long as for one, where nothing is captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def fit_profile(
         [kind.measured() for kind in kinds],
         name=name,
         captured_sizes=captured_sizes,
+        floors=() if captured_sizes else FLOORS,
         overhead_s=_overhead_s(kinds),
         target=target,
         hardware=hardware,

@@ -164,3 +164,17 @@ def test_too_few_kinds_of_step_are_refused_however_often_they_were_repeated():
     steps = measured(TRUTH, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
         fit_cost(steps * 50, name="few")
+
+
+def test_a_floor_is_found_where_few_tokens_take_as_long_as_some():
+    flat = dataclasses.replace(TRUTH, captured_sizes=(8,), per_token_s=2e-4)
+    steps = measured(flat, noise=0.01)
+    cost, report = fit_cost(steps, name="flat", floors=(2, 4, 8, 16))
+    assert cost.captured_sizes == (8,)
+    assert cost.per_token_s == pytest.approx(2e-4, rel=0.02)
+    assert report.mean_error < 0.015
+
+
+def test_no_floor_is_taken_where_none_explains_the_steps_better():
+    cost, _ = fit_cost(measured(TRUTH), name="straight", floors=(2, 8, 32))
+    assert cost.captured_sizes == ()
