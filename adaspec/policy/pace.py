@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import step_s, verify_s
+from adaspec.cost.model import padded, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.policy.desk import PACE, PRIOR, PRIOR_STEPS, STEPS, SUM_TIME, SUM_TOKENS, Desk
 from adaspec.predict.features import Rows
@@ -37,9 +37,13 @@ def rate_of(desk: Desk, knobs: Array, cost: Array, rows: int, context: int) -> f
 
 @compiled
 def token_s(cost: Array, rows: int) -> float:
-    """Seconds that verifying one more token adds."""
-    some = _SOME * rows
-    return (verify_s(cost, rows + some, 0) - verify_s(cost, rows, 0)) / some
+    """Seconds that verifying one more token adds, to what a step of so many rows is padded to.
+
+    Tokens that fit in the padding are free, but a draft that fills it goes on at this price, and
+    whoever took it for nothing would draft without end.
+    """
+    some, full = _SOME * rows, int(padded(cost, rows))
+    return (verify_s(cost, full + some, 0) - verify_s(cost, full, 0)) / some
 
 
 @compiled
