@@ -37,13 +37,13 @@ def rate_of(desk: Desk, knobs: Array, cost: Array, rows: int, context: int) -> f
 
 @compiled
 def token_s(cost: Array, rows: int) -> float:
-    """Seconds that verifying one more token adds, to what a step of so many rows is padded to.
+    """Seconds that verifying one more token adds, on average over some.
 
-    Tokens that fit in the padding are free, but a draft that fills it goes on at this price, and
-    whoever took it for nothing would draft without end.
+    At least as many that cost something as free ones, which fill the padding: whoever took tokens
+    for nothing would draft without end.
     """
-    some, full = _SOME * rows, int(padded(cost, rows))
-    return (verify_s(cost, full + some, 0) - verify_s(cost, full, 0)) / some
+    some = max(_SOME * rows, 2 * (int(padded(cost, rows)) - rows))
+    return (verify_s(cost, rows + some, 0) - verify_s(cost, rows, 0)) / some
 
 
 @compiled

@@ -49,6 +49,8 @@ def start(script, setting, *arguments, **environment):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path, **environment},
+        # Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
