@@ -132,9 +132,11 @@ def accept(head: Head, batches: Iterable[Batch], steps: int) -> dict[str, Any]:
                 reached[name] += [(counts >= j).sum() for j in range(steps + 1)]
             at = 0
             while at < len(counts):
-                took = min(int(counts[at]), WALK)
-                for name in (kind, "all"):
-                    walked[name].append(took)
+                took, left = min(int(counts[at]), WALK), len(counts) - at
+                # Right to the answer's end: an engine drafts past it and counts that as well.
+                if not took == left < WALK:
+                    for name in (kind, "all"):
+                        walked[name].append(took)
                 at += took + 1
     row: dict[str, Any] = {}
     for name, survived in sorted(reached.items()):
