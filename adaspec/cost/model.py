@@ -11,7 +11,7 @@ from adaspec.jit import inlined
 
 Array = NDArray[np.float64]
 
-_FIXED, _PER_TOKEN, _PER_KV, _OVERHEAD = 0, 1, 2, 3
+_FIXED, PER_TOKEN, _PER_KV, _OVERHEAD = 0, 1, 2, 3
 _DRAFT_FIXED, _DRAFT_PER_KV, _KEEP_ALIVE, _SIZES = 4, 5, 6, 7
 
 
@@ -76,11 +76,21 @@ def padded(cost: Array, tokens: int) -> float:
 
 
 @inlined
+def padded_below(cost: Array, size: float) -> float:
+    """The largest captured size smaller than this one; 0 where there is none."""
+    below = 0.0
+    for at in range(_SIZES, cost.shape[0]):
+        if cost[at] < size:
+            below = cost[at]
+    return below
+
+
+@inlined
 def verify_s(cost: Array, tokens: int, context_tokens: int) -> float:
     """Seconds of a step without its drafting."""
     return (
         cost[_FIXED]
-        + cost[_PER_TOKEN] * padded(cost, tokens)
+        + cost[PER_TOKEN] * padded(cost, tokens)
         + cost[_PER_KV] * context_tokens
         + cost[_OVERHEAD]
     )

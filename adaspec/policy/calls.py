@@ -131,11 +131,19 @@ def goes_on(address: int, count: int) -> bool:
 def settle(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     """Choose lengths; whether splices behind neural tokens are still to be looked up."""
     post = recall(address)
-    cap = post.limits[CAP]
+    cap, reads = post.limits[CAP], post.limits[READS] > 0
     stages.choose(
-        post.desk, post.knobs, rows_of(post), post.cost, cap, count, neural_len, ngram_len
+        post.desk,
+        reads,
+        post.knobs,
+        rows_of(post),
+        post.cost,
+        cap,
+        count,
+        neural_len,
+        ngram_len,
     )
-    return not post.limits[READS] and bool(neural_len.any())
+    return not reads and bool(neural_len.any())
 
 
 @compiled

@@ -77,6 +77,10 @@ class Desk(NamedTuple):
     ngram_best: Ints
     worth: Array
     """What the batch's best plans are worth with 0, 1, .. forwards at hand."""
+    value: Array
+    """The same where tokens that fill a padded batch are free."""
+    alone: Array
+    """What each row's n-gram draft promised before anything was drafted."""
     splice_x: Floats
     splice_heads: Array
     spliced: Array
@@ -120,6 +124,8 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         ngram_value=np.zeros(slots),
         ngram_best=np.zeros(slots, np.int32),
         worth=np.zeros(LONGEST_NEURAL + 1),
+        value=np.zeros(LONGEST_NEURAL + 1),
+        alone=np.zeros(slots),
         splice_x=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_heads=np.zeros((slots, len(HEADS["splice"]))),
         spliced=np.zeros((slots, LONGEST_NEURAL + 1, LONGEST_SPLICE + 1)),

@@ -153,7 +153,7 @@ def take_evidence(
             for j in range(1, LONGEST_SPLICE + 1):
                 desk.spliced[row, depth - 1, j] *= wrong
             for k in range(1, depth):
-                _weigh_splice(desk, row, k, price)
+                weigh_splice(desk, row, k, price)
         was = desk.neural[row, depth]
         now = 0.0
         if tokens[row, depth - 1] >= 0 and heard[ACCEPTED_NEXT] > 0:
@@ -259,11 +259,11 @@ def weigh_splices(
         room = max(min(behind.available[row], cap - depth), 0)
         for j in range(room + 1, LONGEST_SPLICE + 1):
             curve[j] = 0.0
-        _weigh_splice(desk, row, depth, price)
+        weigh_splice(desk, row, depth, price)
 
 
 @compiled
-def _weigh_splice(desk: Desk, row: int, depth: int, price: float) -> None:
+def weigh_splice(desk: Desk, row: int, depth: int, price: float) -> None:
     """The best length of a splice behind `depth` neural tokens, and what it is worth."""
     reached, curve = desk.neural[row, depth], desk.spliced[row, depth]
     length, said, worth = 0, 0.0, 0.0

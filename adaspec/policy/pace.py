@@ -1,19 +1,16 @@
-"""The running rate at which tokens are traded against time, and what a token costs at it."""
+"""The running rate at which tokens are traded against time."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import padded, step_s, verify_s
+from adaspec.cost.model import step_s
 from adaspec.jit import compiled
 from adaspec.policy.desk import PACE, PRIOR, PRIOR_STEPS, STEPS, SUM_TIME, SUM_TOKENS, Desk
 from adaspec.predict.features import Rows
 
 Array = NDArray[np.float64]
-
-_SOME = 4
-"""Tokens a row over which a token's price is averaged: captured sizes make single ones jump."""
 
 
 @compiled
@@ -33,17 +30,6 @@ def rate_of(desk: Desk, knobs: Array, cost: Array, rows: int, context: int) -> f
     guess = knobs[PRIOR_STEPS] * rows / plain
     tokens = desk.pace[SUM_TOKENS] + knobs[PRIOR] * plain * guess
     return tokens / (desk.pace[SUM_TIME] + guess) if steps > 0 else knobs[PRIOR] * plain
-
-
-@compiled
-def token_s(cost: Array, rows: int) -> float:
-    """Seconds that verifying one more token adds, on average over some.
-
-    At least as many that cost something as free ones, which fill the padding: whoever took tokens
-    for nothing would draft without end.
-    """
-    some = max(_SOME * rows, 2 * (int(padded(cost, rows)) - rows))
-    return (verify_s(cost, rows + some, 0) - verify_s(cost, rows, 0)) / some
 
 
 @compiled

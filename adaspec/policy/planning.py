@@ -8,23 +8,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import forward_s, paid_forwards
+from adaspec.cost.model import PER_TOKEN, forward_s, padded, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, Desk
-from adaspec.policy.pace import context_of, rate_of, token_s
-from adaspec.policy.trust import commit
+from adaspec.policy.pace import context_of, rate_of
 from adaspec.predict.features import Rows
 from adaspec.predict.outlook import Outlook, outlook_of
 
 Array = NDArray[np.float64]
-Ints = NDArray[np.int32]
+
+_SHARES = np.array([0.0, 0.3, 0.6, 1.0])
+"""Shares of the full price at which plans are weighed where tokens may be free."""
+_FEW = 0.25
+"""Free tokens a row below which nobody looks for a use of them."""
 
 
 @compiled
 def price_of(desk: Desk, knobs: Array, rows: Rows, cost: Array) -> float:
     """Tokens that the time of verifying one more is worth."""
     count = rows.slots.shape[0]
-    return rate_of(desk, knobs, cost, count, context_of(rows)) * token_s(cost, count)
+    return rate_of(desk, knobs, cost, count, context_of(rows)) * cost[PER_TOKEN]
 
 
 @compiled
@@ -148,6 +151,44 @@ def weigh_batch(
 
 
 @compiled
+def weigh_plans(
+    desk: Desk,
+    outlook: Outlook,
+    reads: bool,
+    rows: Rows,
+    count: int,
+    most: int,
+    price: float,
+    cost: Array,
+    cap: int,
+) -> None:
+    """Fill `desk.value`: the same where the tokens that fill a padded batch are free.
+
+    Whatever price plans are made at, what they are worth at it and the free room at it bound what
+    plans can be worth; the least bound is met where the plans just fill the room.
+    """
+    running = rows.slots.shape[0]
+    room = padded(cost, running) - running
+    desk.value[: most + 1] = np.inf
+    shares = _SHARES if matters(room, running) else _SHARES[-1:]
+    for share in shares:
+        weigh_ngram(desk, rows, share * price, cap)
+        weigh_batch(desk, outlook, reads, rows, count, most, share * price, cap)
+        free = room * share * price
+        if count == 0 and desk.worth[0] + free < desk.value[0]:
+            for row in range(running):
+                desk.alone[row] = desk.ngram_value[row] + free / running
+        for k in range(count, most + 1):
+            desk.value[k] = min(desk.value[k], desk.worth[k] + free)
+
+
+@compiled
+def matters(free: float, running: int) -> bool:
+    """Whether so many free tokens are worth looking for a use of them."""
+    return free > 0 and free >= _FEW * running
+
+
+@compiled
 def forwards_of(
     desk: Desk,
     outlook: Outlook,
@@ -162,18 +203,17 @@ def forwards_of(
     context = context_of(rows)
     count = rows.slots.shape[0]
     rate = rate_of(desk, knobs, cost, count, context)
-    price = rate * token_s(cost, count)
-    weigh_ngram(desk, rows, price, cap)
+    price = rate * cost[PER_TOKEN]
     holds = False
     for row in range(count):
         holds |= rows.holds_neural[row]
     if not holds:
         return 0
     most = min(neural_cap, LONGEST_NEURAL, cap)
-    weigh_batch(desk, outlook, reads, rows, 0, most, price, cap)
+    weigh_plans(desk, outlook, reads, rows, 0, most, price, cost, cap)
     best, best_value = 0, -np.inf
     for forwards in range(most + 1):
-        value = desk.worth[forwards]
+        value = desk.value[forwards]
         value -= rate * paid_forwards(cost, forwards, True) * forward_s(cost, context)
         # More forwards at the same value: evidence that costs nothing.
         if value > best_value - 1e-12:
@@ -195,39 +235,11 @@ def goes_on(
     """Whether the batch gains by more forwards than `count`, up to `most`."""
     context = context_of(rows)
     rate = rate_of(desk, knobs, cost, rows.slots.shape[0], context)
-    price = rate * token_s(cost, rows.slots.shape[0])
-    weigh_ngram(desk, rows, price, cap)
-    weigh_batch(desk, outlook, True, rows, count, most, price, cap)
+    price = rate * cost[PER_TOKEN]
+    weigh_plans(desk, outlook, True, rows, count, most, price, cost, cap)
     one = rate * forward_s(cost, context)
-    now = desk.worth[count] - one * paid_forwards(cost, count, True)
+    now = desk.value[count] - one * paid_forwards(cost, count, True)
     for forwards in range(count + 1, most + 1):
-        if desk.worth[forwards] - one * paid_forwards(cost, forwards, True) > now:
+        if desk.value[forwards] - one * paid_forwards(cost, forwards, True) > now:
             return True
     return False
-
-
-@compiled
-def choose(
-    desk: Desk,
-    knobs: Array,
-    rows: Rows,
-    cost: Array,
-    cap: int,
-    count: int,
-    neural_len: Ints,
-    ngram_len: Ints,
-) -> None:
-    """Per row: so many drafted tokens and what is spliced on, or copied ones, or nothing.
-
-    What is expected of them is noted.
-    """
-    price = price_of(desk, knobs, rows, cost)
-    weigh_ngram(desk, rows, price, cap)
-    for row in range(rows.slots.shape[0]):
-        length, worth = best_neural(desk, row, count, price, cap)
-        neural_len[row] = ngram_len[row] = 0
-        if worth > desk.ngram_value[row]:
-            neural_len[row], ngram_len[row] = length, desk.splice_len[row, length]
-        else:
-            ngram_len[row] = desk.ngram_best[row]
-    commit(desk, neural_len, ngram_len)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import forward_s, paid_forwards
+from adaspec.cost.model import forward_s, paid_forwards, verify_s
 from adaspec.jit import compiled
+from adaspec.policy.choosing import choose
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
 from adaspec.policy.expectation import consider, take_evidence, weigh_splices
 from adaspec.policy.guard import admits, watch
-from adaspec.policy.pace import context_of, keep_pace, rate_of, token_s
-from adaspec.policy.planning import choose, forwards_of, goes_on, price_of
+from adaspec.policy.pace import context_of, keep_pace, rate_of
+from adaspec.policy.planning import forwards_of, goes_on, price_of
 from adaspec.policy.trust import commit, weigh_record
 from adaspec.predict.features import Found, Rows, remember
 from adaspec.predict.model import Mind
@@ -77,12 +78,12 @@ def learn(
     count = rows.slots.shape[0]
     context = context_of(rows)
     rate = rate_of(desk, knobs, cost, count, context)
-    price = rate * token_s(cost, count)
-    tokens = holders = ngram_rows = neural_rows = spliced_rows = 0
+    tokens = total = holders = ngram_rows = neural_rows = spliced_rows = 0
     came_ngram = came_neural = came_splice = worth = 0.0
     said_ngram = said_neural = said_splice = 0.0
     for row in range(count):
         tokens += emitted_tokens[row]
+        total += drafted[row]
         holders += rows.holds_neural[row]
         if neural_drafted[row] > 0:
             neural_rows += 1
@@ -92,7 +93,6 @@ def learn(
                 spliced_rows += 1
                 said_splice += desk.said[row, SPLICE]
                 came_splice += accepted[row] - neural_drafted[row]
-            worth += accepted[row] - price * drafted[row] - desk.ngram_value[row]
         elif drafted[row] > 0:
             ngram_rows += 1
             said_ngram += desk.said[row, NGRAM]
@@ -100,6 +100,10 @@ def learn(
     weigh_record(desk, NGRAM, said_ngram, came_ngram, ngram_rows)
     weigh_record(desk, NEURAL, said_neural, came_neural, neural_rows)
     weigh_record(desk, SPLICE, said_splice, came_splice, spliced_rows)
+    charge = rate * (verify_s(cost, count + total, 0) - verify_s(cost, count, 0)) / max(total, 1)
+    for row in range(count):
+        if rows.holds_neural[row]:
+            worth += accepted[row] - charge * drafted[row] - desk.alone[row]
     spent = rate * paid_forwards(cost, forwards, holders > 0) * forward_s(cost, context)
     watch(desk, worth, spent, count, holders)
     keep_pace(desk, knobs, tokens, seconds)

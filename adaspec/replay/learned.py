@@ -135,7 +135,7 @@ def _loop(
                     neural_len[row] = count if seen.holds_neural[row] else 0
             stages.commit(desk, neural_len, ngram_len)
         else:
-            stages.choose(desk, common, seen, cost, cap, count, neural_len, ngram_len)
+            stages.choose(desk, reads, common, seen, cost, cap, count, neural_len, ngram_len)
         # Where drafts are read, the matches behind them were known as lengths were chosen.
         if ruled or not (reads and most > 0):
             found = behind(film, running, rows, seen, neural_len, most_behind, False)
