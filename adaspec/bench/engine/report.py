@@ -15,7 +15,7 @@ from adaspec.bench.engine.agreement import Difference
 from adaspec.bench.engine.entrants import Entrant
 from adaspec.bench.engine.ledger import Entry
 from adaspec.bench.engine.settings import Settings
-from adaspec.bench.engine.traffic import Timing, timing
+from adaspec.bench.engine.traffic import Call, Timing, timing
 
 if TYPE_CHECKING:
     from adaspec.bench.engine.run import Task
@@ -33,6 +33,8 @@ class Comparison:
 
     concurrency: int
     lineup: list[Entrant]
+    dealt: Mapping[tuple[int, str], Sequence[Call]]
+    """What was sent in each round and cell."""
     differences: list[Difference]
     repeated: bool
     """Whether prompts had to come more than once."""
@@ -107,7 +109,12 @@ def _rows(
     for entrant in comparison.lineup:
         if entrant.name not in timings:
             continue
-        expected = settings.expected(entrant.spec, cell, comparison.concurrency)
+        expected = settings.expected(
+            entrant.spec,
+            cell,
+            comparison.concurrency,
+            [comparison.dealt[turn, cell] for turn in sorted(none)],
+        )
         found = row(timings[entrant.name], none)
         speedup = found["speedup"]
         rows.append(

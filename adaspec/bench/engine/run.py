@@ -83,7 +83,7 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
                 race = _Race(task, load, lineup, cells, dealt, stable, ledger, absent, report)
                 race.run()
                 differences = _compare(task, race, calls)
-            comparisons.append(Comparison(load, lineup, differences, repeated))
+            comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
     return document(task, ledger, comparisons, cells, settings, absent, left_out)
 
 
@@ -248,7 +248,9 @@ def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings
     if not task.traces:
         return Settings()
     cost = load_cost(task.cost or DEFAULT)
-    return rank_settings(task.traces, trained, cost, task.concurrency, task.seed, report)
+    return rank_settings(
+        task.traces, trained, cost, task.concurrency, task.max_tokens, task.seed, report
+    )
 
 
 def _fingerprint(

@@ -3,16 +3,19 @@
 import importlib.util
 import signal
 
+import numpy as np
 import pytest
 
 from adaspec.bench.engine import entrants, server, settings
 from adaspec.bench.engine.entrants import Drafter, Entrant, entrant_of, missing
 from adaspec.bench.engine.lineup import line_up
 from adaspec.bench.engine.server import Stable, flags
-from adaspec.bench.engine.settings import Settings, rank_settings
+from adaspec.bench.engine.settings import Settings, rank_settings, shortened
+from adaspec.bench.engine.traffic import Call
 from adaspec.bench.lookup import BenchError
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.trace.synthetic import write_synthetic
+from adaspec.replay.contender import parse_contender
+from adaspec.trace.synthetic import synthesize, write_synthetic
 
 HEAD = Drafter("H", "eagle3")
 
@@ -82,7 +85,9 @@ def ranked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
         patch.setattr(settings, "grid_of", lambda player: _thinned(whole(player)))
-        return rank_settings([folder], frozenset(), H100_LLAMA_3_1_8B, (1, 4), 0, lambda *_: None)
+        return rank_settings(
+            [folder], frozenset(), H100_LLAMA_3_1_8B, (1, 4), 64, 0, lambda *_: None
+        )
 
 
 def _thinned(grid):
@@ -114,6 +119,33 @@ def test_what_a_trace_does_not_hold_is_not_expected(ranked):
     assert ranked.expected(None, "all", 1) is None
     assert ranked.expected("fixed:neural:3", "no such workload", 1) is None
     assert ranked.expected("policies/nowhere", "all", 1) is None
+
+
+def test_what_is_expected_of_a_round_is_what_its_very_requests_would_do(ranked):
+    tape = ranked.player.tape
+    by_place = {at: prompt for prompt, at in ranked.prompts.items()}
+    order = np.array([3, 0, 2, 1, 5, 4], np.int32)
+    calls = [Call("any", str(at), by_place[at], 64) for at in order.tolist()]
+    player = ranked.player
+    speeds = [
+        player.play(parse_contender(spec), order, 4).tokens_per_s
+        for spec in ("fixed:neural:3", "none")
+    ]
+    found = ranked.expected("fixed:neural:3", "all", 4, [calls])
+    assert found == pytest.approx(speeds[0] / speeds[1])
+    assert max(tape.columns.length) <= 64
+    stranger = Call("any", "x", (1, 2, 3), 64)
+    drawn = ranked.expected("fixed:neural:3", "all", 4)
+    assert ranked.expected("fixed:neural:3", "all", 4, [[*calls, stranger]]) == drawn != found
+
+
+def test_a_shortened_request_is_the_same_up_to_there():
+    request = next(iter(synthesize(0, requests_per_workload=1)))
+    short = shortened(request, 7)
+    assert len(short.output_tokens) == len(short.neural_accepted) == 7
+    assert len(short.drafted_tokens) == len(short.confidences) == 7
+    assert short.paired
+    assert shortened(request, 10_000).output_tokens.tolist() == request.output_tokens.tolist()
 
 
 def test_engine_arguments_become_flags():
