@@ -79,7 +79,8 @@ def main() -> int:
     command = [sys.executable, str(Path(__file__).with_name("train_heads.py"))]
     command += ["--evaluate", str(arguments.head), "--target", str(arguments.target)]
     command += ["--states", str(arguments.states), "-o", str(arguments.states)]
-    command += ["--held-out", str(arguments.sequences)]
+    # As the engine computes: at size tiny, bfloat16 alone costs the heads 0.05 of 3.7 tokens.
+    command += ["--held-out", str(arguments.sequences), "--dtype", "float32"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stderr, file=sys.stderr)

@@ -133,8 +133,8 @@ def accept(head: Head, batches: Iterable[Batch], steps: int) -> dict[str, Any]:
             at = 0
             while at < len(counts):
                 took, left = min(int(counts[at]), WALK), len(counts) - at
-                # Right to the answer's end: an engine drafts past it and counts that as well.
-                if not took == left < WALK:
+                # An engine drafts past the answer's end and counts what is right there as well.
+                if left >= WALK:
                     for name in (kind, "all"):
                         walked[name].append(took)
                 at += took + 1
