@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from adaspec.bench.engine.entrants import METHODS
+from adaspec.bench.engine.words import HEADINGS, sentences, tables
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
@@ -146,6 +146,7 @@ def engine_command(
         --traces traces/recorded --cost cost.json --policy policies/mine -o bench
     """
     # Imported here: the evaluator takes a second to load, --help should not.
+    from adaspec.bench.engine.page import page
     from adaspec.bench.engine.plots import save_plot
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import Task, bench_engine
@@ -172,13 +173,15 @@ def engine_command(
         report = strict(bench_engine(task, force, bar))
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")
-    save_plot(report, out / "speedup.png")
+    plot = save_plot(report, out / "speedup.png")
+    written = out / "report.md"
+    written.write_text(page(report, plot.name), encoding="utf-8")
     if as_json:
         print_json(report)
     else:
         _print(report)
     said = remarks()
-    said.print(f"written: {out / 'report.json'}, {out / 'speedup.png'}", soft_wrap=True)
+    said.print(f"written: {written}, {out / 'report.json'}, {plot}", soft_wrap=True)
     wrong = complaint(report)
     if wrong is not None:
         click.echo(f"adaspec: error: {printable(wrong)}", err=True)
@@ -187,65 +190,14 @@ def engine_command(
 
 def _print(report: dict[str, Any]) -> None:
     console = results()
-    cells: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    for row in report["rows"]:
-        cells.setdefault((row["concurrency"], row["workload"]), []).append(row)
-    for (concurrency, workload), rows in cells.items():
-        console.print(_table(f"{concurrency} at once, {workload}", rows))
-    for each in report["headline"]:
-        if each["adaspec_over_best_static"] is None:
-            continue
-        right = f"{each['expected_right']} of {each['expected_known']}"
-        console.print(
-            f"{each['concurrency']} at once, {printable(each['workload'])}: adaspec is "
-            f"{each['adaspec_over_best_static']:.3f}x {printable(each['best_static'])}, the best "
-            f"static setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator "
-            f"was within 10% of {right} methods",
-            soft_wrap=True,
-            markup=False,
-        )
-    for name, why in report["absent"].items():
-        console.print(f"not run: {name}: {why}", soft_wrap=True, markup=False)
-    for each in report["differences"]:
-        if each["near_tie"]:
-            console.print(
-                f"near-tie at {each['concurrency']} at once: {each['method']}, request "
-                f"{printable(each['workload'])}/{printable(each['id'])}, token "
-                f"{each['position']}: {each['margin']:.2g} apart",
-                soft_wrap=True,
-                markup=False,
-            )
-    for note in report["notes"]:
-        console.print(f"note: {note}", soft_wrap=True, markup=False)
-
-
-def _table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    # A narrow terminal folds names, and never loses them.
-    table = Table(title=escape(printable(title)), box=SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("method", overflow="fold", min_width=20)
-    headings = ("tok/s", "over none", "rounds", "expected", "TTFT ms", "ITL ms", "p95", "accepted")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        span = row["speedup_range"]
-        name = f"{row['method']} {row['setting']}".strip()
-        table.add_row(
-            escape(printable(name)) + (" (runner-up)" if row["runner_up"] else ""),
-            _shown(row["tokens_per_s"], ".1f"),
-            _shown(row["speedup"], ".2f", "x"),
-            "-" if span is None else f"{span[0]:.2f}..{span[1]:.2f}",
-            _shown(row["expected_speedup"], ".2f", "x"),
-            _milliseconds(row["ttft_s"]["median"]),
-            _milliseconds(row["inter_token_s"]["median"]),
-            _milliseconds(row["inter_token_s"]["p95"]),
-            _shown(row["accepted_per_step"], ".2f"),
-        )
-    return table
-
-
-def _shown(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1e3 * seconds:.0f}"
+    for title, rows in tables(report):
+        # A narrow terminal folds names, and never loses them.
+        table = Table(title=escape(printable(title)), box=SIMPLE, padding=(0, 1, 0, 0))
+        table.add_column(HEADINGS[0], overflow="fold", min_width=20)
+        for heading in HEADINGS[1:]:
+            table.add_column(heading, justify="right")
+        for name, *figures in rows:
+            table.add_row(escape(printable(name)), *figures)
+        console.print(table)
+    for sentence in sentences(report):
+        console.print(printable(sentence), soft_wrap=True, markup=False)

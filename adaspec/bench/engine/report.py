@@ -48,8 +48,9 @@ def document(
     settings: Settings,
     absent: Mapping[str, str],
     left_out: int,
+    served_on: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What `adaspec bench engine --json` prints."""
+    """What `adaspec bench engine --json` prints; `served_on` is the hardware and vLLM's version."""
     entries = list(ledger)
     rows = [
         row
@@ -77,6 +78,8 @@ def document(
         "adaspec": __version__,
         "model": task.model,
         "drafter": task.draft,
+        **served_on,
+        "engine": dict(task.engine),
         "cost": task.cost,
         "rounds": task.rounds,
         "max_tokens": task.max_tokens,

@@ -84,7 +84,14 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
                 race.run()
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
-    return document(task, ledger, comparisons, cells, settings, absent, left_out)
+    return document(task, ledger, comparisons, cells, settings, absent, left_out, _served_on())
+
+
+def _served_on() -> dict[str, str]:
+    from adaspec.vllm.compatibility import installed_version
+    from adaspec.vllm.machine import hardware
+
+    return {"hardware": hardware(), "vllm": installed_version()}
 
 
 @dataclass(slots=True)

@@ -45,6 +45,12 @@ def document(*differences):
     return {
         "schema": 1,
         "model": "M",
+        "drafter": "H",
+        "hardware": "CPU of some kind, 2 cores",
+        "vllm": "0.32.0",
+        "engine": {"dtype": "float32"},
+        "cost": None,
+        "max_tokens": 64,
         "rounds": 2,
         "rows": [
             row("none"),
@@ -97,6 +103,10 @@ def test_the_table_has_every_method_and_says_who_did_not_run(asked, capsys, tmp_
     assert "1.100x neural eagle3 3, the best static setting" in said
     assert "near-tie at 4 at once: neural eagle3 3, request code/9, token 12" in said
     assert (tmp_path / "bench" / "speedup.png").read_bytes()[1:4] == b"PNG"
+    page = (tmp_path / "bench" / "report.md").read_text()
+    assert "| `neural eagle3 2 (runner-up)` | 60.0 | 1.20x | 1.10..1.30 |" in page
+    assert "vLLM 0.32.0 on CPU of some kind, 2 cores" in page
+    assert "- not run: suffix: needs arctic-inference" in page
 
 
 def test_json_is_alone_on_stdout_and_in_the_folder(asked, capsys, tmp_path):
@@ -113,6 +123,7 @@ def test_outputs_that_differ_fail_with_the_request_named_and_the_report_written(
     said = capsys.readouterr().err
     assert "neural eagle3 3, request code/9: token 12 is 6, without speculation 5" in said
     assert (tmp_path / "bench" / "report.json").exists()
+    assert "- **outputs differ" in (tmp_path / "bench" / "report.md").read_text()
 
 
 def mistake(capsys, *words):

@@ -1,0 +1,76 @@
+"""A benchmark's report in words, the same on the screen and on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+HEADINGS = (
+    "method",
+    "tok/s",
+    "over none",
+    "rounds",
+    "expected",
+    "TTFT ms",
+    "ITL ms",
+    "p95",
+    "accepted",
+)
+
+
+def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """Every load and workload: its title, and a row of words per method and setting."""
+    found: dict[tuple[int, str], list[tuple[str, ...]]] = {}
+    for row in report["rows"]:
+        found.setdefault((row["concurrency"], row["workload"]), []).append(_words(row))
+    for (concurrency, workload), rows in found.items():
+        yield f"{concurrency} at once, {workload}", rows
+
+
+def sentences(report: Mapping[str, Any]) -> Iterator[str]:
+    """What stands below the tables."""
+    for each in report["headline"]:
+        if each["adaspec_over_best_static"] is None:
+            continue
+        right = f"{each['expected_right']} of {each['expected_known']}"
+        yield (
+            f"{each['concurrency']} at once, {each['workload']}: adaspec is "
+            f"{each['adaspec_over_best_static']:.3f}x {each['best_static']}, the best static "
+            f"setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator was "
+            f"within 10% of {right} methods"
+        )
+    for name, why in report["absent"].items():
+        yield f"not run: {name}: {why}"
+    for each in report["differences"]:
+        if each["near_tie"]:
+            yield (
+                f"near-tie at {each['concurrency']} at once: {each['method']}, request "
+                f"{each['workload']}/{each['id']}, token {each['position']}: "
+                f"{each['margin']:.2g} apart"
+            )
+    for note in report["notes"]:
+        yield f"note: {note}"
+
+
+def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
+    span = row["speedup_range"]
+    name = f"{row['method']} {row['setting']}".strip()
+    return (
+        name + (" (runner-up)" if row["runner_up"] else ""),
+        _shown(row["tokens_per_s"], ".1f"),
+        _shown(row["speedup"], ".2f", "x"),
+        "-" if span is None else f"{span[0]:.2f}..{span[1]:.2f}",
+        _shown(row["expected_speedup"], ".2f", "x"),
+        _milliseconds(row["ttft_s"]["median"]),
+        _milliseconds(row["inter_token_s"]["median"]),
+        _milliseconds(row["inter_token_s"]["p95"]),
+        _shown(row["accepted_per_step"], ".2f"),
+    )
+
+
+def _shown(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.0f}"
