@@ -1,10 +1,11 @@
-"""Make the reference pair's policy and its two reports again, from the shipped traces.
+"""Make the reference pair's policy and its reports again, from the shipped traces.
 
     python training/reference-pair-cpu/make_policy.py
 
 Everything is cross-fitted: each request is decided by a model that never saw it. Once under the
 step costs that `adaspec profile` measured on two CPU cores (cost.json), for the policy that ships,
-and once under those of the H100, where a drafter's forward is cheap beside the target's.
+and once under those of the H100, where a drafter's forward is cheap beside the target's. What each
+part of the policy brings there is judged in fewer folds: every ablation trains anew in each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAME = "reference-pair-cpu"
-FOLDS = 5
+FOLDS, ABLATION_FOLDS = 5, 2
+RESAMPLES = 20
 CPU_LOADS = "1,4,16"
 H100 = "h100-llama-3.1-8b"
 H100_LOADS = "1,8,32,128"
@@ -39,17 +41,22 @@ def main() -> None:
     parser.add_argument("--reports", type=Path, default=ROOT / "eval" / "reports")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=FOLDS)
+    parser.add_argument("--ablation-folds", type=int, default=ABLATION_FOLDS)
     options = parser.parse_args()
-    traces, seed = options.traces, ("--seed", options.seed, "--force")
+    traces = options.traces
+    common = ("--seed", options.seed, "--resamples", RESAMPLES, "--force")
     cpu = ("--cost", options.cost, "--concurrency", CPU_LOADS)
     h100 = ("--cost", H100, "--concurrency", H100_LOADS)
     crossed = ("--crossfit", options.folds)
     report = options.reports / NAME
-    adaspec("train", traces, *crossed, *cpu, "-o", report, *seed)
+    adaspec("train", traces, *crossed, *cpu, "-o", report, *common)
     judged = ("--crossfit-report", report, "--ablations")
-    adaspec("train", traces, *cpu, *judged, "-o", options.policy, *seed)
+    adaspec("train", traces, *cpu, *judged, "-o", options.policy, *common)
     other = options.reports / "reference-pair-h100"
-    adaspec("train", traces, *crossed, *h100, "--ablations", "-o", other, *seed)
+    adaspec("train", traces, *crossed, *h100, "-o", other, *common)
+    parts = options.reports / "reference-pair-h100-ablations"
+    fewer = ("--crossfit", options.ablation_folds, "--ablations")
+    adaspec("train", traces, *fewer, *h100, "-o", parts, *common)
 
 
 if __name__ == "__main__":
