@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 from random_models import random_model
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.jit import compiled
 from adaspec.policy.anchor import COUNT, Anchor, Post, new_post, recall
 from adaspec.policy.desk import knob_row, new_desk
 from adaspec.predict.tables import packed
 
 
-@compiled
+@njit  # not cached: nobody would drop what lies beside a test when the layout changes
 def _seen(address: int) -> tuple[float, int, float]:
     post = recall(address)
     post.desk.gain[1] = 7.5
