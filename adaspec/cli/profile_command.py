@@ -181,6 +181,7 @@ def _print(profile: Profile) -> None:
     constants.add_row(
         "draft_per_kv_s", f"{cost.draft_per_kv_s:.4g}", escape(_remark(profile, "draft_per_kv_s"))
     )
+    constants.add_row("draft_prompt_s", f"{cost.draft_prompt_s:.4g}", "per prompt token")
     constants.add_row(
         "held-out error",
         f"{fit.mean_error:.1%}",

@@ -10,7 +10,10 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, nearest
 
 SECONDS = ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s", "draft_per_kv_s")
-"""The constants that are measured, in the formula's order."""
+"""The constants of a step, in the formula's order."""
+
+MEASURED = (*SECONDS, "draft_prompt_s")
+"""And the one of an entry."""
 
 LONGEST_S = 100.0
 """More than any constant of a real step; a larger number is in another unit."""
@@ -21,7 +24,7 @@ MOST_TOKENS = 10_000_000
 
 def check_cost(cost: CostModel, where: str) -> None:
     """Raise a `CostError` that begins with `where` for the first number that cannot be right."""
-    for name in SECONDS:
+    for name in MEASURED:
         value = getattr(cost, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise CostError(f"{where}: {name}={value!r} is no number: give seconds")
@@ -59,10 +62,9 @@ def check_cost(cost: CostModel, where: str) -> None:
 def scaled(cost: CostModel, factors: Mapping[str, float], name: str | None = None) -> CostModel:
     """The cost model with each named constant times its factor, for stress tests."""
     for constant in factors:
-        if constant not in SECONDS:
-            raise CostError(
-                f"cost model '{cost.name}' has no constant '{constant}'{nearest(constant, SECONDS)}"
-            )
+        if constant not in MEASURED:
+            close = nearest(constant, MEASURED)
+            raise CostError(f"cost model '{cost.name}' has no constant '{constant}'{close}")
     changes = {constant: getattr(cost, constant) * by for constant, by in factors.items()}
     said = ", ".join(f"{by:g} {constant}" for constant, by in factors.items())
     label = name if name is not None else f"{cost.name} x ({said})" if said else cost.name

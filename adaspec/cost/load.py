@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
-from adaspec.cost.check import SECONDS, check_cost
+from adaspec.cost.check import MEASURED, SECONDS, check_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
 from adaspec.errors import CostError, nearest
@@ -22,7 +22,7 @@ LARGEST_BYTES = 1 << 20
 """A cost file holds a few dozen numbers; whatever is larger is something else."""
 
 _REQUIRED = ("schema", "kind", "name", *SECONDS)
-_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "target", "hardware")
+_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target", "hardware")
 _KNOWN = (*_REQUIRED, *_OPTIONAL)
 
 
@@ -87,11 +87,12 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
         **{constant: document[constant] for constant in SECONDS},
         keep_alive_forwards=document.get("keep_alive_forwards", 1),
         captured_sizes=tuple(sizes),
+        draft_prompt_s=document.get("draft_prompt_s", 0.0),
         target=_text(document, "target", where),
         hardware=_text(document, "hardware", where),
     )
     check_cost(cost, where)
-    seconds: dict[str, Any] = {constant: float(document[constant]) for constant in SECONDS}
+    seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in MEASURED}
     return dataclasses.replace(cost, **seconds)
 
 

@@ -12,7 +12,7 @@ from adaspec.jit import inlined
 Array = NDArray[np.float64]
 
 _FIXED, PER_TOKEN, _PER_KV, _OVERHEAD = 0, 1, 2, 3
-_DRAFT_FIXED, _DRAFT_PER_KV, _KEEP_ALIVE, _SIZES = 4, 5, 6, 7
+_DRAFT_FIXED, _DRAFT_PER_KV, _KEEP_ALIVE, DRAFT_PROMPT, _SIZES = 4, 5, 6, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class CostModel:
 
     tokens = sum(1 + draft_len), padded up to the next captured size where there are any;
     context_tokens is summed over the running rows; forwards = neural drafter forwards, at least
-    `keep_alive_forwards` in a step where any running request holds the neural drafter.
+    `keep_alive_forwards` in a step where any running request holds the neural drafter. Where
+    prefill counts, a request that enters with the drafter takes `draft_prompt_s` per prompt token
+    more.
     """
 
     name: str
@@ -38,6 +40,7 @@ class CostModel:
     captured_sizes: tuple[int, ...] = field(default=())
     target: str | None = None
     hardware: str | None = None
+    draft_prompt_s: float = 0.0
 
     def constants(self) -> Array:
         """The model as one flat row, for compiled code."""
@@ -49,6 +52,7 @@ class CostModel:
             self.draft_fixed_s,
             self.draft_per_kv_s,
             float(self.keep_alive_forwards),
+            self.draft_prompt_s,
             *(float(size) for size in self.captured_sizes),
         ]
         return np.array(row, dtype=np.float64)

@@ -53,7 +53,8 @@ PACE_RING = 1000
 SUM_TOKENS, SUM_TIME, STEPS = range(3)
 NGRAM, NEURAL, SPLICE = 0, 1, 2
 SAID, CAME, USED = 0, 1, 2
-WORTH, SPENT, WATCHED, HOLDING, HELD, RESTED, PATIENCE = range(7)
+CAME_OF_IT, EXPECTED, HOLDING, HELD, RESTED, PATIENCE = range(6)
+PROMPT_TOKENS, PROMPTS, ANSWER_TOKENS, ANSWERS, CONTEXT, LEANING = range(6, 12)
 
 
 class Desk(NamedTuple):
@@ -95,7 +96,10 @@ class Desk(NamedTuple):
     trust: Array
     """(3, 3) per source tokens said before trust, tokens that came, and the trust in use."""
     guard: Array
-    """What the drafter was worth and what it took, in tokens, and when to try it again."""
+    """What the drafter brought and was expected to, when to try it again, what requests are
+    like."""
+    known: Ints
+    """Output tokens of every slot's request, when it was last seen."""
     ring: Array
     pace: Array
     keys: NDArray[np.uint64]
@@ -135,7 +139,8 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         least=np.zeros((slots, 2), np.float32),
         said=np.zeros((slots, 3)),
         trust=np.zeros((3, 3)),
-        guard=np.zeros(7),
+        guard=np.zeros(12),
+        known=np.zeros(slots, np.int32),
         ring=np.zeros((PACE_RING, 2)),
         pace=np.zeros(3),
         keys=np.zeros(LEVELS, np.uint64),

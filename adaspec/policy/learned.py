@@ -76,7 +76,10 @@ class LearnedPolicy:
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter as long as it earns its keep-alive."""
         forget(self.desk.history, arrival.slot)
-        return self._neural_cap > 0 and bool(stages.admits(self.desk))
+        if self._neural_cap == 0:
+            return False
+        slot, prompt, rows = arrival.slot, arrival.prompt_tokens, arrival.running
+        return bool(stages.admits(self.desk, self.knobs, self._cost, slot, prompt, rows))
 
     def plan(self, batch: Batch) -> int:
         """Predict, and weigh the batch's plans against the forwards that they take."""

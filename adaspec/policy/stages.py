@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import forward_s, paid_forwards, verify_s
+from adaspec.cost.model import verify_s
 from adaspec.jit import compiled
 from adaspec.policy.choosing import choose
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
@@ -104,6 +104,6 @@ def learn(
     for row in range(count):
         if rows.holds_neural[row]:
             worth += accepted[row] - charge * drafted[row] - desk.alone[row]
-    spent = rate * paid_forwards(cost, forwards, holders > 0) * forward_s(cost, context)
-    watch(desk, worth, spent, count, holders)
+        desk.known[rows.slots[row]] = rows.position[row] + emitted_tokens[row]
+    watch(desk, cost, rate, count, holders, context, forwards, worth)
     keep_pace(desk, knobs, tokens, seconds)

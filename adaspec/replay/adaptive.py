@@ -43,7 +43,7 @@ def _loop(
 ) -> None:
     """The closed loop; for budget `tiers` holds the one K."""
     rows = following = concurrency
-    running, time = enter(columns, order, concurrency, refills)
+    running, time = enter(columns, order, concurrency, refills, True)
     most = tiers.max()
     known = columns.confidence.shape[1] >= most and kind == _BUDGET
     confidence = np.zeros((concurrency, most))
@@ -85,7 +85,7 @@ def _loop(
         row_steps += rows
         drafted += total
         rows, following, time, ended = advance(
-            columns, order, refills, running, rows, following, emitted, time, latency
+            columns, order, refills, True, running, rows, following, emitted, time, latency
         )
     sums[0], sums[1], sums[2], sums[3], sums[4], sums[5] = (
         tokens,

@@ -20,8 +20,9 @@ from adaspec.replay.film import Film, behind, gather
 from adaspec.replay.panel import Panel, alone, speaks_for
 from adaspec.replay.record import Record, keep_decisions, keep_evidence, keep_splices, new_record
 from adaspec.replay.result import Result
+from adaspec.replay.rows import Rows as Running
 from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
-from adaspec.replay.tape import Tape
+from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -59,12 +60,12 @@ def _loop(
     records = record.at.shape[0] > 0
     common = knobs[0]
     rows = following = concurrency
-    running, time = enter(columns, order, concurrency, refills)
+    running, time = enter(columns, order, concurrency, refills, False)
     slots = np.arange(concurrency).astype(np.int32)
     holds = np.zeros(concurrency, np.bool_)
-    for slot in range(concurrency):
-        forget(desk.history, slot)
-        holds[slot] = neural_cap > 0 and (ruled or stages.admits(desk))
+    time += _admit(
+        columns, running, 0, rows, slots, holds, refills, ruled, desk, common, cost, neural_cap
+    )
     emitted = np.zeros(concurrency, np.int64)
     tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
     ended = False
@@ -203,14 +204,59 @@ def _loop(
                     kept += 1
         entered = following
         rows, following, time, ended = advance(
-            columns, order, refills, running, rows, following, emitted, time, latency
+            columns, order, refills, False, running, rows, following, emitted, time, latency
         )
-        for row in range(rows):
-            if running.entry[row] >= entered:
-                forget(desk.history, slots[row])
-                holds[slots[row]] = neural_cap > 0 and (ruled or stages.admits(desk))
+        time += _admit(
+            columns,
+            running,
+            entered,
+            rows,
+            slots,
+            holds,
+            refills,
+            ruled,
+            desk,
+            common,
+            cost,
+            neural_cap,
+        )
     sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
     sums[4], sums[5], sums[6] = taken_sum, drafted_sum, neural_steps
+
+
+@compiled
+def _admit(
+    columns: Columns,
+    running: Running,
+    entered: int,
+    rows: int,
+    slots: Ints,
+    holds: NDArray[np.bool_],
+    refills: bool,
+    ruled: bool,
+    desk: Desk,
+    knobs: Array,
+    cost: Array,
+    neural_cap: int,
+) -> float:
+    """Let the policy say which of the rows that came last hold the drafter; what its prefill takes.
+
+    Rows from entry `entered` on are new. Those that enter together wait for each other.
+    """
+    seconds = 0.0
+    for row in range(rows):
+        if running.entry[row] < entered:
+            continue
+        r, slot = running.request[row], slots[row]
+        forget(desk.history, slot)
+        holds[slot] = neural_cap > 0 and (
+            ruled or stages.admits(desk, knobs, cost, slot, columns.prompt[r], rows)
+        )
+        if holds[slot]:
+            seconds += columns.draft_entry_s[r]
+        if refills:
+            running.entered[row] += seconds
+    return seconds
 
 
 def run_learned(

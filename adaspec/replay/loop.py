@@ -27,7 +27,7 @@ from adaspec.policy.protocol import (
 )
 from adaspec.replay.drafting import KnownText, Script, Step, Verdict, verify
 from adaspec.replay.result import Result
-from adaspec.replay.rows import new_latency, seconds_per_token
+from adaspec.replay.rows import entry_s, new_latency, seconds_per_token
 from adaspec.replay.tape import Tape
 
 Ints = NDArray[np.int32]
@@ -123,12 +123,12 @@ class _Run:
         request = self.tape.requests[r]
         known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
         self.indexed[row] = self.index.open(known)
-        self.time += float(self.tape.columns.entry_s[r])
+        arrival = Arrival(int(self.slots[row]), len(request.prompt_tokens), self.rows)
+        self.holds[row] = bool(self.policy.admit(arrival)) and self.tape.neural_cap > 0
+        self.time += entry_s(self.tape.columns, r, bool(self.holds[row]))
         self.request[row], self.entry[row] = r, at
         self.entered[row] = self.time if self.refills else 0.0
         self.prompt[row], self.position[row] = len(request.prompt_tokens), 1
-        arrival = Arrival(int(self.slots[row]), len(request.prompt_tokens), self.rows)
-        self.holds[row] = bool(self.policy.admit(arrival)) and self.tape.neural_cap > 0
 
     def _step(self) -> bool:
         rows = self.rows

@@ -20,7 +20,7 @@ from adaspec.cost.model import (
 )
 from adaspec.jit import compiled
 from adaspec.replay.result import Result
-from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
+from adaspec.replay.rows import advance, enter, entry_s, new_latency, seconds_per_token
 from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
@@ -143,7 +143,8 @@ def _loop(
     latency: Array,
 ) -> None:
     """The closed loop under perfect foresight; without refills it ends with the last request."""
-    state, time = enter(columns, order, concurrency, refills)
+    holds = kind != NGRAM and neural_cap > 0
+    state, time = enter(columns, order, concurrency, refills, holds)
     at = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)
@@ -152,7 +153,6 @@ def _loop(
     recent_tokens = recent_time = 0.0
     rows = following = concurrency
     tokens = steps = row_steps = drafted = neural_steps = 0
-    holds = kind != NGRAM and neural_cap > 0
     ended = False
     while rows > 0 and not ended:
         context = 0
@@ -201,7 +201,7 @@ def _loop(
         tokens += rows + total
         neural_steps += forwards > 0
         rows, following, time, ended = advance(
-            columns, order, refills, state, rows, following, emitted, time, latency
+            columns, order, refills, holds, state, rows, following, emitted, time, latency
         )
     sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
     sums[4], sums[5] = drafted, neural_steps
@@ -253,8 +253,8 @@ def cheapest_s(
     seconds = []
     for holds in (False, True) if tape.neural_cap else (False,):
         _cheapest(columns, request, copies, cap, tape.neural_cap, splices, holds, row, best)
-        seconds.append(float(best[1]))
-    return copies * float(columns.entry_s[request]) + min(seconds)
+        seconds.append(float(best[1]) + copies * entry_s(columns, request, holds))
+    return min(seconds)
 
 
 def run_cheapest(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
+from adaspec.replay.rows import entry_s
 from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
@@ -110,7 +111,7 @@ def run_paths(
     time = 0.0
     for row in range(concurrency):
         r = order[row]
-        time += columns.entry_s[r]
+        time += entry_s(columns, r, holds)
         entered[row] = time
         at[row], end[row], entry[row] = start[r], start[r + 1], row
         context += prompt[r] + 1
@@ -148,7 +149,7 @@ def run_paths(
                     continue
                 r = order[following]
                 at[row], end[row], entry[row] = start[r], start[r + 1], following
-                time += columns.entry_s[r]
+                time += entry_s(columns, r, holds)
                 entered[row] = time
                 context += prompt[r] + 1
                 following += 1
@@ -173,7 +174,7 @@ def run_lockstep(
 ) -> None:
     """`copies` of one request advance together: fills `totals`."""
     context = columns.prompt[request] + 1
-    time = copies * columns.entry_s[request]
+    time = copies * entry_s(columns, request, holds)
     tokens = accepted = drafted = neural_steps = 0
     for step in range(start[request], start[request + 1]):
         forwards = steps[step, FORWARDS]

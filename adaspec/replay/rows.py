@@ -23,8 +23,15 @@ class Rows(NamedTuple):
 
 
 @compiled
+def entry_s(columns: Columns, request: int, holds: bool) -> float:
+    """What entering takes a request, with the neural drafter or without."""
+    seconds = columns.entry_s[request]
+    return seconds + columns.draft_entry_s[request] if holds else seconds
+
+
+@compiled
 def enter(
-    columns: Columns, order: NDArray[np.int32], concurrency: int, refills: bool
+    columns: Columns, order: NDArray[np.int32], concurrency: int, refills: bool, holds: bool
 ) -> tuple[Rows, float]:
     """The first `concurrency` requests of the order at position 1, and how long they took.
 
@@ -32,7 +39,7 @@ def enter(
     the first one's.
     """
     request = order[:concurrency].astype(np.int64)
-    ready = np.cumsum(columns.entry_s[request])
+    ready = np.cumsum(np.array([entry_s(columns, r, holds) for r in request]))
     entered = ready if refills else np.zeros(concurrency)
     rows = Rows(request, np.arange(concurrency), np.ones(concurrency, np.int64), entered)
     return rows, ready[-1]
@@ -43,6 +50,7 @@ def advance(
     columns: Columns,
     order: NDArray[np.int32],
     refills: bool,
+    holds: bool,
     state: Rows,
     rows: int,
     following: int,
@@ -70,7 +78,7 @@ def advance(
                 ended = True
                 continue
             r, p, entry = order[following], 1, following
-            time += columns.entry_s[r]
+            time += entry_s(columns, r, holds)
             entered = time
             following += 1
         state.request[kept], state.position[kept] = r, p

@@ -59,6 +59,8 @@ class Columns(NamedTuple):
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     entry_s: NDArray[np.float64]
     """Seconds that everybody waits when the request enters: its prefill, 0 where not charged."""
+    draft_entry_s: NDArray[np.float64]
+    """What the neural drafter's own prefill adds, if the request enters with it."""
 
 
 ANY_MATCH = np.iinfo(np.int16).max
@@ -104,9 +106,12 @@ class Tape:
 
     def with_prefill(self, cost: CostModel) -> Tape:
         """The same tape, each request's prefill charged as a step of its own as it enters."""
-        constants = cost.constants()
-        seconds = [verify_s(constants, int(prompt), 0) for prompt in self.columns.prompt]
-        return replace(self, columns=self.columns._replace(entry_s=np.array(seconds)))
+        constants, prompts = cost.constants(), self.columns.prompt
+        columns = self.columns._replace(
+            entry_s=np.array([verify_s(constants, int(prompt), 0) for prompt in prompts]),
+            draft_entry_s=cost.draft_prompt_s * prompts.astype(np.float64),
+        )
+        return replace(self, columns=columns)
 
     def with_stressed_splices(self) -> Tape:
         """The same tape, a splice behind a wrong draft charged its full allowed length.
@@ -201,6 +206,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         behind_seen=_shorts([found.seen for found in behinds]),
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
         entry_s=np.zeros(len(chosen)),
+        draft_entry_s=np.zeros(len(chosen)),
     )
     cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
     index = {name: i for i, name in enumerate(workloads)}

@@ -15,7 +15,7 @@ from adaspec.vllm.compatibility import installed_version, take_a_workers_threads
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.forced import Forced, Plan
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.stopwatch import Stopwatch, TimedStep
+from adaspec.vllm.stopwatch import PromptStep, Stopwatch, TimedStep
 
 _FIRST_TOKEN = 3
 """Prompts are made of token ids from here on: those below are mostly marks of a text's ends."""
@@ -151,11 +151,11 @@ class ProfiledEngine:
         `synchronises` awaits a GPU around every part, which makes parts true and steps slower.
         """
         self._policy.want, self._policy.holds = Plan(), holds
+        self._watch.synchronises = synchronises and not self.runs_on_cpu
         names = [self._add(row, context_tokens) for row in range(requests)]
         found: list[tuple[Plan, TimedStep]] = []
         try:
             self._await_decoding(requests)
-            self._watch.synchronises = synchronises and not self.runs_on_cpu
             for plan in plans:
                 self._policy.want = plan
                 for at in range(_SETTLING + steps):
@@ -172,6 +172,11 @@ class ProfiledEngine:
                 f"a forced plan failed in the engine ({dict(self.session.guard.counts)}): "
                 "the log says why; no profile is made of it"
             )
+        return found
+
+    def prompts(self) -> list[PromptStep]:
+        """Steps that read prompts since this was last asked."""
+        found, self._watch.prompts = self._watch.prompts, []
         return found
 
     def _add(self, row: int, context_tokens: int) -> str:

@@ -355,13 +355,9 @@ class Session:
         """A decision on all rows whose prompt is through, and whether the drafter must run."""
         seats = [self._roster.seats[name] for name in rows.requests]
         ready = [row for row, came in enumerate(rows.sampled) if came]
-        # A prompt's blocks may be found again by a later request that holds the drafter.
-        in_prompt = len(ready) < len(seats) or any(
-            seats[row].tokens - seats[row].prompt_tokens <= 1 for row in ready
-        )
-        self._keeps_alive = any(seat.holds_neural for seat in seats) or (
-            self._ever_held and in_prompt
-        )
+        # A holder that later finds the blocks of a prompt which the drafter did not read drafts a
+        # little worse, and no request pays for what may never come.
+        self._keeps_alive = any(seat.holds_neural for seat in seats)
         if not ready:
             return None
         chosen = [seats[row] for row in ready]

@@ -40,12 +40,24 @@ class TimedStep:
         return self.step_s - self.verify_s - self.sample_s - self.draft_s
 
 
+@dataclass(frozen=True, slots=True)
+class PromptStep:
+    """One engine step that read prompts."""
+
+    tokens: int
+    held: bool
+    """Whether the neural drafter read them as well."""
+    draft_s: float
+
+
 class Stopwatch(Silent):
     """Times a runner's steps; also watches its session for what the drafter ran."""
 
     def __init__(self, runner: Any) -> None:
         self.synchronises = False
         """Whether a GPU's queue is awaited around every part: true parts, slower steps."""
+        self.prompts: list[PromptStep] = []
+        """What steps with a prompt in them took; whoever reads it empties it."""
         self._parts = dict.fromkeys(TIMED, 0.0)
         self._scheduled: Any = None
         self._forwards = 0
@@ -66,6 +78,7 @@ class Stopwatch(Silent):
         step_s = time.perf_counter() - began_s
         found = _decoding(self._scheduled)
         if found is None:
+            self._keep_prompts()
             return None
         requests, tokens, context_tokens = found
         return TimedStep(
@@ -78,6 +91,11 @@ class Stopwatch(Silent):
             self._parts[SAMPLE],
             self._parts[DRAFT],
         )
+
+    def _keep_prompts(self) -> None:
+        if self._scheduled is not None and self._scheduled.total_num_scheduled_tokens:
+            tokens = int(self._scheduled.total_num_scheduled_tokens)
+            self.prompts.append(PromptStep(tokens, self._forwards > 0, self._parts[DRAFT]))
 
     def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

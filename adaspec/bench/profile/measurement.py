@@ -16,7 +16,7 @@ from adaspec.bench.profile.cells import Cell
 from adaspec.bench.profile.kinds import Kind, Kinds
 from adaspec.errors import CostError
 from adaspec.vllm.forced import Plan
-from adaspec.vllm.stopwatch import TimedStep
+from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 STEPS = 2
 """Timed steps of a plan per visit of its cell."""
@@ -48,6 +48,9 @@ class Measured(Protocol):
     ) -> list[tuple[Plan, TimedStep]]:
         """Time steps of every plan in turn."""
 
+    def prompts(self) -> list[PromptStep]:
+        """Steps that read prompts since this was last asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -56,6 +59,8 @@ class Measurement:
     kinds: list[Kind]
     reference_s: list[float]
     """A fixed loop, timed before every visit of a cell."""
+    prompts: list[PromptStep] = field(default_factory=list)
+    """Steps in which prompts were read, their parts true."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Cells that do not fit this engine, with why."""
 
@@ -83,7 +88,7 @@ class Grid:
 def measure(engine: Measured, grid: Grid, drafter: bool, report: Report) -> Measurement:
     """Visit every cell that fits in every round; cells and plans in a new order each time."""
     order = random.Random(grid.seed)
-    kinds, skipped, reference_s = Kinds(), {}, []
+    kinds, prompts, skipped, reference_s = Kinds(), [], {}, []
     todo: list[tuple[Cell, list[Plan]]] = []
     for cell in cells.cells_of(grid.batches, grid.contexts, drafter):
         plans = cells.plans_of(cell, grid.neural_lens, grid.ngram_lens)
@@ -124,13 +129,15 @@ def measure(engine: Measured, grid: Grid, drafter: bool, report: Report) -> Meas
                     STEPS,
                     synchronises,
                 )
+                read = engine.prompts()
                 if turn > 0:
                     parts = synchronises or engine.runs_on_cpu
                     kinds.add(cell, steps, whole=not synchronises, parts=parts)
+                    prompts += read if parts else []
                 done += 1
                 report("measuring", done, total)
             gc.collect()
     finally:
         if collecting:
             gc.enable()
-    return Measurement(kinds.sound(), reference_s, skipped)
+    return Measurement(kinds.sound(), reference_s, prompts, skipped)

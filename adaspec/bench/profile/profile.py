@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,15 @@ from adaspec.bench.profile.noise import Noise, noise_of
 from adaspec.cost.fit import fit_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
+from adaspec.vllm.stopwatch import PromptStep
 
 SCHEMA = 1
 GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
 FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens up to which a step may take as long as for one, where nothing is captured."""
+_LONG_PROMPT = 64
+"""Prompt tokens in a step whose drafting is more than what any step's takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ def fit_profile(
         hardware=hardware,
         seed=grid.seed,
     )
+    cost = dataclasses.replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts))
     return Profile(
         cost=cost,
         fit=fit,
@@ -134,6 +139,18 @@ def fit_profile(
         skipped=measurement.skipped,
         engine=engine or {},
     )
+
+
+def _draft_prompt_s(prompts: Sequence[PromptStep]) -> float:
+    """Seconds per prompt token in drafting that only steps with the drafter held take."""
+    per_token: dict[bool, list[float]] = {True: [], False: []}
+    for step in prompts:
+        if step.tokens >= _LONG_PROMPT:
+            per_token[step.held].append(step.draft_s / step.tokens)
+    if not per_token[True]:
+        return 0.0
+    bare = float(np.median(per_token[False])) if per_token[False] else 0.0
+    return max(0.0, float(np.median(per_token[True])) - bare)
 
 
 def _overhead_s(kinds: Sequence[Kind]) -> float:

@@ -18,7 +18,7 @@ from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError
 from adaspec.vllm.forced import Plan
-from adaspec.vllm.stopwatch import TimedStep
+from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 TRUTH = CostModel(
     name="truth",
@@ -28,6 +28,7 @@ TRUTH = CostModel(
     overhead_s=0.001,
     draft_fixed_s=0.004,
     draft_per_kv_s=5e-7,
+    draft_prompt_s=2e-4,
 )
 GRID = Grid(batches=(1, 4, 16), contexts=(128, 1024), rounds=5)
 
@@ -50,6 +51,14 @@ class Machine:
     def run(self, requests, context_tokens, holds, plans, steps, synchronises=False):
         self.visits.append((requests, context_tokens, holds, synchronises))
         return [(plan, self.timed(requests, context_tokens, holds, plan)) for plan in plans * steps]
+
+    def prompts(self):
+        """Of the last visit: looking up takes its time with the drafter or without."""
+        requests, context_tokens, holds, _ = self.visits[-1]
+        seconds = 1e-5 + (TRUTH.draft_prompt_s if holds else 0.0)
+        return [
+            PromptStep(context_tokens, holds, context_tokens * seconds) for _ in range(requests)
+        ]
 
     def timed(self, requests, context_tokens, holds, plan):
         tokens = requests * (1 + plan.draft_len)
@@ -82,6 +91,7 @@ def test_a_quiet_machines_constants_are_recovered():
     for term in TERMS:
         assert getattr(found.cost, term) == pytest.approx(getattr(TRUTH, term), rel=1e-3), term
     assert found.cost.overhead_s == pytest.approx(TRUTH.overhead_s)
+    assert found.cost.draft_prompt_s == pytest.approx(TRUTH.draft_prompt_s)
     assert found.fit.not_identified == {}
     assert found.fit.mean_error < 1e-3
     assert found.complaints == []

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.model import CostModel
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Arrival, Setup
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
@@ -107,3 +109,22 @@ def test_where_drafters_are_good_the_guard_takes_nothing_away(concurrency: int) 
     assert before > 1.2
     assert after > 1.2
     assert run.neural_steps > 0.5 * run.steps
+
+
+CPU = CostModel("two cores", 0.036, 0.003, 6e-6, 0.0, 0.005, 1.3e-6, captured_sizes=(6,))
+
+
+def test_at_a_load_at_which_a_drafter_never_pays_nobody_enters_with_it() -> None:
+    policy = optimist(evidence=False)
+    for rows, wanted in ((1, True), (4, True), (32, False), (128, False)):
+        policy.start(Setup(CPU, CAP, 8, 128, True, True))
+        assert [policy.admit(Arrival(slot, 200, rows)) for slot in range(rows)] == [wanted] * rows
+
+
+def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without() -> None:
+    policy = optimist(evidence=False)
+    policy.start(Setup(replace(CPU, draft_prompt_s=2e-4), CAP, 8, 8, True, True))
+    assert [policy.admit(Arrival(slot, 150, 4)) for slot in range(4)] == [True] * 4
+    assert not policy.admit(Arrival(4, 20_000, 4))
+    policy.start(Setup(CPU, CAP, 8, 8, True, True))
+    assert policy.admit(Arrival(0, 20_000, 4))

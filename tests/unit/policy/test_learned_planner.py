@@ -12,7 +12,7 @@ from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel, step_s
 from adaspec.policy import stages
-from adaspec.policy.desk import SPENT, WORTH, Desk, knob_row, new_desk
+from adaspec.policy.desk import CAME_OF_IT, EXPECTED, Desk, knob_row, new_desk
 from adaspec.policy.pace import rate_of
 from adaspec.policy.planning import weigh_batch, weigh_ngram
 from adaspec.predict.features import CANDIDATE, TAIL, Rows
@@ -208,5 +208,5 @@ def test_the_drafter_is_credited_with_the_copies_that_its_tokens_warn_of() -> No
     stages.learn(
         desk, knobs, rows, cost, came, one, nothing, nothing, nothing, forwards=1, seconds=0.013
     )
-    assert desk.guard[WORTH] == pytest.approx(0.4 * 2)
-    assert desk.guard[SPENT] > 0
+    assert desk.guard[CAME_OF_IT] == pytest.approx(0.4)
+    assert desk.guard[EXPECTED] > 0
