@@ -84,8 +84,8 @@ def test_the_mix_is_of_all_workloads_alike_and_the_deal_follows_from_the_seed():
     assert deal(PROMPTS, ["all", "a", "b"], 2, 4, 1, 1)[0] != dealt
 
 
-def test_every_slot_is_filled_twice_however_few_requests_are_asked_for():
-    assert len(deal(PROMPTS, ["a"], 1, 1, 4, 0)[0][0, "a"]) == 8
+def test_every_slot_is_filled_four_times_however_few_requests_are_asked_for():
+    assert len(deal(PROMPTS, ["a"], 1, 1, 4, 0)[0][0, "a"]) == 16
 
 
 def entry(turn=0, entrant="none"):
