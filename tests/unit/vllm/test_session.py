@@ -280,6 +280,23 @@ def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
     assert not session._roster.seats
 
 
+def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody():
+    class FirstComer(BasePolicy):
+        def admit(self, arrival):
+            return arrival.slot == 0
+
+    requests = random_requests(7, 2, tokens=True, output_tokens=(20, 24))
+    session = session_of(FirstComer(), 2)
+    engine = ScriptedEngine(requests, session)
+    engine.step()
+    assert session.keeps_alive
+    engine.running.remove(0)
+    del engine.states["r0"]
+    engine.step()
+    assert not session.keeps_alive
+    assert not session.guard.counts
+
+
 def test_a_step_that_cannot_be_read_proposes_nothing():
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("hybrid-splice:1:8:3:1:5"), 2)
