@@ -63,7 +63,7 @@ class Ablation:
     splices: bool = True
     """Otherwise the heads that judge a splice say 0, and its expected gain counts for nothing."""
     visits: bool = True
-    """Otherwise trees learn from every position of the output alike, on no policy's path."""
+    """Otherwise trees learn on no policy's path, and so nothing of a request's earlier drafts."""
     played: type[LearnedPolicy] | None = None
     """Nothing is trained: the policy itself plays as this."""
     shown: Callable[[Tape], Tape] = as_recorded
@@ -83,7 +83,7 @@ class Ablation:
 ABLATIONS = (
     Ablation("no splicing", "n-gram tokens behind neural ones", splices=False),
     Ablation("no token tables", "what the last tokens' tables say", features=TABLE_FEATURES),
-    Ablation("no visit weighting", "training in the states where policies decide", visits=False),
+    Ablation("no visits", "training in the states in which policies decide", visits=False),
     Ablation("no history", "what came of the request's earlier steps", features=HISTORY_FEATURES),
     Ablation(
         "no batch planning",
@@ -156,12 +156,12 @@ class AblatedTrainer(Trainer):
         return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
     def _listen(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        return self._weighed(super()._listen(policy, fold))
+        return self._unvisited(super()._listen(policy, fold))
 
     def _visit(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        return self._weighed(super()._visit(policy, fold))
+        return self._unvisited(super()._visit(policy, fold))
 
-    def _weighed(self, seen: Examples) -> Examples:
+    def _unvisited(self, seen: Examples) -> Examples:
         """Without visits, what a policy saw still says what splices and evidence mean."""
         if self.ablation.visits:
             return seen

@@ -44,6 +44,7 @@ class Examples:
     at: Longs
     x: Floats
     weight: Array
+    """What each of these counts; those of splices and evidence count alike."""
     splice_at: Longs
     splice_length: NDArray[np.int32]
     splice_x: Floats
@@ -91,6 +92,15 @@ def pooled(parts: list[Examples]) -> Examples:
             for name in Examples.__dataclass_fields__
         )
     )
+
+
+def evened(examples: Examples) -> Examples:
+    """Weighed so that every position counts alike, however often somebody decided at it.
+
+    Policies come to the hard positions more often. To weigh those more makes the trees worse.
+    """
+    _, place, times = np.unique(examples.at, return_inverse=True, return_counts=True)
+    return replace(examples, weight=1.0 / times[place])
 
 
 class Fitter(Protocol):

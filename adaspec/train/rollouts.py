@@ -24,7 +24,6 @@ def rollout(
     cost: CostModel,
     rng: np.random.Generator,
     rule: NDArray[np.int64] | None = None,
-    weight: float = 1.0,
 ) -> Examples:
     """One closed loop over the marked requests, every one of which enters."""
     pools = pools_among(tape, members)
@@ -42,7 +41,7 @@ def rollout(
     return Examples(
         at=record.at[a].copy(),
         x=record.x[a].copy(),
-        weight=np.full(len(record.at[a]), weight),
+        weight=np.ones(len(record.at[a])),
         splice_at=record.splice_at[b].copy(),
         splice_length=record.splice_length[b].copy(),
         splice_x=record.splice_x[b].copy(),

@@ -32,6 +32,7 @@ from adaspec.train.heads import (
     Examples,
     Settings,
     constant,
+    evened,
     fit_before,
     fit_evidence,
     fit_splice,
@@ -46,17 +47,17 @@ Members = NDArray[np.bool_]
 LOADS = (1, 8, 32, 128)
 FOLDS = 3
 STAGES = 5
-EVERYWHERE = 0.1
-"""Weight of an example at a position where no policy was seen to decide."""
 ROLLED = 300_000
 """Positions of requests that are rolled out: beyond these only the token tables learn more."""
 TUNED = 100_000
 """The same for those that knobs are tuned on."""
 WATCHED = (
+    StaticRule(),
     StaticRule(min_match=3, ngram_len=20, neural_len=2, splice_match=1, splice_len=10),
     StaticRule(min_match=8, ngram_len=8, neural_len=2, splice_match=2, splice_len=3),
 )
-"""Rules whose paths training sees before there is a policy to roll out."""
+"""Rules whose paths training sees before there is a policy to roll out; the first, which never
+drafts, comes to every position."""
 KNOB_GRID = {
     "ngram_exponent": (1.3, 2.0),
     "splice_weight": (0.5, 1.0, 1.3),
@@ -131,7 +132,7 @@ class Trainer:
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
         blank = [self._blank(table) for table in tables]
-        seen = pooled(self.spread(self._watch, blank, folds))
+        seen = evened(pooled(self.spread(self._watch, blank, folds)))
         models = [
             self._fit(seen.of(other, self.maker.request), table, evidence=False)
             for other, table in zip(others, tables, strict=True)
@@ -143,7 +144,7 @@ class Trainer:
                     self._listen, [self._policy(_deaf(model)) for model, _ in models], folds
                 )
             )
-            seen = pooled([seen, listening])
+            seen = evened(pooled([seen, listening]))
             models = [
                 self._fit(seen.of(other, self.maker.request), table, evidence=True)
                 for other, table in zip(others, tables, strict=True)
@@ -163,7 +164,7 @@ class Trainer:
             evidence_depth=seen.evidence_depth[:0],
             evidence_x=seen.evidence_x[:0],
         )
-        seen = pooled([seen, visited])
+        seen = evened(pooled([seen, visited]))
         models = [
             self._fit(seen.of(other, self.maker.request), table, self.evidence)
             for other, table in zip(others, tables, strict=True)
@@ -226,14 +227,11 @@ class Trainer:
         return self._policy(model_of(nothing, curves, tables))
 
     def _watch(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        """Static rules' paths, and, at little weight, every position."""
+        """Static rules' paths."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
-            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row(), weight)
-            for rule, weight in [
-                (StaticRule(), EVERYWHERE),
-                *((rule, 1.0) for rule in WATCHED),
-            ]
+            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
+            for rule in WATCHED
             if self.tape.neural_cap or rule.neural_len == 0
         ]
         return pooled(parts)

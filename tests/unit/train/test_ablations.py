@@ -86,9 +86,15 @@ def test_without_splicing_nothing_is_spliced(trainer):
     assert splices_of(found, trainer.tape) == 0
 
 
-def test_without_visits_every_position_teaches_alike(trainer):
-    examples = ablated(trainer, BY_NAME["no visit weighting"]).train_all().examples
-    assert set(examples.weight) == {1.0}
+def test_every_position_counts_alike_however_often_it_is_decided_at(trainer):
+    examples = trainer.train_all().examples
+    assert len(np.unique(examples.at)) < len(examples.at)
+    total = np.bincount(examples.at, examples.weight)
+    assert total[total > 0] == pytest.approx(1.0)
+
+
+def test_without_visits_every_position_teaches_once(trainer):
+    examples = ablated(trainer, BY_NAME["no visits"]).train_all().examples
     lengths = trainer.tape.columns.length
     assert len(examples.at) == len(np.unique(examples.at)) == (lengths - 1).sum()
     assert len(examples.splice_at) > 0
@@ -114,7 +120,7 @@ def test_an_ablation_without_its_part_does_not_apply(trainer):
     bare = dataclasses.replace(tape, shows_tokens=False, shows_confidences=False, neural_cap=0)
     assert [a.name for a in ABLATIONS if a.applies(bare)] == [
         "no token tables",
-        "no visit weighting",
+        "no visits",
         "no history",
     ]
 
