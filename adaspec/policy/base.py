@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Proposal, Setup
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Policy, Proposal, Setup
 
 
 class BasePolicy:
@@ -17,6 +19,14 @@ class BasePolicy:
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter."""
+        return True
+
+    def keep(self, batch: Batch) -> bool:
+        """Whether requests go on holding the neural drafter; False takes it from all, for good.
+
+        Asked before `plan` in every step in which some row holds it; where the answer is False,
+        `plan` sees a batch in which none does.
+        """
         return True
 
     def plan(self, batch: Batch) -> int:
@@ -37,3 +47,9 @@ class BasePolicy:
 
     def release(self, slots: Ints) -> None:
         """Nothing is kept per request."""
+
+
+def keeps_drafter(policy: Policy, batch: Batch) -> bool:
+    """What a policy says to `keep`, which it need not have."""
+    keep: Any = getattr(policy, "keep", None)
+    return keep is None or bool(keep(batch))

@@ -79,6 +79,13 @@ def plan(
 
 
 @compiled
+def keeps(address: int, rows: int, holders: int, context: int) -> bool:
+    """Whether those that hold the drafter go on holding it."""
+    post = recall(address)
+    return stages.keeps(post.desk, post.knobs, post.cost, rows, holders, context)
+
+
+@compiled
 def listen(
     address: int,
     depth: int,

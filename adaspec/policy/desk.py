@@ -54,7 +54,7 @@ SUM_TOKENS, SUM_TIME, STEPS = range(3)
 NGRAM, NEURAL, SPLICE = 0, 1, 2
 SAID, CAME, USED = 0, 1, 2
 CAME_OF_IT, EXPECTED, HOLDING, HELD, RESTED, PATIENCE = range(6)
-PROMPT_TOKENS, PROMPTS, ANSWER_TOKENS, ANSWERS, CONTEXT, LEANING = range(6, 12)
+PROMPT_TOKENS, PROMPTS, ANSWER_TOKENS, ANSWERS, CONTEXT, LEANING, PROBING = range(6, 13)
 
 
 class Desk(NamedTuple):
@@ -139,7 +139,7 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         least=np.zeros((slots, 2), np.float32),
         said=np.zeros((slots, 3)),
         trust=np.zeros((3, 3)),
-        guard=np.zeros(12),
+        guard=np.zeros(13),
         known=np.zeros(slots, np.int32),
         ring=np.zeros((PACE_RING, 2)),
         pace=np.zeros(3),

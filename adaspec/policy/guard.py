@@ -1,4 +1,4 @@
-"""Whether the neural drafter earns its keep: requests that enter while it does not go without.
+"""Whether the neural drafter earns its keep: while it does not, requests go without.
 
 What the drafter is worth falls with the load, so the load of the moment says what to expect, and
 what came of it by how much to correct that.
@@ -21,6 +21,7 @@ from adaspec.policy.desk import (
     HOLDING,
     LEANING,
     PATIENCE,
+    PROBING,
     PROMPT_TOKENS,
     PROMPTS,
     RESTED,
@@ -44,7 +45,7 @@ batch of which some hold it pays its keep-alive for little."""
 _ANSWER, _BELIEVED_ANSWERS = 128.0, 8.0
 """Tokens of an answer before any was seen, and how many answers that belief weighs."""
 _REQUEST_MEMORY = 0.98
-_SHORTEST_PROBE, _LONGEST_PROBE = 25.0, 200.0
+_LONGEST_PROBE = 200.0
 _LEAST_PATIENCE, _MOST_PATIENCE = 8.0, 64.0
 
 
@@ -53,6 +54,13 @@ def _usual_gain(cost: Array, rows: int, context: int) -> float:
     """Tokens per row and step that the drafter usually brings at this load, nothing paid."""
     price = cost[PER_TOKEN] * rows / verify_s(cost, rows, context)
     return _UNLOADED * np.exp(-_FALL * price)
+
+
+@inlined
+def _brought(guard: Array, cost: Array, rows: int, context: int) -> float:
+    """Tokens per row and step that the drafter is expected to bring, nothing paid."""
+    experience = (guard[CAME_OF_IT] + _BELIEF) / (guard[EXPECTED] + _BELIEF)
+    return experience * _usual_gain(cost, rows, context)
 
 
 @compiled
@@ -76,6 +84,7 @@ def watch(
     guard[CONTEXT] = context / rows
     if holders == 0:
         guard[RESTED] += 1.0
+        guard[PROBING] = 0.0
         return
     more = paid_forwards(cost, forwards, True) - paid_forwards(cost, 0, True)
     fade = _ROW_MEMORY**holders
@@ -93,14 +102,13 @@ def admits(desk: Desk, knobs: Array, cost: Array, slot: int, prompt_tokens: int,
     It shall where what the drafter brings such requests pays for their share of its keep-alive and
     for its reading of their prompts, and this one for its own. Where it does not, one request at a
     time still gets it, to notice when that changes: after a rest that is a multiple of the steps
-    for which it was last held, doubled at every failure.
+    for which it was last held, and of those that an answer takes, doubled at every failure.
     """
     guard = desk.guard
     _count(desk, slot, prompt_tokens)
     context = int(rows * (guard[CONTEXT] if guard[CONTEXT] > 0 else prompt_tokens))
     rate = rate_of(desk, knobs, cost, rows, context)
-    brought = (guard[CAME_OF_IT] + _BELIEF) / (guard[EXPECTED] + _BELIEF)
-    brought *= _usual_gain(cost, rows, context)
+    brought = _brought(guard, cost, rows, context)
     kept = rate * paid_forwards(cost, 0, True) * forward_s(cost, context) / rows
     answer = (guard[ANSWER_TOKENS] + _BELIEVED_ANSWERS * _ANSWER) / (
         guard[ANSWERS] + _BELIEVED_ANSWERS
@@ -113,11 +121,25 @@ def admits(desk: Desk, knobs: Array, cost: Array, slot: int, prompt_tokens: int,
         return brought >= read * prompt_tokens
     guard[LEANING] = -1.0
     patience = max(guard[PATIENCE], _LEAST_PATIENCE)
-    if guard[HOLDING] > 0 or guard[RESTED] < patience * max(guard[HELD], _SHORTEST_PROBE):
+    if guard[HOLDING] > 0 or guard[RESTED] < patience * max(guard[HELD], steps):
         return False
     guard[PATIENCE] = min(2.0 * patience, _MOST_PATIENCE)
-    guard[HOLDING], guard[HELD] = 1.0, 0.0
+    guard[HOLDING], guard[PROBING], guard[HELD] = 1.0, 1.0, 0.0
     return True
+
+
+@compiled
+def keeps(desk: Desk, knobs: Array, cost: Array, rows: int, holders: int, context: int) -> bool:
+    """Whether those that hold the drafter go on, though it may not pay for those that enter.
+
+    They may have entered under another load, and a few pay its keep-alive for a whole batch. One
+    that holds it to notice a change keeps it to its end.
+    """
+    guard = desk.guard
+    if guard[LEANING] >= 0 or guard[PROBING] > 0:
+        return True
+    kept = rate_of(desk, knobs, cost, rows, context) * forward_s(cost, context)
+    return holders * _brought(guard, cost, rows, context) >= kept * paid_forwards(cost, 0, True)
 
 
 @compiled

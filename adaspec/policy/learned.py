@@ -81,6 +81,12 @@ class LearnedPolicy:
         slot, prompt, rows = arrival.slot, arrival.prompt_tokens, arrival.running
         return bool(stages.admits(self.desk, self.knobs, self._cost, slot, prompt, rows))
 
+    def keep(self, batch: Batch) -> bool:
+        """Held on to, unless the load has become one at which it does not earn its keep-alive."""
+        rows, holders = len(batch), int(np.count_nonzero(batch.holds_neural))
+        context = int(batch.context_tokens.sum())
+        return bool(calls.keeps(self._address, rows, holders, context))
+
     def plan(self, batch: Batch) -> int:
         """Predict, and weigh the batch's plans against the forwards that they take."""
         self._taken = self._forwards = 0

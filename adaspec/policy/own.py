@@ -62,6 +62,12 @@ class OwnPolicy:
         """Its answer, if that is a truth value."""
         return self._truth("admit", self._call("admit", arrival))
 
+    def keep(self, batch: Batch) -> bool:
+        """Its answer, if it has that stage and the answer is a truth value."""
+        if not callable(getattr(self._policy, "keep", None)):
+            return True
+        return self._truth("keep", self._call("keep", batch))
+
     def plan(self, batch: Batch) -> int:
         """Its answer, if that is a whole number."""
         found = self._call("plan", batch)

@@ -3,6 +3,7 @@
 An executor (the replay, or the engine plug-in) drives a policy through one engine step like this:
 
     admit(arrival)              as each request enters: does it hold the neural drafter at all?
+    keep(batch)                 where some request does: do they go on? A policy may lack this stage
     plan(batch)                 before drafting: at most how many drafter forwards
     proceed(batch, drafts)      after each forward but the last: one more?
     settle(batch, drafts)       after drafting: which tokens of which source are verified, per row
@@ -157,6 +158,7 @@ class Policy(Protocol):
 
     `adaspec.policy.base.BasePolicy` answers every stage so that nothing happens: inherit it and
     write the stages that matter. One object may be run many times; `start` begins each run anew.
+    A policy may have one stage more, `keep` (see `BasePolicy`): those that lack it always keep.
     Whole numbers of any width are taken. `Setup.cost.step_s` prices a step.
     """
 

@@ -14,7 +14,7 @@ from adaspec.jit import compiled
 from adaspec.policy.choosing import choose
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
 from adaspec.policy.expectation import consider, take_evidence, weigh_splices
-from adaspec.policy.guard import admits, watch
+from adaspec.policy.guard import admits, keeps, watch
 from adaspec.policy.pace import context_of, keep_pace, rate_of
 from adaspec.policy.planning import forwards_of, goes_on, price_of
 from adaspec.policy.trust import commit, weigh_record
@@ -28,6 +28,7 @@ __all__ = [
     "consider",
     "forwards_of",
     "goes_on",
+    "keeps",
     "learn",
     "price_of",
     "splice",

@@ -72,6 +72,14 @@ def _loop(
     while rows > 0 and not ended:
         seen = gather(film, running.request, running.position, slots, holds, rows)
         context = context_of(seen)
+        holders = int(np.count_nonzero(seen.holds_neural))
+        if (
+            not ruled
+            and holders > 0
+            and not stages.keeps(desk, common, cost, rows, holders, context)
+        ):
+            seen.holds_neural[:] = False
+            holds[slots[:rows]] = False
         price = stages.price_of(desk, common, seen, cost)
         # Beside a rule every match is judged: the policy may not know yet what could pay.
         asking = 0.0 if ruled else price

@@ -16,6 +16,7 @@ from adaspec.cost.model import CostModel, step_s
 from adaspec.draft import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
+from adaspec.policy.base import keeps_drafter
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
@@ -146,6 +147,8 @@ class _Run:
             matches=matches,
             context=KnownText(self.index, indexed.copy(), start),
         )
+        if holds.any() and not keeps_drafter(self.policy, batch):
+            batch.holds_neural[:] = holds[:] = False
         step = Step(self.script, request, position, holds, self.index, indexed)
         drafts, count = self._draft(batch, step)
         proposal = self.policy.settle(batch, drafts)

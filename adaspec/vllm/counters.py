@@ -46,6 +46,7 @@ TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0
 FORWARDS = ("draft", "keep_alive")
 STAGES = (
     "admit",
+    "keep",
     "plan",
     "proceed",
     "settle",

@@ -1,6 +1,6 @@
 """A policy, driven step by step as the replay drives it; knows requests, but no engine.
 
-    begin(rows, alive)          the target has spoken: learn, release, admit, index
+    begin(rows, alive)          the target has spoken: learn, release, admit, index, keep
     forwards()                  at most how many drafter forwards
     take(tokens, confidences)   after each of them: one more?
     finish()                    what is proposed, row by row of the engine's batch
@@ -17,7 +17,7 @@ from time import perf_counter
 
 import numpy as np
 
-from adaspec.policy.base import BasePolicy
+from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
@@ -364,7 +364,7 @@ class Session:
         self._recorded = np.array([seat.recorded for seat in chosen], np.bool_)
         self._record_to = self.serving.record_cap if self._recorded.any() else 0
         prompt = np.array([seat.prompt_tokens for seat in chosen], np.int32)
-        return decision_of(
+        decision = decision_of(
             self._roster.index,
             [rows.requests[row] for row in ready],
             np.array(ready, np.int32),
@@ -374,6 +374,22 @@ class Session:
             np.array([seat.holds_neural for seat in chosen], np.bool_),
             self.setup.neural_cap,
         )
+        if decision.batch.holds_neural.any():
+            self._keep(decision.batch)
+            self._keeps_alive = any(seat.holds_neural for seat in seats)
+        return decision
+
+    def _keep(self, batch: Batch) -> None:
+        """Take the drafter from everyone if the policy says so; recorded requests hold it still."""
+        try:
+            if keeps_drafter(self.policy, batch):
+                return
+        except Exception as error:
+            self._fault("keep", error)
+            return
+        for seat in self._roster.seats.values():
+            seat.holds_neural &= seat.recorded
+        batch.holds_neural[~self._recorded] = False
 
     def _fault(self, stage: str, error: Exception) -> None:
         if self._failed:  # one step, one fault: several in one do not wear out the guard

@@ -13,6 +13,7 @@ from policies import Failing, Wanderer
 LIMIT_S = 0.02
 FAULTS = (
     "admit",
+    "keep",
     "plan",
     "proceed",
     "settle",
@@ -52,7 +53,7 @@ def policy_for(fault):
         return Failing("settle", "nan lengths", 5)
     if fault == "plan":
         return Failing("plan", "nan", 5)
-    if fault in ("admit", "proceed", "learn", "release"):
+    if fault in ("admit", "keep", "proceed", "learn", "release"):
         return Failing(fault, "raises", 2 if fault == "release" else 5)
     return {"time": Sleeping, "expects": Boasting, "incomplete": Stumbling}.get(fault, Wanderer)()
 

@@ -26,6 +26,9 @@ class Wanderer(BasePolicy):
         self.taken["admitted" if admitted else "refused"] += 1
         return admitted
 
+    def keep(self, batch):
+        return bool(self.draw.random() < 0.98)
+
     def plan(self, batch):
         if not batch.holds_neural.any() or self.draw.random() < 0.25:
             self.taken["idle"] += 1
@@ -87,7 +90,7 @@ class Failing(Wanderer):
 
     def start(self, setup):
         super().start(setup)
-        for name in ("admit", "plan", "proceed", "settle", "learn", "release"):
+        for name in ("admit", "keep", "plan", "proceed", "settle", "learn", "release"):
             if name == self.stage:
                 setattr(self, name, self._failing(getattr(super(), name)))
 

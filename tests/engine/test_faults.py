@@ -11,6 +11,7 @@ from policies import Failing, Wanderer
 
 FAULTS = [
     ("admit", "raises", 5),
+    ("keep", "raises", 3),
     ("plan", "raises", 3),
     ("plan", "nan", 3),
     ("proceed", "raises", 2),

@@ -69,6 +69,9 @@ class ProposesTooMuch(Plain):
 class AdmitsNone(Plain):
     def admit(self, arrival): pass
 
+class KeepsMaybe(Plain):
+    def keep(self, batch): return "maybe"
+
 class FailsToStart(Plain):
     def start(self, setup): raise KeyError("table")
 
@@ -290,6 +293,7 @@ def test_a_policy_of_ones_own_that_cannot_be_made_is_refused(mistake, trace, own
         ("ProposesNothing", "answers settle with None: a Proposal is expected"),
         ("ProposesTooMuch", "neural_len of at most 32 bits"),
         ("AdmitsNone", "answers admit with None: True or False is expected"),
+        ("KeepsMaybe", "answers keep with 'maybe': True or False is expected"),
     ],
 )
 def test_a_policy_that_fails_is_named_with_the_stage(mistake, trace, own, tmp_path, name, said):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import CostModel
+from adaspec.draft import Matches
 from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.guard import watch
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Arrival, Setup
+from adaspec.policy.protocol import Arrival, Batch, Setup
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
@@ -119,6 +121,52 @@ def test_at_a_load_at_which_a_drafter_never_pays_nobody_enters_with_it() -> None
     for rows, wanted in ((1, True), (4, True), (32, False), (128, False)):
         policy.start(Setup(CPU, CAP, 8, 128, True, True))
         assert [policy.admit(Arrival(slot, 200, rows)) for slot in range(rows)] == [wanted] * rows
+
+
+def batch_of(rows: int, holders: int) -> Batch:
+    nothing = np.zeros(rows, np.int32)
+    return Batch(
+        slots=np.arange(rows, dtype=np.int32),
+        prompt_tokens=nothing + 200,
+        position=nothing + 10,
+        holds_neural=np.arange(rows) < holders,
+        matches=Matches(*(nothing.copy() for _ in fields(Matches))),
+        context=None,  # type: ignore[arg-type]
+    )
+
+
+def test_who_entered_alone_lets_the_drafter_go_as_a_load_comes_at_which_it_never_pays() -> None:
+    policy = optimist(evidence=False)
+    policy.start(Setup(CPU, CAP, 8, 128, True, True))
+    assert policy.admit(Arrival(0, 200, 1))
+    assert policy.keep(batch_of(1, 1))
+    assert not policy.admit(Arrival(1, 200, 32))
+    assert not policy.keep(batch_of(32, 1))
+    # Had the others left meanwhile, it would have paid.
+    assert policy.keep(batch_of(1, 1))
+
+
+def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_the_steps() -> None:
+    policy = optimist(evidence=False)
+    rows, answer, context, rate = 32, 120, 32 * 210, 300.0
+    policy.start(Setup(CPU, CAP, 8, rows, True, True))
+    desk, cost = policy.desk, CPU.constants()
+    assert not policy.admit(Arrival(0, 200, rows))
+    held = probes = left = 0
+    steps = 20_000
+    for step in range(steps):
+        holders = int(left > 0)
+        watch(desk, cost, rate, rows, holders, context, 0, 0.0)
+        held += holders
+        left -= holders
+        if holders:
+            assert policy.keep(batch_of(rows, 1))
+        elif step % 4 == 0 and policy.admit(Arrival(step % rows, 200, rows)):
+            left = answer
+            probes += 1
+    print(probes, held / steps)
+    assert probes >= 3
+    assert held / steps < 0.06
 
 
 def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without() -> None:

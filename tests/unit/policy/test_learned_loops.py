@@ -13,7 +13,7 @@ from random_models import random_policy
 from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel
-from adaspec.policy import stages
+from adaspec.policy import calls, stages
 from adaspec.policy.desk import LONGEST_NEURAL, Desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.film import film_of
@@ -72,7 +72,7 @@ def test_the_class_and_the_compiled_loop_are_one(
 def test_they_are_one_while_the_guard_refuses_and_probes(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = 0
+    refused = let_go = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
         tape = random_tape(seed, kind, requests=12)
@@ -83,18 +83,26 @@ def test_they_are_one_while_the_guard_refuses_and_probes(
             cap=48,
             neural_cap=5,
         )
-        cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, 3.0, 0.0)
+        # The dearer one is refused at once, the cheaper one once it is seen to bring too little.
+        drafting = 3.0 if seed % 2 else 0.2
+        cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, drafting, 0.0)
         order = rng.integers(0, len(tape), 120).astype(np.int32)
-        seen = []
-        admits = stages.admits
+        seen, kept = [], []
+        admits, keeps = stages.admits, calls.keeps
 
         def watched(desk: Desk, *more: object) -> bool:
             seen.append(bool(admits(desk, *more)))  # noqa: B023
             return seen[-1]  # noqa: B023
 
+        def listening(*facts: object) -> bool:
+            kept.append(bool(keeps(*facts)))  # noqa: B023
+            return kept[-1]  # noqa: B023
+
         monkeypatch.setattr(stages, "admits", watched)
+        monkeypatch.setattr(calls, "keeps", listening)
         slow = run_policy(tape, policy, order, 4, cost, 20)
         monkeypatch.setattr(stages, "admits", admits)
+        monkeypatch.setattr(calls, "keeps", keeps)
         fast = run_learned(tape, film_of(tape), policy, order, 4, cost, 20)
         assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
@@ -104,7 +112,10 @@ def test_they_are_one_while_the_guard_refuses_and_probes(
             slow.neural_steps,
         )
         refused += seen.count(False)
+        let_go += kept.count(False)
+    print(refused, let_go)
     assert refused > 50
+    assert let_go > 0
 
 
 def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_they_tell() -> None:

@@ -119,6 +119,39 @@ def test_a_row_without_the_drafter_learns_nothing_from_the_others_drafts() -> No
             drive(One(ask), tokens=tokens)
 
 
+class LettingGo(Settling):
+    """Takes the drafter from everybody in its third step."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(proposed([0, 0], [0, 0]))
+        self.held: list[bool] = []
+        self.answer = answer
+
+    def keep(self, batch: Batch) -> object:
+        return self.answer if len(self.held) == 2 else True
+
+    def plan(self, batch: Batch) -> int:
+        self.held.append(bool(batch.holds_neural.any()))
+        return 0
+
+
+def test_a_drafter_that_is_let_go_is_not_paid_for_and_cannot_be_asked_again() -> None:
+    kept, let_go = LettingGo(True), LettingGo(False)
+    steps = drive(kept).steps
+    assert drive(let_go).time_s < drive(kept).time_s
+    assert let_go.held[:2] == [True, True]
+    assert not let_go.held[2]
+    assert len(let_go.held) == steps
+
+    class Asking(LettingGo):
+        def plan(self, batch: Batch) -> int:
+            super().plan(batch)
+            return 1
+
+    with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
+        drive(Asking(False))
+
+
 def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None:
     def look_then(neural: list[int]) -> Callable[..., Proposal]:
         def settle(batch: Batch, drafts: Drafts) -> Proposal:

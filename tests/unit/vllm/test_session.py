@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
-from adaspec.policy.base import BasePolicy
+from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.vllm.guard import MOST_IN_A_ROW
 from adaspec.vllm.observer import Serving, Silent
 from adaspec.vllm.roster import Rows
-from adaspec.vllm.session import Session
+from adaspec.vllm.session import Session, is_recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_tapes import NEURAL_CAP, random_requests, tape_of
@@ -38,6 +38,11 @@ class Spy(BasePolicy):
 
     def admit(self, arrival):
         return self.policy.admit(arrival)
+
+    def keep(self, batch):
+        answer = keeps_drafter(self.policy, batch)
+        self.log.append(("keep", batch.holds_neural.tolist(), answer))
+        return answer
 
     def plan(self, batch):
         found = batch.matches
@@ -73,6 +78,9 @@ class Dice(BasePolicy):
 
     def admit(self, arrival):
         return bool(self.draw.random() < 0.7)
+
+    def keep(self, batch):
+        return bool(self.draw.random() < 0.95)
 
     def plan(self, batch):
         return int(self.draw.integers(0, self.cap + 1)) if batch.holds_neural.any() else 0
@@ -295,6 +303,63 @@ def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody
     engine.step()
     assert not session.keeps_alive
     assert not session.guard.counts
+
+
+class LettingGo(Dice):
+    """Drafts whenever it can, and takes the drafter from everybody in its fifth step."""
+
+    def __init__(self):
+        self.planned = []
+
+    def keep(self, batch):
+        return len(self.planned) < 4
+
+    def admit(self, arrival):
+        return True
+
+    def plan(self, batch):
+        self.planned.append(batch.holds_neural.tolist())
+        return 2 if batch.holds_neural.any() else 0
+
+
+def test_a_drafter_that_is_let_go_runs_no_more():
+    policy = LettingGo()
+    session = session_of(policy, 2)
+    engine = ScriptedEngine(random_requests(7, 2, tokens=True, output_tokens=(40, 44)), session)
+    for step in range(1, 9):
+        engine.step()
+        assert session.keeps_alive == (step < 5)
+    assert policy.planned == [[True, True]] * 4 + [[False, False]] * 4
+    assert not session.guard.counts
+
+
+def test_recorded_requests_hold_a_drafter_that_others_let_go():
+    policy = LettingGo()
+    setup = Setup(COST, CAP, NEURAL_CAP, 40, shows_tokens=True, shows_confidences=True)
+    serving = Serving("p", "why", "serve", setup, "t", "d", 2, record_fraction=0.5)
+    session = Session(policy, serving, 1000, False)
+    engine = ScriptedEngine(random_requests(7, 20, tokens=True, output_tokens=(40, 44)), session)
+    recorded = [is_recorded(f"r{at}", 0.5) for at in range(20)]
+    assert 0 < sum(recorded) < 20
+    for _ in range(8):
+        engine.step()
+    assert policy.planned[3] == [True] * 20
+    assert policy.planned[4:] == [recorded] * 4
+    assert session.keeps_alive
+    assert not session.guard.counts
+
+
+def test_who_cannot_say_whether_to_keep_the_drafter_keeps_it():
+    class Unsure(LettingGo):
+        def keep(self, batch):
+            raise RuntimeError("injected")
+
+    session = session_of(Unsure(), 2)
+    engine = ScriptedEngine(random_requests(7, 2, tokens=True, output_tokens=(40, 44)), session)
+    engine.step()
+    assert session.guard.counts["keep"] == 1
+    assert session.keeps_alive
+    assert engine.drafts == {0: [], 1: []}
 
 
 def test_a_step_that_cannot_be_read_proposes_nothing():
