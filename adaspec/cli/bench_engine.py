@@ -13,7 +13,7 @@ from rich.table import Table
 
 from adaspec.bench.engine.entrants import METHODS
 from adaspec.bench.engine.words import HEADINGS, sentences, tables
-from adaspec.cli.numbers import WholeNumbers
+from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
 
@@ -98,7 +98,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--near-tie",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     help="Log-probabilities so close are a tie.  [default: 0.001 in float32, 0.25 in bfloat16]",
 )
 @click.option(

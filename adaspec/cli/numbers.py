@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
+
+
+class Finite(click.FloatRange):
+    """A number that is one: NaN passes every bound."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, or a usage error."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 class WholeNumbers(click.ParamType[tuple[int, ...]]):

@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.numbers import WholeNumbers
+from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
 from adaspec.vllm.options import MOST_VERIFIED
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     help="Begin no further round after so long; two are made in any case.  [default: no limit]",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)

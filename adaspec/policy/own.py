@@ -15,6 +15,8 @@ from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Polic
 
 STAGES = ("start", "admit", "plan", "proceed", "settle", "learn", "release")
 
+_LEAST, _MOST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+
 
 def own_policy(text: str) -> Policy:
     """The policy that `python:MODULE:NAME` makes; modules of the working folder count."""
@@ -25,14 +27,14 @@ def own_policy(text: str) -> Policy:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecError(
             f"policy '{text}' cannot be made: {_said(error)} (MODULE must import without error; "
             "the folder you are in is searched first)"
         ) from error
     try:
         policy = getattr(module, name)()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         guess = "" if hasattr(module, name) else nearest(name, dir(module))
         raise SpecError(
             f"policy '{text}' cannot be made: {_said(error)}{guess} (NAME must be a class, or a "
@@ -96,7 +98,7 @@ class OwnPolicy:
                     "an array of whole numbers is expected, one per row"
                 )
             # Beyond 32 bits the replay would wrap it round to something legal.
-            if np.abs(values).max(initial=0) > np.iinfo(np.int32).max:
+            if values.min(initial=0) < _LEAST or values.max(initial=0) > _MOST:
                 raise self._wrong("settle", values, f"{field} of at most 32 bits")
         return found
 
@@ -113,7 +115,7 @@ class OwnPolicy:
             return getattr(self._policy, stage)(*facts)
         except AdaspecError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PolicyFault(f"policy '{self.name}' failed in {stage}: {_said(error)}") from error
 
     def _truth(self, stage: str, found: object) -> bool:
@@ -127,7 +129,7 @@ class OwnPolicy:
         )
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if Path(frame.filename) != Path(__file__)]

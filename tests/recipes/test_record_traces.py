@@ -1,5 +1,6 @@
 """What the recording recipe does without an engine: turns, loops, and what is kept."""
 
+import json
 import sys
 
 import numpy as np
@@ -33,6 +34,24 @@ def test_a_second_turn_is_asked_behind_the_targets_own_answer():
     assert second["id"] == "7/2"
     assert [turn["content"] for turn in second["messages"]] == ["One?", "The first.", "Two?"]
     assert second_turns([TALK], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "prompts.jsonl, line 2: is no JSON"),
+        ("[1]", "prompts.jsonl, line 2: needs an object with id, workload and messages"),
+        ('{"id": "7", "workload": "maths"}', "line 2: needs an object"),
+        (None, "holds no .jsonl file"),
+    ],
+)
+def test_prompts_that_are_none_are_named(tmp_path, line, said):
+    from record_traces import prompts_of
+
+    if line is not None:
+        (tmp_path / "prompts.jsonl").write_text(f"{json.dumps(SINGLE)}\n{line}\n")
+    with pytest.raises(SystemExit, match=said):
+        prompts_of(tmp_path)
 
 
 @pytest.mark.parametrize(

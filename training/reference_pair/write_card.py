@@ -36,17 +36,32 @@ LIMITS = """\
 """
 
 
+class CardError(Exception):
+    """What the card is to tell is not there."""
+
+
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The rows of a training's log."""
     path = folder / "log.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        raise CardError(f"{path}: no such file: train first") from None
+    except (OSError, ValueError) as error:
+        raise CardError(f"{path}: cannot be read: {error}") from None
+    if not any("report_at_tokens" in row for row in rows):
+        raise CardError(f"{path}: tells of no held-out answers: train on")
+    return rows
 
 
 def tell_data(states: Path) -> list[str]:
     """How much was read, by how it came about."""
     tokens: Counter[tuple[str, str]] = Counter()
     sequences: Counter[tuple[str, str]] = Counter()
-    for path in sorted(states.glob("*-*.json")):
+    shards = sorted(states.glob("*-*.json"))
+    if not shards:
+        raise CardError(f"{states}: holds nothing that read_target.py wrote")
+    for path in shards:
         how = path.stem.split("-")[0].rstrip("0123456789")
         for sequence in json.loads(path.read_text())["sequences"]:
             key = (sequence["kind"], "held" if sequence["held_out"] else how)
@@ -102,6 +117,17 @@ def tell_training(folder: Path, method: str) -> list[str]:
     return [*lines, ""]
 
 
+def card(states: Path, trainings: list[Path]) -> str:
+    """The card's text."""
+    lines = ["# EAGLE-3 and EAGLE heads for SmolLM2-135M-Instruct", ""]
+    lines += ["Made by the recipe in this folder; its README says how.", "", "## Data", ""]
+    lines += [*tell_data(states), "", *LICENCES.splitlines(), ""]
+    for folder in trainings:
+        lines += tell_training(folder, "EAGLE-3" if "3" in folder.name else "EAGLE")
+    lines += ["## Limits", "", *LIMITS.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -109,16 +135,12 @@ def main() -> int:
     parser.add_argument("--training", type=Path, nargs="+", required=True, help="with log.jsonl")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
-    lines = ["# EAGLE-3 and EAGLE heads for SmolLM2-135M-Instruct", ""]
-    lines += ["Made by the recipe in this folder; its README says how.", "", "## Data", ""]
-    lines += [*tell_data(arguments.states), "", *LICENCES.splitlines(), ""]
-    for folder in arguments.training:
-        if not (folder / "log.jsonl").is_file():
-            print(f"write_card: {folder}/log.jsonl: no such file: train first", file=sys.stderr)
-            return 2
-        lines += tell_training(folder, "EAGLE-3" if "3" in folder.name else "EAGLE")
-    lines += ["## Limits", "", *LIMITS.splitlines()]
-    arguments.output.write_text("\n".join(lines) + "\n")
+    try:
+        text = card(arguments.states, arguments.training)
+        arguments.output.write_text(text)
+    except (CardError, OSError) as error:
+        print(f"write_card: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

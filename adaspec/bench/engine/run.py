@@ -28,9 +28,10 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.options import Progress
-from adaspec.vllm.prompts import read_prompts
+from adaspec.vllm.prompts import Prompt, read_prompts
 
 LEDGER = "rounds.jsonl"
+LOGS = "logs"
 WARM_UP_TOKENS = 16
 
 
@@ -60,10 +61,13 @@ class Task:
 
 def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
     """Measure what is not measured yet, and the report of everything."""
-    _prepare(task.out, force)
-    _check_vllm(task)
+    _check_out(task.out, force)
+    prompts = _prompts(task)
     trained = trained_on(task.policies)
-    calls, left_out = leave_out_trained(_calls(task), task.traces, trained)
+    if task.cost is not None:
+        load_cost(task.cost)
+    _check_vllm(task)
+    calls, left_out = leave_out_trained(_calls(task, prompts), task.traces, trained)
     drafter = _drafter(task)
     absent = entrants.missing(task.methods, drafter)
     settings = _settings(task, trained, report)
@@ -73,6 +77,9 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
         load: line_up(task.methods, absent, settings, load, drafter, policies, task.cost)
         for load in task.concurrency
     }
+    (task.out / LOGS).mkdir(parents=True, exist_ok=True)
+    if force:
+        (task.out / LEDGER).unlink(missing_ok=True)
     ledger = Ledger(task.out / LEDGER, _fingerprint(task, calls, lineups))
     comparisons = []
     with ended_by_signals():
@@ -193,14 +200,14 @@ def near_tie(task: Task) -> float:
     return agreement.NOISE.get(dtype, agreement.NOISE["bfloat16"])
 
 
-def _prepare(out: Path, force: bool) -> None:
+def _check_out(out: Path, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise BenchError(f"{out}: not a folder: name one that the results go to")
-    if force and (out / LEDGER).exists():
-        (out / LEDGER).unlink()
-    if out.is_dir() and any(out.iterdir()) and not (out / LEDGER).exists() and not force:
+    if not out.is_dir() or force or (out / LEDGER).exists():
+        return
+    # A benchmark that was killed as its first servers started has left nothing but their logs.
+    if any(path.name != LOGS for path in out.iterdir()):
         raise BenchError(f"{out}: is there already and holds no benchmark: choose another folder")
-    (out / "logs").mkdir(parents=True, exist_ok=True)
 
 
 def _check_vllm(task: Task) -> None:
@@ -217,17 +224,9 @@ def _check_vllm(task: Task) -> None:
         raise BenchError(f"{plugin.found}: {plugin.advice}")
 
 
-def _calls(task: Task) -> dict[str, list[Call]]:
-    """Every prompt as token ids, by workload."""
+def _prompts(task: Task) -> list[Prompt]:
+    """Every prompt, each under a name of its own."""
     prompts = [prompt for file in task.prompts for prompt in read_prompts(file)]
-    try:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(task.model)
-    except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise BenchError(f"the tokenizer of '{task.model}' cannot be read: {said}") from error
-    found: dict[str, list[Call]] = {}
     seen: dict[Key, str] = {}
     for prompt in prompts:
         if prompt.key in seen:
@@ -236,6 +235,20 @@ def _calls(task: Task) -> dict[str, list[Call]]:
                 f"in {seen[prompt.key]}: rename or remove one"
             )
         seen[prompt.key] = prompt.where
+    return prompts
+
+
+def _calls(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[Call]]:
+    """Every prompt as token ids, by workload."""
+    try:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(task.model)
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise BenchError(f"the tokenizer of '{task.model}' cannot be read: {said}") from error
+    found: dict[str, list[Call]] = {}
+    for prompt in prompts:
         tokens = tuple(int(token) for token in prompt.tokens(tokenizer))
         most = min(prompt.max_tokens or task.max_tokens, task.max_tokens)
         found.setdefault(prompt.workload, []).append(Call(*prompt.key, tokens, most))
@@ -290,4 +303,4 @@ def _start(task: Task, entrant: Entrant) -> Server:
     engine = {"enable_prefix_caching": False, **task.engine}
     name = "".join(sign if sign.isalnum() else "-" for sign in entrant.name)[:80]
     digest = hashlib.blake2b(entrant.name.encode(), digest_size=4).hexdigest()
-    return Server(task.model, entrant, engine, task.out / "logs" / f"{name}-{digest}.log")
+    return Server(task.model, entrant, engine, task.out / LOGS / f"{name}-{digest}.log")

@@ -150,7 +150,22 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
     assert "holds no benchmark" in mistake(capsys, *words)
 
 
-def test_without_vllm_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
+def test_a_tie_of_nan_is_refused(tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]
+    assert "nan is not a finite number" in mistake(capsys, *words, "--near-tie", "nan")
+
+
+def test_the_users_own_input_is_looked_at_before_vllm_is(without_vllm, capsys):
+    prompts, *words = without_vllm
+    assert "no such folder" in mistake(capsys, *words, "--policy", str(prompts.parent / "nobody"))
+    assert "cost" in mistake(capsys, *words, "--cost", "no-such-machine")
+    prompts.write_text('{"text": "hello"}\n{"text"')
+    assert "line 2" in mistake(capsys, *words)
+
+
+@pytest.fixture
+def without_vllm(tmp_path, monkeypatch):
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -158,5 +173,24 @@ def test_without_vllm_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
         "find_spec",
         lambda name, *more: None if name == "vllm" else find(name, *more),
     )
-    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]
+    prompts = tmp_path / "p.jsonl"
+    return prompts, "--model", "M", "--prompts", str(prompts), "-o", f"{tmp_path}/o"
+
+
+def test_without_vllm_it_says_what_is_missing_and_leaves_no_folder(without_vllm, capsys):
+    prompts, *words = without_vllm
+    out = prompts.parent / "o"
     assert "needs vLLM" in mistake(capsys, *words)
+    assert not out.exists()
+    # What a benchmark that was killed as its servers started has left.
+    (out / "logs").mkdir(parents=True)
+    assert "needs vLLM" in mistake(capsys, *words)
+
+
+def test_a_refusal_under_force_leaves_the_older_rounds(without_vllm, capsys):
+    prompts, *words = without_vllm
+    rounds = prompts.parent / "o" / "rounds.jsonl"
+    rounds.parent.mkdir()
+    rounds.write_text("{}\n")
+    assert "needs vLLM" in mistake(capsys, *words, "--force")
+    assert rounds.read_text() == "{}\n"

@@ -72,6 +72,14 @@ class AdmitsNone(Plain):
 class KeepsMaybe(Plain):
     def keep(self, batch): return "maybe"
 
+class Leaves(Plain):
+    def plan(self, batch): raise SystemExit(0)
+
+class CopiesFromAfar(Plain):
+    def settle(self, batch, drafts):
+        none = np.zeros(len(batch), np.int32)
+        return Proposal(none, none, np.full(len(batch), np.iinfo(np.int64).min))
+
 class FailsToStart(Plain):
     def start(self, setup): raise KeyError("table")
 
@@ -293,6 +301,8 @@ def test_a_policy_of_ones_own_that_cannot_be_made_is_refused(mistake, trace, own
         ("ProposesNothing", "answers settle with None: a Proposal is expected"),
         ("ProposesTooMuch", "neural_len of at most 32 bits"),
         ("AdmitsNone", "answers admit with None: True or False is expected"),
+        ("Leaves", "failed in plan: SystemExit: 0"),
+        ("CopiesFromAfar", "ngram_start of at most 32 bits"),
         ("KeepsMaybe", "answers keep with 'maybe': True or False is expected"),
     ],
 )
