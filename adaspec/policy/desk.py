@@ -52,7 +52,7 @@ splice_tokens: how many tokens the splice that a neural draft may hope for is ta
 PACE_RING = 1000
 SUM_TOKENS, SUM_TIME, STEPS = range(3)
 NGRAM, NEURAL, SPLICE = 0, 1, 2
-SAID, CAME, USED = 0, 1, 2
+SAID, CAME, USED, DRAFTS = range(4)
 CAME_OF_IT, EXPECTED, HOLDING, HELD, RESTED, PATIENCE = range(6)
 PROMPT_TOKENS, PROMPTS, ANSWER_TOKENS, ANSWERS, CONTEXT, LEANING, PROBING = range(6, 13)
 
@@ -94,7 +94,7 @@ class Desk(NamedTuple):
     said: Array
     """(rows, 3) tokens expected of what was proposed, per source."""
     trust: Array
-    """(3, 3) per source tokens said before trust, tokens that came, and the trust in use."""
+    """(3, 4) per source tokens said before trust, tokens that came, the trust in use, drafts."""
     guard: Array
     """What the drafter brought and was expected to, when to try it again, what requests are
     like."""
@@ -138,7 +138,7 @@ def new_desk(models: Sequence[Model], slots: int) -> Desk:
         agreed=np.zeros(slots, np.int32),
         least=np.zeros((slots, 2), np.float32),
         said=np.zeros((slots, 3)),
-        trust=np.zeros((3, 3)),
+        trust=np.zeros((3, 4)),
         guard=np.zeros(13),
         known=np.zeros(slots, np.int32),
         ring=np.zeros((PACE_RING, 2)),

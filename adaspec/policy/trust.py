@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy.desk import (
     CAME,
+    DRAFTS,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     NEURAL,
@@ -30,8 +31,9 @@ _FORGET = 0.999
 """What is kept of a source's record at each of its drafts: it is evidence that makes old."""
 _FORGET_IDLE = 0.999
 """The same in a step in which the source drafts nothing: one day it is tried again."""
-_IMAGINED = 4.0
-"""Accepted tokens imagined to have come as said."""
+_IMAGINED = 16.0
+"""Drafts imagined to have come as said. Drafts and not tokens: a long one that fails at its first
+token says as little of the next as a short one, and copying that it ended would not be corrected."""
 _MOST = 1.15
 
 
@@ -40,9 +42,11 @@ def trust_in(desk: Desk, knobs: Array, source: int) -> float:
     """What came over what was said of a source, shrunk to 1."""
     if knobs[RECALIBRATE] <= 0:
         return 1.0
-    came = desk.trust[source, CAME] + _IMAGINED
-    said = desk.trust[source, SAID] + _IMAGINED
-    return min(_MOST, came / said)
+    said, drafts = desk.trust[source, SAID], desk.trust[source, DRAFTS]
+    if said <= 0:
+        return 1.0
+    imagined = _IMAGINED * said / drafts
+    return min(_MOST, (desk.trust[source, CAME] + imagined) / (said + imagined))
 
 
 @compiled
@@ -74,3 +78,4 @@ def weigh_record(desk: Desk, source: int, said: float, came: float, drafts: int)
     used = record[USED]
     record[SAID] = record[SAID] * fade + (said / used if used > 0 else 0.0)
     record[CAME] = record[CAME] * fade + came
+    record[DRAFTS] = record[DRAFTS] * fade + drafts
