@@ -33,7 +33,7 @@ _FORGET_IDLE = 0.999
 """The same in a step in which the source drafts nothing: one day it is tried again."""
 _IMAGINED = 16.0
 """Drafts imagined to have come as said. Drafts and not tokens: a long one that fails at its first
-token says as little of the next as a short one, and copying that it ended would not be corrected."""
+token says as little of the next as a short one, and copying that it ended would stay ended."""
 _MOST = 1.15
 
 
