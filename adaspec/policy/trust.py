@@ -35,6 +35,7 @@ _IMAGINED = 16.0
 """Drafts imagined to have come as said. Drafts and not tokens: a long one that fails at its first
 token says as little of the next as a short one, and copying that it ended would stay ended."""
 _MOST = 1.15
+_FADED = 1e-6
 
 
 @compiled
@@ -43,7 +44,8 @@ def trust_in(desk: Desk, knobs: Array, source: int) -> float:
     if knobs[RECALIBRATE] <= 0:
         return 1.0
     said, drafts = desk.trust[source, SAID], desk.trust[source, DRAFTS]
-    if said <= 0:
+    # After hours without a draft the record has faded to less than a float can divide by.
+    if said <= 0 or drafts < _FADED:
         return 1.0
     imagined = _IMAGINED * said / drafts
     return min(_MOST, (desk.trust[source, CAME] + imagined) / (said + imagined))

@@ -46,6 +46,14 @@ def test_a_source_that_brings_more_than_was_said_gains_little(desk: Desk) -> Non
     assert trust_in(desk, KNOBS, NEURAL) == pytest.approx(1.15)
 
 
+def test_a_source_that_rests_for_days_is_trusted_anew(desk: Desk) -> None:
+    weigh_record(desk, NGRAM, 60.0, 0.0, 40)
+    assert trust_in(desk, KNOBS, NGRAM) < 0.5
+    for _ in range(1_000_000):
+        weigh_record(desk, NGRAM, 0.0, 0.0, 0)
+    assert trust_in(desk, KNOBS, NGRAM) == 1.0
+
+
 def test_without_recalibration_nothing_moves(desk: Desk) -> None:
     weigh_record(desk, NGRAM, 50.0, 0.0, 40)
     assert trust_in(desk, knob_row({"recalibrate": 0.0}), NGRAM) == 1.0
