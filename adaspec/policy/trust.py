@@ -31,7 +31,7 @@ _FORGET = 0.999
 """What is kept of a source's record at each of its drafts: it is evidence that makes old."""
 _FORGET_IDLE = 0.999
 """The same in a step in which the source drafts nothing: one day it is tried again."""
-_IMAGINED = 16.0
+_IMAGINED = 5.0
 """Drafts imagined to have come as said. Drafts and not tokens: a long one that fails at its first
 token says as little of the next as a short one, and copying that it ended would stay ended."""
 _MOST = 1.15
