@@ -288,6 +288,15 @@ def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
     assert not session._roster.seats
 
 
+def test_compiling_in_a_rehearsal_is_no_slow_decision(monkeypatch):
+    from adaspec.vllm.rehearsal import rehearse
+
+    monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
+    session = session_of(Drowsy(), 4, watch=True)
+    rehearse(session)
+    assert not session.guard.counts and not session.guard.noted
+
+
 def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody():
     class FirstComer(BasePolicy):
         def admit(self, arrival):
