@@ -16,8 +16,10 @@ from adaspec.cost.report import FitReport
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.policy.artifact import CHECKSUMS, FOREST, Artifact, load_artifact
+from adaspec.policy.learned import policy_from
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.shipped import shipped_policies
+from adaspec.predict.model import feature_fingerprint
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 
@@ -52,7 +54,7 @@ class TraceInspection:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInspection:
-    """A policy folder that loads; whether this build computes its features is not asked."""
+    """A policy folder that loads; one trained for features of another build is looked at alone."""
 
     path: Path
     manifest: PolicyManifest
@@ -151,6 +153,8 @@ def _inspect_trace(path: Path, progress: Progress | None) -> TraceInspection:
 
 def _inspect_policy(path: Path) -> PolicyInspection:
     found = load_artifact(path)
+    if found.manifest.fingerprint == feature_fingerprint():
+        policy_from(found)
     return PolicyInspection(path, found.manifest, found.files, _counts(found))
 
 

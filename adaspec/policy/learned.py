@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy import calls, stages
 from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
-from adaspec.policy.artifact import load_artifact
+from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.desk import LONGEST_NEURAL, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
@@ -176,7 +176,11 @@ class LearnedPolicy:
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:
     """The policy in a folder, or the shipped one of that name; a `PolicyError` if it is unsound."""
-    artifact = load_artifact(find_policy(name_or_path), feature_fingerprint())
+    return policy_from(load_artifact(find_policy(name_or_path), feature_fingerprint()))
+
+
+def policy_from(artifact: Artifact) -> LearnedPolicy:
+    """The policy that a folder's files describe; a `PolicyError` where they do not fit together."""
     try:
         return policy_of(artifact.name, artifact.manifest, artifact.forest, artifact.tables)
     except (PolicyError, SpecError) as error:

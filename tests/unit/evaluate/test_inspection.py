@@ -15,6 +15,7 @@ from adaspec.evaluate.acceptance import NGRAM_CAP, ngram_accepted
 from adaspec.evaluate.inspection import inspect
 from adaspec.policy.artifact import write_artifact
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.predict.model import feature_fingerprint
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.writer import TraceWriter
@@ -60,10 +61,9 @@ def logged(tmp_path):
     return written(tmp_path / "logged", Manifest(kind="logged", engine="vllm"), rows)
 
 
-@pytest.fixture
-def policy(tmp_path):
+def write_policy(folder, fingerprint):
     manifest = PolicyManifest(
-        fingerprint="v3f2a",
+        fingerprint=fingerprint,
         sources=("ngram",),
         cap=16,
         neural_cap=None,
@@ -73,8 +73,13 @@ def policy(tmp_path):
         seed=1,
     )
     forest, tables = {"threshold": np.zeros(3)}, {"keys": np.zeros((2, 2), np.uint64)}
-    write_artifact(tmp_path / "policy", manifest, forest, tables, "tree", "# Card")
-    return tmp_path / "policy"
+    write_artifact(folder, manifest, forest, tables, "tree", "# Card")
+    return folder
+
+
+@pytest.fixture
+def policy(tmp_path):
+    return write_policy(tmp_path / "policy", "v3f2a")
 
 
 def source(found, workload, name):
@@ -174,6 +179,12 @@ def test_a_policy_folder_that_was_tampered_with_is_an_error(policy, damage, said
     damage(policy)
     with pytest.raises(PolicyError, match=said):
         inspect(policy)
+
+
+def test_a_policy_of_this_build_whose_files_do_not_fit_together_is_an_error(tmp_path):
+    folder = write_policy(tmp_path / "policy", feature_fingerprint())
+    with pytest.raises(PolicyError, match="policy 'policy' cannot be used"):
+        inspect(folder)
 
 
 def test_a_cost_file_is_read_and_a_builtin_model_goes_by_its_name(tmp_path):
