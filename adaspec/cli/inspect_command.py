@@ -85,9 +85,10 @@ def _headline(found: Inspection) -> str:
         "synthetic" if manifest.synthetic else "",
     ]
     about = "".join(f", {part}" for part in made if part)
+    shards = "shard" if found.shards == 1 else "shards"
     return (
         f"{where}: {manifest.kind} trace, schema {manifest.schema}, {found.rows:,} {rows} in"
-        f" {found.shards} shards, {_size(found.bytes)}{about}; {sound}"
+        f" {found.shards} {shards}, {_size(found.bytes)}{about}; {sound}"
     )
 
 

@@ -162,18 +162,22 @@ class TraceReader:
         expected = folder.completed_shards(self.path)
         if expected is not None and expected != len(self.shards):
             raise TraceError(
-                f"{self.path}: {len(self.shards)} shards are there, {folder.COMPLETE} says "
-                f"{expected}: {_RECOVER}"
+                f"{self.path}: {folder.COMPLETE} says that there are {expected} shards, of which "
+                f"{len(self.shards)} can be seen: {_RECOVER}"
             )
         if expected is None:
             self.warnings.append(
                 f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
-                f"the {len(self.shards)} finished shards are read, rows of an unfinished one are "
-                "lost"
+                f"what is finished of it was read ({_shards(len(self.shards))}), rows of an "
+                "unfinished shard are lost"
             )
         for name in sorted(path.name for path in self.path.iterdir()):
             if folder.is_leftover(name):
                 self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count} shards"
 
 
 def open_traces(paths: Iterable[str | Path]) -> list[TraceReader]:
@@ -204,7 +208,7 @@ def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
 
 
 def _manifest(path: Path) -> Manifest:
-    advice = "give the folder that 'adaspec import' wrote"
+    advice = "give a folder that 'adaspec import' or 'adaspec record' wrote"
     if not path.exists():
         raise TraceError(f"{path}: there is no such folder: {advice}")
     if not path.is_dir():

@@ -99,6 +99,8 @@ def recorded_keys(task: Task) -> set[tuple[str, str]]:
     """What the trace holds already; a `TraceError` where it is one of something else."""
     if not task.out.exists() or (task.out.is_dir() and not any(task.out.iterdir())):
         return set()
+    if not task.out.is_dir():
+        raise TraceError(f"{task.out}: is a file: choose another folder for the trace")
     reader = TraceReader(task.out)
     _check_same(task, reader.manifest)
     return {key for key, _ in reader.request_keys()}

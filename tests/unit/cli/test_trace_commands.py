@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from adaspec.cli.import_command import command as import_command
+from adaspec.cli.main import run
 from adaspec.cli.synthesize_command import command as synthesize_command
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
@@ -51,6 +52,16 @@ def test_synthesize_writes_a_trace_that_says_it_is_synthetic(tmp_path: Path) -> 
     assert TraceReader(tmp_path / "t").manifest.synthetic
     human = CliRunner().invoke(synthesize_command, [*arguments, "--force"])
     assert "a synthetic trace, 2 requests each" in human.stderr
+
+
+def test_record_refuses_a_file_as_its_folder_before_it_looks_for_an_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
+    (tmp_path / "file").touch()
+    words = ["record", "--model", "M", "--prompts", str(tmp_path / "prompts.jsonl")]
+    assert run([*words, "-o", str(tmp_path / "file")]) == 2
+    assert "file: is a file: choose another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [import_command, synthesize_command])

@@ -47,7 +47,7 @@ def one_line_error(path: Path) -> str:
 
 
 def test_a_missing_folder_is_one_clear_line(tmp_path: Path) -> None:
-    assert "there is no such folder: give the folder" in one_line_error(tmp_path / "none")
+    assert "there is no such folder: give a folder" in one_line_error(tmp_path / "none")
 
 
 def test_an_empty_folder_is_one_clear_line(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_shard_that_is_gone_from_the_middle_is_named(trace: Path) -> None:
 
 def test_a_shard_that_is_gone_from_the_end_is_noticed(trace: Path) -> None:
     (trace / "part-00002.parquet").unlink()
-    assert "2 shards are there, complete.json says 3" in one_line_error(trace)
+    assert "complete.json says that there are 3 shards, of which 2" in one_line_error(trace)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"shards": "3"}', "[3]"])

@@ -198,7 +198,7 @@ def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(
     reader = TraceReader(tmp_path / "t")
     assert reader.rows == 4
     assert "cut off" in reader.warnings[0]
-    assert "2 finished shards" in reader.warnings[0]
+    assert "(2 shards)" in reader.warnings[0]
 
 
 def test_a_flushed_row_survives(tmp_path: Path, dense: Manifest, request_of: RequestOf) -> None:
