@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -31,6 +30,7 @@ from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
 from adaspec.vllm.guard import Guard
 from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
 from adaspec.vllm.roster import Roster, Rows
+from adaspec.vllm.verdict import Pending, verdict_on
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault; it never changes what that decision is."""
@@ -52,19 +52,6 @@ def is_recorded(request: str, fraction: float) -> bool:
     return int.from_bytes(digest, "big") < fraction * 2.0**64
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A proposal on its way through the target."""
-
-    step: int
-    requests: list[str]
-    batch: Batch
-    proposal: Proposal
-    neural_len: Ints
-    tokens: list[list[int]]
-    forwards: int
-
-
 class Session:
     """One policy serving one engine."""
 
@@ -83,7 +70,7 @@ class Session:
         self._vocabulary, self._watch = vocabulary, watch
         self._proposes = serving.mode == "serve"
         self._roster = Roster(self.setup.slots)
-        self._pending: _Pending | None = None
+        self._pending: Pending | None = None
         self._decision: Decision | None = None
         self._engine_rows = 0
         self._failed = False
@@ -204,7 +191,7 @@ class Session:
         tokens = made.tokens if self._proposes else [[] for _ in made.tokens]
         for row, found in zip(decision.rows.tolist(), tokens, strict=True):
             proposed[row] = found
-        self._pending = _Pending(
+        self._pending = Pending(
             self.step,
             decision.requests,
             decision.batch,
@@ -272,59 +259,38 @@ class Session:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        count = len(pending.requests)
-        at = {name: row for row, name in enumerate(rows.requests)}
-        context = pending.batch.context_tokens
-        known = np.zeros(count, np.bool_)
-        drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        counts = np.zeros(count, np.int32)
-        sampled: list[list[int]] = [[] for _ in range(count)]
-        dropped = []
-        for row, name in enumerate(pending.requests):
-            here = at.get(name)
-            # A step that never came to us lies between where the text goes on elsewhere.
-            if here is not None and rows.known[here] != context[row]:
-                here = None
-            came = list(rows.sampled[here]) if here is not None else []
-            ours = pending.tokens[row]
-            verified = _verified(ours, rows.verified.get(name, ())) if came else 0
-            if ours and not verified:
-                dropped.append(name)
-            if not came or len(came) > 1 + verified:
-                continue
-            known[row] = True
-            drafted[row], accepted[row] = verified, len(came) - 1
-            counts[row], sampled[row] = len(came), came
-        emitted = np.full((count, int(counts.max(initial=0))), -1, np.int32)
-        for row, came in enumerate(sampled):
-            emitted[row, : len(came)] = came
-        batch = pending.batch
-        neural_drafted = np.minimum(pending.neural_len, drafted).astype(np.int32)
+        found = verdict_on(pending, rows)
+        batch, count = pending.batch, len(pending.requests)
         step_s = self.setup.cost.step_s(
-            count + int(drafted.sum()),
+            count + int(found.drafted.sum()),
             int(batch.context_tokens.sum()),
             pending.forwards,
             bool(batch.holds_neural.any()),
         )
-        came_of_it = Came(
+        # The watchers' arrays are their own: a policy may write into what it is handed.
+        came = Came(
             step=pending.step,
             requests=pending.requests,
-            known=known,
-            drafted=drafted.copy(),
-            neural_drafted=neural_drafted.copy(),
-            accepted=accepted.copy(),
-            emitted=emitted.copy(),
-            emitted_tokens=counts.copy(),
+            known=found.known,
+            drafted=found.drafted.copy(),
+            neural_drafted=found.neural_drafted.copy(),
+            accepted=found.accepted.copy(),
+            emitted=found.emitted.copy(),
+            emitted_tokens=found.emitted_tokens.copy(),
             step_s=step_s,
         )
-        self.audience.tell("came", came_of_it)
-        if dropped:
-            self.audience.tell("dropped", dropped)
-        self.policy.learn(
-            batch,
-            pending.proposal,
-            Outcome(drafted, neural_drafted, accepted, emitted, counts, step_s),
+        self.audience.tell("came", came)
+        if found.dropped:
+            self.audience.tell("dropped", found.dropped)
+        outcome = Outcome(
+            found.drafted,
+            found.neural_drafted,
+            found.accepted,
+            found.emitted,
+            found.emitted_tokens,
+            step_s,
         )
+        self.policy.learn(batch, pending.proposal, outcome)
 
     def _release(self, rows: Rows, alive: Mapping[str, object]) -> None:
         for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):
@@ -400,13 +366,3 @@ class Session:
         self._failed = True
         self._pending = None
         self.guard.fault(self.step, stage, error, self._engine_rows)
-
-
-def _verified(ours: list[int], judged: object) -> int:
-    """How many of our tokens the target judged: the scheduler may cut, pad or drop a draft."""
-    count = 0
-    for token, found in zip(ours, judged, strict=False):  # type: ignore[call-overload]
-        if token != found:
-            break
-        count += 1
-    return count
