@@ -86,7 +86,13 @@ class Methods(click.ParamType[tuple[str, ...]]):
     show_default=True,
     help="Requests running at once.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="The same command with more of them goes on.",
+)
 @click.option(
     "--requests",
     type=click.IntRange(min=1),

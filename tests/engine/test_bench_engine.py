@@ -45,10 +45,13 @@ def environment(tmp_path):
 
 
 @pytest.mark.thorough
-def test_servers_take_turns_and_say_the_same_and_a_killed_run_goes_on(models, tmp_path, prompts):
+def test_servers_take_turns_and_say_the_same_and_a_killed_run_goes_on_with_more(
+    models, tmp_path, prompts
+):
     words, known = command(models, tmp_path, prompts), environment(tmp_path)
     ledger = tmp_path / "bench" / LEDGER
-    first = subprocess.Popen(words, env=known, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    fewer = [*words, "--rounds", "1"]
+    first = subprocess.Popen(fewer, env=known, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 2 * PATIENCE_S
     while time.monotonic() < deadline and first.poll() is None:
         if ledger.exists() and len(ledger.read_text().splitlines()) > 2:

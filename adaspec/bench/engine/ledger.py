@@ -52,6 +52,10 @@ class Ledger:
     def __contains__(self, key: tuple[int, int, str, str]) -> bool:
         return key in self._entries
 
+    def first_rounds(self, rounds: int) -> list[Entry]:
+        """Those of so many rounds: a benchmark may have gone on for more."""
+        return [entry for entry in self if entry.round < rounds]
+
     def add(self, entry: Entry) -> None:
         """Have it on disk before anything else is measured."""
         self._append(

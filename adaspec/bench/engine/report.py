@@ -42,7 +42,7 @@ class Comparison:
 
 def document(
     task: Task,
-    ledger: Iterable[Entry],
+    entries: Sequence[Entry],
     comparisons: Sequence[Comparison],
     cells: Sequence[str],
     settings: Settings,
@@ -51,7 +51,6 @@ def document(
     served_on: Mapping[str, str],
 ) -> dict[str, Any]:
     """What `adaspec bench engine --json` prints; `served_on` is the hardware and vLLM's version."""
-    entries = list(ledger)
     rows = [
         row
         for comparison in comparisons

@@ -91,7 +91,8 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
                 race.run()
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
-    return document(task, ledger, comparisons, cells, settings, absent, left_out, _served_on())
+    entries = ledger.first_rounds(task.rounds)
+    return document(task, entries, comparisons, cells, settings, absent, left_out, _served_on())
 
 
 def _served_on() -> dict[str, str]:
@@ -169,7 +170,8 @@ class _Race:
 
 def _compare(task: Task, race: _Race, calls: dict[str, list[Call]]) -> list[Difference]:
     """Every output at a load that is not that of no speculation."""
-    here = [entry for entry in race.ledger if entry.concurrency == race.load]
+    entries = race.ledger.first_rounds(task.rounds)
+    here = [entry for entry in entries if entry.concurrency == race.load]
     expected: dict[Key, Sequence[int]] = {}
     for entry in here:
         if entry.entrant == entrants.NONE:
@@ -276,7 +278,7 @@ def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings
 def _fingerprint(
     task: Task, calls: dict[str, list[Call]], lineups: dict[int, list[Entrant]]
 ) -> dict[str, Any]:
-    """What must be the same for a benchmark to be gone on with."""
+    """What must be the same for a benchmark to be gone on with, be it for more rounds."""
     everything = [
         (c.workload, c.id, c.prompt, c.max_tokens) for each in calls.values() for c in each
     ]
@@ -288,7 +290,6 @@ def _fingerprint(
         "entrants": {
             str(load): [[e.name, e.config] for e in lineup] for load, lineup in lineups.items()
         },
-        "rounds": task.rounds,
         "requests": task.requests,
         "max_tokens": task.max_tokens,
         "seed": task.seed,

@@ -102,6 +102,16 @@ def test_a_killed_benchmark_finds_its_rounds_again(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_more_rounds_go_on_where_fewer_ended(tmp_path):
+    fewer, more = (deal(PROMPTS, ["a", "b"], rounds, 10, 1, 0)[0] for rounds in (1, 3))
+    assert {key: more[key] for key in fewer} == fewer
+    ledger = Ledger(tmp_path / "rounds.jsonl", {"seed": 0})
+    for turn in range(3):
+        ledger.add(entry(turn))
+    assert ledger.first_rounds(1) == [entry(0)]
+    assert ledger.first_rounds(3) == list(ledger)
+
+
 def test_a_torn_last_line_is_measured_again_and_nothing_else(tmp_path):
     path = tmp_path / "rounds.jsonl"
     ledger = Ledger(path, {"seed": 0})
