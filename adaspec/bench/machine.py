@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -16,6 +18,28 @@ def reference_loop(turns: int) -> int:
     for _ in range(turns * 100):
         mixed = (mixed * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
     return mixed
+
+
+class Pace:
+    """How fast the machine is just now: what a fixed read of memory takes.
+
+    Steps of a small batch wait for memory, which other machines on the same host wait for too.
+    """
+
+    _BYTES = 256 << 20
+    _READS = 7
+
+    def __init__(self) -> None:
+        self._field = np.ones(self._BYTES // 8)
+
+    def seconds(self) -> float:
+        """The median of a few reads."""
+        return median(self._read() for _ in range(self._READS))
+
+    def _read(self) -> float:
+        began = time.perf_counter()
+        self._field.sum()
+        return time.perf_counter() - began
 
 
 def touch_memory(nbytes: int) -> None:

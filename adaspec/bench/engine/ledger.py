@@ -26,6 +26,8 @@ class Entry:
     drafted: float
     accepted: float
     answers: tuple[Answer, ...]
+    pace_s: float | None = None
+    """What a fixed read of memory took before and after: how fast the machine was."""
 
     @property
     def key(self) -> tuple[int, int, str, str]:
@@ -66,6 +68,7 @@ class Ledger:
                 "entrant": entry.entrant,
                 "drafted": entry.drafted,
                 "accepted": entry.accepted,
+                "pace_s": entry.pace_s,
                 "answers": [answer.document() for answer in entry.answers],
             }
         )

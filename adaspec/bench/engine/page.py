@@ -31,7 +31,9 @@ def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
         "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
         "`rounds`: from the worst to the best. `expected`: what the evaluator makes of those "
         "rounds. TTFT and ITL (the gap between two pieces of an answer): medians, ITL with its "
-        "95th percentile. `accepted`: drafted tokens per piece."
+        "95th percentile. `accepted`: drafted tokens per piece. `machine`: what a fixed read "
+        "of memory took around a method's visits, over what it took around no speculation's: above "
+        "1 the machine itself was slower."
     )
     for title, rows in tables(report):
         yield from ("", f"## {title}", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ STATIC_METHODS = (entrants.NONE, entrants.NGRAM, entrants.NEURAL, entrants.STATI
 """One setting for every request and step."""
 CLOSE = 0.10
 """An expected speed-up within this of the measured one counts as right."""
+STEADY = 1.05
+"""A machine that is no more uneven than this between methods goes without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def document(
         for each in comparisons
         if each.repeated
     ]
+    notes += unsteady(rows)
     if left_out:
         notes.append(f"{left_out:,} prompts that a policy was trained on were left out")
     if not task.traces:
@@ -118,6 +121,7 @@ def _rows(
             [comparison.dealt[turn, cell] for turn in sorted(none)],
         )
         found = row(timings[entrant.name], none)
+        paces = (here[entrant.name], here.get(entrants.NONE, {}))
         speedup = found["speedup"]
         rows.append(
             {
@@ -127,6 +131,7 @@ def _rows(
                 "setting": entrant.setting,
                 "runner_up": entrant.runner_up,
                 **found,
+                "machine": slowness(*paces),
                 **acceptance(here[entrant.name].values()),
                 "expected_speedup": expected,
                 "expected_error": expected / speedup - 1 if expected and speedup else None,
@@ -154,6 +159,29 @@ def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, 
         "inter_token_s": _quantiles(gaps),
         "token_s": _quantiles(per_token),
     }
+
+
+def slowness(mine: Mapping[int, Entry], none: Mapping[int, Entry]) -> float | None:
+    """How much slower the machine itself was than at no speculation's visits of the same rounds."""
+    pairs = [(entry.pace_s, none[turn].pace_s) for turn, entry in mine.items() if turn in none]
+    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    return float(np.mean(ratios)) if ratios else None
+
+
+def unsteady(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A note for every table whose methods did not find the machine equally fast."""
+    paces: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["machine"] is not None:
+            paces[row["concurrency"], row["workload"]].append(row["machine"])
+    for (concurrency, cell), found in paces.items():
+        uneven = max(found) / min(found)
+        if uneven > STEADY:
+            yield (
+                f"{concurrency} at once, {cell}: the machine itself was up to {uneven - 1:.0%} "
+                "slower for one method than for another: smaller leads are noise, and more "
+                "--rounds would even it out"
+            )
 
 
 def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from adaspec.bench.engine.settings import Settings, rank_settings
 from adaspec.bench.engine.traffic import Call, drive
 from adaspec.bench.engine.unseen import leave_out_trained, trained_on
 from adaspec.bench.lookup import BenchError
+from adaspec.bench.machine import Pace
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.closed_loop import ALL
@@ -82,12 +83,13 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
         (task.out / LEDGER).unlink(missing_ok=True)
     ledger = Ledger(task.out / LEDGER, _fingerprint(task, calls, lineups))
     comparisons = []
+    pace = Pace()
     with ended_by_signals():
         for load, lineup in lineups.items():
             dealt, repeated = deal(calls, cells, task.rounds, task.requests, load, task.seed)
             start = partial(_start, task)
             with Stable(start) as stable:
-                race = _Race(task, load, lineup, cells, dealt, stable, ledger, absent, report)
+                race = _Race(task, load, lineup, cells, dealt, stable, ledger, absent, report, pace)
                 race.run()
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
@@ -115,6 +117,7 @@ class _Race:
     ledger: Ledger
     absent: dict[str, str]
     report: Progress
+    pace: Pace
 
     def run(self) -> None:
         """Every entrant once per round, in a new order each time."""
@@ -150,10 +153,12 @@ class _Race:
             short = [Call(c.workload, c.id, c.prompt, WARM_UP_TOKENS) for c in first]
             drive(short, self.load, stream)
             server.warm = True
+        fast_s = self.pace.seconds()
         for cell in cells:
             before = client.counters(server.address)
             answers = drive(self.dealt[turn, cell], self.load, stream)
             after = client.counters(server.address)
+            earlier_s, fast_s = fast_s, self.pace.seconds()
             self.ledger.add(
                 Entry(
                     self.load,
@@ -163,6 +168,7 @@ class _Race:
                     after["drafted"] - before["drafted"],
                     after["accepted"] - before["accepted"],
                     tuple(answers),
+                    (earlier_s + fast_s) / 2,
                 )
             )
         server.pause()

@@ -15,6 +15,7 @@ HEADINGS = (
     "ITL ms",
     "p95",
     "accepted",
+    "machine",
 )
 
 
@@ -65,6 +66,7 @@ def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
         _milliseconds(row["inter_token_s"]["median"]),
         _milliseconds(row["inter_token_s"]["p95"]),
         _shown(row["accepted_per_step"], ".2f"),
+        _shown(row["machine"], ".2f"),
     )
 
 

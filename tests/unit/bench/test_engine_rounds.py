@@ -8,9 +8,10 @@ import pytest
 
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.ledger import Entry, Ledger
-from adaspec.bench.engine.report import acceptance, headline, row
+from adaspec.bench.engine.report import acceptance, headline, row, slowness, unsteady
 from adaspec.bench.engine.traffic import Answer, Call, drive, timing
 from adaspec.bench.lookup import BenchError
+from adaspec.bench.machine import Pace
 
 
 def call(workload, id):
@@ -165,6 +166,27 @@ def test_acceptance_counts_no_token_beyond_an_outputs_end():
         "drafted_per_step": 0.0,
         "acceptance": None,
     }
+
+
+def test_a_machine_that_slowed_down_between_methods_is_told():
+    def visit(turn, entrant, pace_s):
+        return Entry(1, turn, "all", entrant, 6.0, 4.0, (answer(0, [1, 2]),), pace_s)
+
+    none = {0: visit(0, "none", 0.02), 1: visit(1, "none", 0.02)}
+    slow = {0: visit(0, "slow", 0.02), 1: visit(1, "slow", 0.03), 2: visit(2, "slow", 9.0)}
+    assert slowness(slow, none) == pytest.approx(1.25)
+    assert slowness({0: entry()}, none) is None
+    rows = [
+        {"concurrency": 1, "workload": cell, "machine": pace}
+        for cell, pace in (("all", 1.0), ("all", 1.25), ("chat", 1.0), ("chat", 1.01), ("x", None))
+    ]
+    said = list(unsteady(rows))
+    assert len(said) == 1
+    assert "1 at once, all: the machine itself was up to 25% slower" in said[0]
+
+
+def test_a_read_of_memory_takes_its_time():
+    assert Pace().seconds() > 0
 
 
 def test_the_headline_holds_adaspec_against_the_best_static_setting():
