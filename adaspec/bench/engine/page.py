@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adaspec.bench.engine.report import complaint
-from adaspec.bench.engine.words import HEADINGS, sentences, tables
+from adaspec.bench.engine.words import HEADINGS, rounds, sentences, tables
 from adaspec.evaluate.render.markdown import code
 
 
@@ -21,7 +21,7 @@ def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     yield ""
     yield (
         f"{code(report['model'])} with {code(report['drafter'] or 'no head')} in vLLM "
-        f"{report['vllm']} on {report['hardware']}; {report['rounds']} interleaved rounds, at "
+        f"{report['vllm']} on {report['hardware']}; {rounds(report)}, at "
         f"most {report['max_tokens']} tokens an answer, greedy, settings chosen under the costs "
         f"{code(report['cost'] or 'by default')}; engine arguments "
         f"{code(json.dumps(report['engine']))}."

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from adaspec.bench.engine import entrants
+from adaspec.bench.engine.words import rounds
 from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.render.style import (
     FAINT,
@@ -51,7 +52,7 @@ def speedup_figure(report: Mapping[str, Any]) -> Figure:
     figure, top = canvas(
         height,
         "Throughput over no speculation",
-        f"{report['model']}, greedy, {report['rounds']} interleaved rounds: dot: all rounds; line: "
+        f"{report['model']}, greedy, {rounds(report)}: dot: all rounds; line: "
         "from the worst round to the best; open circle: what the evaluator expected.",
     )
     values = [

@@ -19,6 +19,12 @@ HEADINGS = (
 )
 
 
+def rounds(report: Mapping[str, Any]) -> str:
+    """How often methods took turns."""
+    count = report["rounds"]
+    return "1 round" if count == 1 else f"{count} interleaved rounds"
+
+
 def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
     """Every load and workload: its title, and a row of words per method and setting."""
     found: dict[tuple[int, str], list[tuple[str, ...]]] = {}
