@@ -155,7 +155,8 @@ def engine_command(
     from adaspec.bench.engine.page import page
     from adaspec.bench.engine.plots import save_plot
     from adaspec.bench.engine.report import complaint
-    from adaspec.bench.engine.run import Task, bench_engine
+    from adaspec.bench.engine.run import bench_engine
+    from adaspec.bench.engine.task import Task
 
     task = Task(
         model=model,

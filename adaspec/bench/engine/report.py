@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from adaspec.bench.engine.agreement import Difference
 from adaspec.bench.engine.entrants import Entrant
 from adaspec.bench.engine.ledger import Entry
 from adaspec.bench.engine.settings import Settings
+from adaspec.bench.engine.task import Task
 from adaspec.bench.engine.traffic import Call, Timing, timing
-
-if TYPE_CHECKING:
-    from adaspec.bench.engine.run import Task
 
 SCHEMA = 1
 STATIC_METHODS = (entrants.NONE, entrants.NGRAM, entrants.NEURAL, entrants.STATIC)

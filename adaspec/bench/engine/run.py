@@ -7,7 +7,7 @@ import importlib.util
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from adaspec.bench.engine.lineup import line_up
 from adaspec.bench.engine.report import Comparison, document
 from adaspec.bench.engine.server import Server, Stable, ended_by_signals
 from adaspec.bench.engine.settings import Settings, rank_settings
+from adaspec.bench.engine.task import Task
 from adaspec.bench.engine.traffic import Call, drive
 from adaspec.bench.engine.unseen import leave_out_trained, trained_on
 from adaspec.bench.lookup import BenchError
@@ -34,30 +35,6 @@ from adaspec.vllm.prompts import Prompt, read_prompts
 LEDGER = "rounds.jsonl"
 LOGS = "logs"
 WARM_UP_TOKENS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What to compare, and on what."""
-
-    model: str
-    prompts: tuple[Path, ...]
-    out: Path
-    draft: str | None = None
-    traces: tuple[Path, ...] = ()
-    cost: str | None = None
-    policies: tuple[str, ...] = ()
-    methods: tuple[str, ...] = entrants.METHODS
-    concurrency: tuple[int, ...] = (1, 4, 16)
-    rounds: int = 3
-    requests: int = 8
-    max_tokens: int = 128
-    seed: int = 0
-    near_tie: float | None = None
-    """Log-probabilities no further apart are a tie; None: by the arithmetic's type."""
-    workloads: bool = True
-    """Whether every workload is also measured alone."""
-    engine: dict[str, Any] = field(default_factory=dict)
 
 
 def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:

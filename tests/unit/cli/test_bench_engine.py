@@ -25,6 +25,7 @@ def row(method, setting="", speedup=1.0, runner_up=False):
         "inter_token_s": spread,
         "token_s": spread,
         "accepted_per_step": 0.7,
+        "machine": 1.0,
         "drafted_per_step": 1.4,
         "acceptance": 0.5,
         "expected_speedup": None if method == "suffix" else speedup,
