@@ -55,16 +55,22 @@ DEMO_TRACES := eval/traces/reference-pair
 DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
 DEMO_LOADS := 1,4,16
+DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force
+DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine)"
 demo: $(READY)
 	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
 	  ! grep -qs 'cannot be installed' $(VENV)/.engine || rm -f $(VENV)/.engine
 	@$(MAKE) --no-print-directory engine
 	@echo && echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
-	$(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force
+	@echo '$(DEMO_TRAIN)'
+	@# Training uses one core: what part 3 serves is fetched meanwhile, and part 3 says what is amiss.
+	@mkdir -p demo; $(DEMO_SERVE) --fetch-only >demo/fetch.log 2>&1 & fetching=$$!; \
+	  trap "kill $$fetching 2>/dev/null" EXIT; \
+	  $(DEMO_TRAIN) && { wait $$fetching || true; }
 	@echo && echo '2. Judge it on the requests that it never saw.'
 	$(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 20 -o demo/report --force
 	@echo && echo '3. Serve a model with it.'
-	@$(PY) eval/serve_demo.py --policy demo/policy --cost $(DEMO_COST) --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine)"
+	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST)
 	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
 
 test: $(READY) engine

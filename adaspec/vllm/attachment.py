@@ -28,7 +28,7 @@ from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
-from adaspec.vllm.plugin import RUNNER
+from adaspec.vllm.touchpoints import RUNNER
 from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session

@@ -21,7 +21,7 @@ from typing import Any
 from adaspec.errors import ServingError
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
-from adaspec.vllm.plugin import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
+from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
 from adaspec.vllm.translation import translated
 
 log = logging.getLogger("vllm.adaspec")
@@ -239,10 +239,9 @@ def take_a_workers_threads() -> None:
     parallel = SimpleNamespace(
         local_world_size=1, data_parallel_rank_local=None, _api_process_count=1
     )
+    asked: Any = SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
     try:
-        bound = OMPProcessManager(
-            SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
-        )
+        bound = OMPProcessManager(asked)
         cores = bound.cpu_lists[0] if bound.cpu_lists else None
     except (AttributeError, AssertionError, IndexError, RuntimeError, TypeError) as error:
         log.warning("adaspec: how many threads a server's worker has is not known: %r", error)

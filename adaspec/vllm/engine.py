@@ -38,5 +38,5 @@ def open_engine(
     except AdaspecError:
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:600]
         raise ServingError(f"vLLM does not start with '{model}': {said}") from error

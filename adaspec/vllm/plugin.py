@@ -1,7 +1,8 @@
 """What vLLM loads in each of its processes: two patches, put in place as their modules appear.
 
-Nothing but the standard library is imported here, and nothing of adaspec until somebody asks for
-`{"method": "adaspec"}`: a vLLM that does not is left as it is, even if adaspec is broken.
+Nothing but the standard library and a few names is imported here, and nothing more of adaspec
+until somebody asks for `{"method": "adaspec"}`: a vLLM that does not is left as it is, even if
+adaspec is broken.
 """
 
 from __future__ import annotations
@@ -11,22 +12,14 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-METHOD = "adaspec"
-ATTRIBUTE = "adaspec_options"
-"""Where a `SpeculativeConfig` carries our options: off vLLM's schema and out of its hashes."""
+from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
 
-ENGINE_ARGS = "vllm.engine.arg_utils"
-RUNNER = "vllm.v1.worker.gpu_model_runner"
 _MARK = "__adaspec__"
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""What this process may use as it begins: on a CPU vLLM's workers bind themselves to less later."""
 
 log = logging.getLogger("vllm.adaspec")
 

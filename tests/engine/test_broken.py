@@ -22,12 +22,12 @@ BREAKAGES = {
     },
     "registering fails": {
         "adaspec/__init__.py": "{package}\n__path__.append({checkout!r} + '/adaspec')\n",
-        "adaspec/vllm/__init__.py": "",
+        "adaspec/vllm/__init__.py": "__path__.append({checkout!r} + '/adaspec/vllm')\n",
         "adaspec/vllm/plugin.py": "{plugin}\nwhen_imported = None\n",
     },
     "a patch fails": {
         "adaspec/__init__.py": "{package}\n__path__.append({checkout!r} + '/adaspec')\n",
-        "adaspec/vllm/__init__.py": "",
+        "adaspec/vllm/__init__.py": "__path__.append({checkout!r} + '/adaspec/vllm')\n",
         "adaspec/vllm/plugin.py": "{plugin}\n_wrap = None\n",
     },
 }

@@ -181,7 +181,8 @@ def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tm
 
     from adaspec.errors import ServingError
     from adaspec.vllm.choice import choose, target_of
-    from adaspec.vllm.plugin import ATTRIBUTE, register
+    from adaspec.vllm.plugin import register
+    from adaspec.vllm.touchpoints import ATTRIBUTE
 
     register()
     policy = changed(tmp_path / "first", tokenizer="target")
@@ -226,7 +227,8 @@ def test_every_patched_name_is_as_expected():
 def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
     from vllm.engine.arg_utils import EngineArgs
 
-    from adaspec.vllm.plugin import ATTRIBUTE, register
+    from adaspec.vllm.plugin import register
+    from adaspec.vllm.touchpoints import ATTRIBUTE
 
     register()
     config = {"method": "adaspec", "model": str(models / head)}

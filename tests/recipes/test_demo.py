@@ -211,6 +211,17 @@ def test_questions_answers_and_figures_are_shown_and_the_server_is_ended(tmp_pat
     assert is_gone(server_pid(tmp_path))
 
 
+def test_fetching_alone_serves_nothing(tmp_path, stand_in):
+    setting = stand_in(ANSWERS)
+    target = ["--target", tmp_path / "models" / "target", "--log", tmp_path / "server.log"]
+    done = run(SERVE, setting, *target, "--fetch-only")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "server.log").exists()
+    done = run(SERVE, setting, *target)
+    assert done.returncode == 2
+    assert "serving needs --policy and --cost" in done.stderr
+
+
 def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
     done = serve(tmp_path, stand_in("print('loading')\nraise RuntimeError('no such head')\n"))
     assert done.returncode == 1
@@ -254,12 +265,15 @@ def test_make_demo_goes_through_where_vllm_cannot_be_installed(tmp_path):
         asked = (tmp_path / "asked").read_text().splitlines()
         (tmp_path / "asked").unlink()
         assert asked[0] == "tests/engine/install_vllm.py"
+        fetched = next(line for line in asked if line.endswith("--fetch-only"))
+        asked.remove(fetched)  # beside the training, so before or after it
+        for line in (fetched, asked[3]):
+            assert line.startswith("eval/serve_demo.py ")
+            assert "--said vLLM cannot be installed here: no wheel" in line
         assert [line.split()[:3] for line in asked[1:3]] == [
             ["-m", "adaspec", "train"],
             ["-m", "adaspec", "eval"],
         ]
-        assert asked[3].startswith("eval/serve_demo.py ")
-        assert asked[3].endswith("--said vLLM cannot be installed here: no wheel")
         assert len(asked) == 4
 
 

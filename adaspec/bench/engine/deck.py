@@ -13,7 +13,8 @@ SLOTS_FILLED = 4
 
 In a round of two, answers of no speculation end together, and both waves count whole; those of
 other methods end one by one, and the second wave is cut off behind its prefill. By replay that is
-worth up to 10% to no speculation; from four on it makes little difference.
+worth up to 10% to no speculation; from four on it makes little difference. One request at a time
+knows no waves: there a round may be a single request, so that methods take turns within seconds.
 """
 
 
@@ -41,12 +42,14 @@ def deal(
         return packs[workload].pop()
 
     dealt = {}
-    count = max(requests, SLOTS_FILLED * concurrency)
+    count = max(requests, SLOTS_FILLED * concurrency if concurrency > 1 else 1)
     names = sorted(prompts)
     for turn in range(rounds):
         for cell in cells:
             if cell == ALL:
-                calls = [take(names[at % len(names)]) for at in range(count)]
+                # On from where the last round ended: short rounds come to every workload, too.
+                ats = range(turn * count, (turn + 1) * count)
+                calls = [take(names[at % len(names)]) for at in ats]
                 draw.shuffle(calls)
             else:
                 calls = [take(cell) for _ in range(count)]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from adaspec.bench.engine.paired import FEWEST_ROUNDS
 from adaspec.bench.engine.report import complaint
 from adaspec.bench.engine.words import HEADINGS, rounds, sentences, tables
 from adaspec.evaluate.render.markdown import code
@@ -28,8 +29,10 @@ def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     )
     yield ""
     yield (
-        "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
-        "`rounds`: from the worst to the best. `expected`: what the evaluator makes of those "
+        "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds, with "
+        "its 95% interval over rounds drawn again; of fewer than "
+        f"{FEWEST_ROUNDS} rounds, from the worst to the best. `adaspec over it`: of the same "
+        "rounds. `expected`: what the evaluator makes of those "
         "rounds. TTFT and ITL (the gap between two pieces of an answer): medians, ITL with its "
         "95th percentile. `accepted`: drafted tokens per piece. `machine`: what a fixed read "
         "of memory took around a method's visits, over what it took around no speculation's: above "

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from adaspec.bench.engine import entrants
-from adaspec.bench.engine.words import rounds
+from adaspec.bench.engine.words import rounds, span
 from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.render.style import (
     FAINT,
@@ -43,7 +43,7 @@ def save_plot(report: Mapping[str, Any], path: Path) -> Path:
 
 
 def speedup_figure(report: Mapping[str, Any]) -> Figure:
-    """A panel per load and workload, the mix first; a dot per setting, its rounds as a line."""
+    """A panel per load and workload, the mix first; a dot per setting on the line of its span."""
     panels: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in report["rows"]:
         if row["method"] != entrants.NONE and row["speedup"] is not None:
@@ -53,13 +53,14 @@ def speedup_figure(report: Mapping[str, Any]) -> Figure:
         height,
         "Throughput over no speculation",
         f"{report['model']}, greedy, {rounds(report)}: dot: all rounds; line: "
-        "from the worst round to the best; open circle: what the evaluator expected.",
+        "its 95% interval, or the worst and the best of few; open circle: what the evaluator "
+        "expected.",
     )
     values = [
         value
         for rows in panels.values()
         for row in rows
-        for value in (*row["speedup_range"], row["expected_speedup"])
+        for value in (*(span(row) or ()), row["expected_speedup"])
         if value is not None
     ]
     low, high = min([*values, 1.0]), max([*values, 1.0])
@@ -69,7 +70,8 @@ def speedup_figure(report: Mapping[str, Any]) -> Figure:
         axes = place(figure, 2.35, top + 0.3, 4.4, tall)
         for at, row in enumerate(rows):
             colour = _COLOURS.get(row["method"], MUTED)
-            axes.plot(row["speedup_range"], [at, at], color=colour, linewidth=1.4, alpha=0.6)
+            ends = span(row) or (row["speedup"], row["speedup"])
+            axes.plot(ends, [at, at], color=colour, linewidth=1.4, alpha=0.6)
             axes.plot([row["speedup"]], [at], "o", color=colour, markersize=5)
             if row["expected_speedup"] is not None:
                 axes.plot(

@@ -14,6 +14,7 @@ from adaspec.bench.engine import entrants
 from adaspec.bench.engine.agreement import Difference
 from adaspec.bench.engine.entrants import Entrant
 from adaspec.bench.engine.ledger import Entry
+from adaspec.bench.engine.paired import paired_ratio
 from adaspec.bench.engine.settings import Settings
 from adaspec.bench.engine.task import Task
 from adaspec.bench.engine.traffic import Call, Timing, timing
@@ -108,6 +109,7 @@ def _rows(
         for name, rounds in here.items()
     }
     none = timings.get(entrants.NONE, {})
+    ours = next((e.name for e in comparison.lineup if e.method == entrants.ADASPEC), None)
     rows = []
     for entrant in comparison.lineup:
         if entrant.name not in timings:
@@ -119,6 +121,7 @@ def _rows(
             [comparison.dealt[turn, cell] for turn in sorted(none)],
         )
         found = row(timings[entrant.name], none)
+        lead = paired_ratio(timings.get(ours or "", {}), timings[entrant.name])
         paces = (here[entrant.name], here.get(entrants.NONE, {}))
         speedup = found["speedup"]
         rows.append(
@@ -129,6 +132,8 @@ def _rows(
                 "setting": entrant.setting,
                 "runner_up": entrant.runner_up,
                 **found,
+                "adaspec_over": lead.ratio if lead and entrant.name != ours else None,
+                "adaspec_over_interval": lead.interval if lead and entrant.name != ours else None,
                 "machine": slowness(*paces),
                 **acceptance(here[entrant.name].values()),
                 "expected_speedup": expected,
@@ -140,10 +145,7 @@ def _rows(
 
 def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, Any]:
     """The figures of one entrant in one cell, over all rounds; ratios are of the same rounds."""
-    paired = [turn for turn in timings if turn in none]
-    ratios = [timings[turn].tokens_per_s / none[turn].tokens_per_s for turn in paired]
-    mine = [timings[turn] for turn in paired]
-    theirs = [none[turn] for turn in paired]
+    found = paired_ratio(timings, none)
     first, gaps, per_token = (
         np.array([each for one in timings.values() for each in getattr(one, name)])
         for name in ("first_s", "gap_s", "token_s")
@@ -151,8 +153,9 @@ def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, 
     return {
         "rounds": len(timings),
         "tokens_per_s": _rate(list(timings.values())),
-        "speedup": _rate(mine) / _rate(theirs) if paired else None,
-        "speedup_range": [min(ratios), max(ratios)] if ratios else None,
+        "speedup": found.ratio if found else None,
+        "speedup_range": list(found.range) if found else None,
+        "speedup_interval": list(found.interval) if found and found.interval else None,
         "ttft_s": _quantiles(first),
         "inter_token_s": _quantiles(gaps),
         "token_s": _quantiles(per_token),
@@ -193,6 +196,7 @@ def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dic
     static = {name: speed for name, speed in speeds.items() if name[0] in STATIC_METHODS}
     ours = [s for name, s in speeds.items() if name[0] == entrants.ADASPEC]
     best = max(static, key=lambda name: static[name], default=None)
+    leads = {(row["method"], row["setting"]): row["adaspec_over_interval"] for row in here}
     errors = [row["expected_error"] for row in here if row["method"] != entrants.NONE]
     known = [error for error in errors if error is not None]
     none = speeds.get((entrants.NONE, ""))
@@ -201,6 +205,7 @@ def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dic
         "concurrency": concurrency,
         "best_static": None if best is None else " ".join(best).strip(),
         "adaspec_over_best_static": ours[0] / static[best] if ours and best else None,
+        "adaspec_over_best_static_interval": leads.get(best) if best else None,
         "adaspec_over_none": ours[0] / none if ours and none else None,
         "expected_right": sum(abs(error) <= CLOSE for error in known),
         "expected_known": len(known),

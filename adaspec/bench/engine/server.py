@@ -204,7 +204,7 @@ def _last_words(log: Path) -> str:
     except OSError:
         return "it says nothing"
     errors = [line for line in lines if "Error" in line]
-    return " ".join((errors or lines or ["it says nothing"])[-1].split())[:300]
+    return " ".join((errors or lines or ["it says nothing"])[-1].split())[:600]
 
 
 def _group(leader: int) -> list[int]:

@@ -9,7 +9,8 @@ HEADINGS = (
     "method",
     "tok/s",
     "over none",
-    "rounds",
+    "95%",
+    "adaspec over it",
     "expected",
     "TTFT ms",
     "ITL ms",
@@ -23,6 +24,12 @@ def rounds(report: Mapping[str, Any]) -> str:
     """How often methods took turns."""
     count = report["rounds"]
     return "1 round" if count == 1 else f"{count} interleaved rounds"
+
+
+def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """How far the speed-up goes: its 95% interval, or the worst and the best of few rounds."""
+    found = row["speedup_interval"] or row["speedup_range"]
+    return None if found is None else (found[0], found[1])
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
@@ -40,9 +47,11 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         if each["adaspec_over_best_static"] is None:
             continue
         right = f"{each['expected_right']} of {each['expected_known']}"
+        interval = each["adaspec_over_best_static_interval"]
+        sure = f" (95%: {interval[0]:.3f} .. {interval[1]:.3f})" if interval else ""
         yield (
             f"{each['concurrency']} at once, {each['workload']}: adaspec is "
-            f"{each['adaspec_over_best_static']:.3f}x {each['best_static']}, the best static "
+            f"{each['adaspec_over_best_static']:.3f}x{sure} {each['best_static']}, the best static "
             f"setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator was "
             f"within 10% of {right} methods"
         )
@@ -60,13 +69,14 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
-    span = row["speedup_range"]
+    ends = span(row)
     name = f"{row['method']} {row['setting']}".strip()
     return (
         name + (" (runner-up)" if row["runner_up"] else ""),
         _shown(row["tokens_per_s"], ".1f"),
         _shown(row["speedup"], ".2f", "x"),
-        "-" if span is None else f"{span[0]:.2f}..{span[1]:.2f}",
+        "-" if ends is None else f"{ends[0]:.2f}..{ends[1]:.2f}",
+        _shown(row["adaspec_over"], ".2f", "x"),
         _shown(row["expected_speedup"], ".2f", "x"),
         _milliseconds(row["ttft_s"]["median"]),
         _milliseconds(row["inter_token_s"]["median"]),

@@ -8,8 +8,9 @@ import pytest
 
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.ledger import Entry, Ledger
+from adaspec.bench.engine.paired import FEWEST_ROUNDS, paired_ratio
 from adaspec.bench.engine.report import acceptance, headline, row, slowness, unsteady
-from adaspec.bench.engine.traffic import Answer, Call, drive, timing
+from adaspec.bench.engine.traffic import Answer, Call, Timing, drive, timing
 from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import Pace
 
@@ -89,6 +90,16 @@ def test_every_slot_is_filled_four_times_however_few_requests_are_asked_for():
     assert len(deal(PROMPTS, ["a"], 1, 1, 4, 0)[0][0, "a"]) == 16
 
 
+def test_one_at_a_time_a_round_may_be_one_request_and_rounds_come_to_every_workload():
+    dealt, _ = deal(PROMPTS, ["all"], rounds=4, requests=1, concurrency=1, seed=0)
+    assert [[each.workload for each in dealt[turn, "all"]] for turn in range(4)] == [
+        ["a"],
+        ["b"],
+        ["a"],
+        ["b"],
+    ]
+
+
 def entry(turn=0, entrant="none"):
     return Entry(1, turn, "all", entrant, 6.0, 4.0, (answer(0, [1, 2]),))
 
@@ -151,6 +162,31 @@ def test_ratios_are_of_the_rounds_that_both_have():
     assert row({0: fast}, {})["speedup"] is None
 
 
+def round_of(tokens, seconds):
+    return Timing(tokens, seconds, (), (), ())
+
+
+def test_an_interval_holds_what_chance_alone_could_make_of_the_rounds():
+    # Twice as fast in every round, however fast the machine is: no doubt is left.
+    paces = [1.0 + 0.1 * (turn % 5) for turn in range(20)]
+    slow = {turn: round_of(100, pace) for turn, pace in enumerate(paces)}
+    fast = {turn: round_of(200, pace) for turn, pace in enumerate(paces)}
+    assert paired_ratio(fast, slow).interval == pytest.approx((2.0, 2.0))
+    # Faster in one half of the rounds, slower in the other: nothing is known.
+    mixed = {turn: round_of(100, 0.5 if turn % 2 else 2.0) for turn in range(20)}
+    even = {turn: round_of(100, 1.0) for turn in range(20)}
+    low, high = paired_ratio(mixed, even).interval
+    assert low < 0.8 < high < 1.3
+    assert paired_ratio(mixed, even).ratio == pytest.approx(0.8)
+    assert paired_ratio(mixed, even).range == (0.5, 2.0)
+
+
+def test_few_rounds_have_no_interval():
+    few = {turn: round_of(100, 1.0) for turn in range(FEWEST_ROUNDS - 1)}
+    assert paired_ratio(few, few).interval is None
+    assert paired_ratio(few, {99: round_of(100, 1.0)}) is None
+
+
 def test_acceptance_counts_no_token_beyond_an_outputs_end():
     # Steps of 3, 1 and 2 tokens behind the prefill's; of 9 drafted, vLLM accepted 6, 3 of them
     # behind the end.
@@ -198,6 +234,7 @@ def test_the_headline_holds_adaspec_against_the_best_static_setting():
             "setting": setting,
             "tokens_per_s": speed,
             "expected_error": expected,
+            "adaspec_over_interval": (1.0, 1.2) if method == "neural" else None,
         }
 
     rows = [
@@ -210,5 +247,6 @@ def test_the_headline_holds_adaspec_against_the_best_static_setting():
     found = headline(rows, 1, "all")
     assert found["best_static"] == "neural eagle 3"  # suffix adapts by itself
     assert found["adaspec_over_best_static"] == pytest.approx(13 / 12)
+    assert found["adaspec_over_best_static_interval"] == (1.0, 1.2)
     assert found["adaspec_over_none"] == pytest.approx(1.3)
     assert (found["expected_right"], found["expected_known"]) == (2, 3)

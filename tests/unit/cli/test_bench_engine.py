@@ -21,6 +21,9 @@ def row(method, setting="", speedup=1.0, runner_up=False):
         "tokens_per_s": 50 * speedup,
         "speedup": speedup,
         "speedup_range": [speedup - 0.1, speedup + 0.1],
+        "speedup_interval": None,
+        "adaspec_over": None if method == "adaspec" else 1.43 / speedup,
+        "adaspec_over_interval": None,
         "ttft_s": spread,
         "inter_token_s": spread,
         "token_s": spread,
@@ -39,6 +42,7 @@ def document(*differences):
         "concurrency": 4,
         "best_static": "neural eagle3 3",
         "adaspec_over_best_static": 1.1,
+        "adaspec_over_best_static_interval": [1.02, 1.19],
         "adaspec_over_none": 1.43,
         "expected_right": 2,
         "expected_known": 2,
@@ -101,11 +105,11 @@ def test_the_table_has_every_method_and_says_who_did_not_run(asked, capsys, tmp_
     said = capsys.readouterr().out
     for word in ("adaspec mine", "runner-up", "1.43x", "not run: suffix: needs arctic-inference"):
         assert word in said
-    assert "1.100x neural eagle3 3, the best static setting" in said
+    assert "1.100x (95%: 1.020 .. 1.190) neural eagle3 3, the best static setting" in said
     assert "near-tie at 4 at once: neural eagle3 3, request code/9, token 12" in said
     assert (tmp_path / "bench" / "speedup.png").read_bytes()[1:4] == b"PNG"
     page = (tmp_path / "bench" / "report.md").read_text()
-    assert "| `neural eagle3 2 (runner-up)` | 60.0 | 1.20x | 1.10..1.30 |" in page
+    assert "| `neural eagle3 2 (runner-up)` | 60.0 | 1.20x | 1.10..1.30 | 1.19x |" in page
     assert "vLLM 0.32.0 on CPU of some kind, 2 cores" in page
     assert "- not run: suffix: needs arctic-inference" in page
 
