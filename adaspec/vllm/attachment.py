@@ -28,10 +28,10 @@ from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
-from adaspec.vllm.touchpoints import RUNNER
 from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session
+from adaspec.vllm.touchpoints import RUNNER
 from adaspec.vllm.watching import observers_of
 
 log = logging.getLogger("vllm.adaspec")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from adaspec import __version__
 from adaspec.bench.engine import entrants
 from adaspec.bench.engine.agreement import Difference
+from adaspec.bench.engine.apart import tell_apart
 from adaspec.bench.engine.entrants import Entrant
 from adaspec.bench.engine.ledger import Entry
 from adaspec.bench.engine.paired import paired_ratio
@@ -52,12 +53,15 @@ def document(
     served_on: Mapping[str, str],
 ) -> dict[str, Any]:
     """What `adaspec bench engine --json` prints; `served_on` is the hardware and vLLM's version."""
-    rows = [
-        row
-        for comparison in comparisons
-        for cell in cells
-        for row in _rows(comparison, cell, entries, settings)
-    ]
+    rows: list[dict[str, Any]] = []
+    headlines: list[dict[str, Any]] = []
+    for comparison in comparisons:
+        here = [each for each in entries if each.concurrency == comparison.concurrency]
+        dealt, again = tell_apart(comparison.dealt, here)
+        whole = replace(comparison, dealt={**comparison.dealt, **dealt})
+        for cell in (*cells, *sorted({cell for _, cell in dealt})):
+            rows += _rows(whole, cell, [*here, *again], settings)
+            headlines.append(headline(rows, comparison.concurrency, cell))
     differences = [
         {"concurrency": each.concurrency, **difference.document()}
         for each in comparisons
@@ -86,11 +90,7 @@ def document(
         "max_tokens": task.max_tokens,
         "rows": rows,
         "absent": dict(absent),
-        "headline": [
-            headline(rows, comparison.concurrency, cell)
-            for comparison in comparisons
-            for cell in cells
-        ],
+        "headline": headlines,
         "differences": differences,
         "outputs_equal": all(each["near_tie"] for each in differences),
         "notes": notes,
@@ -100,9 +100,10 @@ def document(
 def _rows(
     comparison: Comparison, cell: str, entries: Sequence[Entry], settings: Settings
 ) -> list[dict[str, Any]]:
+    """Every entrant's row of one cell; `entries` are all of that load."""
     here: dict[str, dict[int, Entry]] = defaultdict(dict)
     for entry in entries:
-        if (entry.concurrency, entry.workload) == (comparison.concurrency, cell):
+        if entry.workload == cell:
             here[entry.entrant][entry.round] = entry
     timings = {
         name: {turn: timing(entry.answers) for turn, entry in rounds.items()}

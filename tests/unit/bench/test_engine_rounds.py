@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from adaspec.bench.engine.apart import tell_apart
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.ledger import Entry, Ledger
 from adaspec.bench.engine.paired import FEWEST_ROUNDS, paired_ratio
@@ -160,6 +161,29 @@ def test_ratios_are_of_the_rounds_that_both_have():
     assert found["speedup_range"] == [1.0, 2.0]
     assert found["rounds"] == 3
     assert row({0: fast}, {})["speedup"] is None
+
+
+def test_rounds_of_one_workload_each_tell_of_it_alone():
+    dealt, _ = deal(PROMPTS, ["all"], rounds=4, requests=1, concurrency=1, seed=0)
+    entries = [entry(turn) for turn in range(4)]
+    own, again = tell_apart(dealt, entries)
+    assert sorted(own) == [(0, "a"), (1, "b"), (2, "a"), (3, "b")]
+    assert own[2, "a"] == dealt[2, "all"]
+    assert [(each.round, each.workload) for each in again] == [
+        (0, "a"),
+        (1, "b"),
+        (2, "a"),
+        (3, "b"),
+    ]
+
+
+def test_rounds_of_several_workloads_or_of_none_but_one_tell_nothing_more():
+    several, _ = deal(PROMPTS, ["all"], rounds=2, requests=2, concurrency=1, seed=0)
+    assert tell_apart(several, [entry()]) == ({}, [])
+    alone, _ = deal({"a": PROMPTS["a"]}, ["all"], rounds=2, requests=1, concurrency=1, seed=0)
+    assert tell_apart(alone, [entry()]) == ({}, [])
+    apart_already, _ = deal(PROMPTS, ["all", "a", "b"], 2, 1, 1, 0)
+    assert tell_apart(apart_already, [entry()]) == ({}, [])
 
 
 def round_of(tokens, seconds):
