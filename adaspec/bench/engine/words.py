@@ -9,7 +9,7 @@ HEADINGS = (
     "method",
     "tok/s",
     "over none",
-    "95%",
+    "spread",
     "adaspec over it",
     "expected",
     "TTFT ms",
