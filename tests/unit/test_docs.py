@@ -52,7 +52,8 @@ def make_lines():
     """Every `adaspec ...` of the Makefile, its variables filled in."""
     text = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
     variables = dict(re.findall(r"^([A-Z_]+) :?\??= (.*)$", text, flags=re.MULTILINE))
-    for line in re.findall(r"^\t@?\$\(PY\) -m adaspec (.*)$", text, flags=re.MULTILINE):
+    asked = r"^(?:\t@?|[A-Z_]+ = )\$\(PY\) -m adaspec (.*)$"
+    for line in re.findall(asked, text, flags=re.MULTILINE):
         yield shlex.split(re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], line))
 
 

@@ -32,10 +32,10 @@ def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
         "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
         "`spread`: its 95% interval over rounds drawn again, or of fewer than "
         f"{FEWEST_ROUNDS} rounds the worst and the best. `adaspec over it`: of the same rounds. "
-        "`expected`: what the evaluator makes of those rounds. TTFT and ITL (the gap between two pieces of an answer): medians, ITL with its "
-        "95th percentile. `accepted`: drafted tokens per piece. `machine`: what a fixed read "
-        "of memory took around a method's visits, over what it took around no speculation's: above "
-        "1 the machine itself was slower."
+        "`expected`: what the evaluator makes of those rounds. TTFT and ITL (the gap between two "
+        "pieces of an answer): medians, ITL with its 95th percentile. `accepted`: drafted tokens "
+        "per piece. `machine`: what a fixed read of memory took around a method's visits, over "
+        "what it took around no speculation's: above 1 the machine itself was slower."
     )
     for title, rows in tables(report):
         yield from ("", f"## {title}", "")
