@@ -33,7 +33,7 @@ from adaspec.train.heads import Settings
 from adaspec.train.hiding import without_tables
 from adaspec.train.metrics import cells_of
 from adaspec.train.model_text import model_text
-from adaspec.train.training import Trained, Trainer, in_turn
+from adaspec.train.training import Trained, Trainer
 from adaspec.train.tuning import tuned_rules
 
 LARGEST_SEED = 2**31 - 1
@@ -109,7 +109,7 @@ def train_policy(
         cap=options.cap,
         loads=options.concurrency,
         progress=progress,
-        spread=in_turn if cluster is None else cluster.spread,
+        spread=None if cluster is None else cluster.spread,
     )
     trained = trainer.train_all()
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()

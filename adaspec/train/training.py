@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,9 +67,22 @@ KNOB_GRID = {
 }
 
 
-def in_turn(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
-    """What `map` gives."""
-    return list(map(method, *arguments))
+Spread = Callable[..., list[Any]]
+"""How a method is called for many arguments: `map`, whose calls may run at once."""
+
+
+def in_threads(workers: int) -> Spread:
+    """So many at a time: rollouts are compiled, trees grow in C++, and neither holds the lock."""
+
+    def spread(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+        pool = ThreadPoolExecutor(workers)
+        try:
+            return list(pool.map(method, *arguments))
+        finally:
+            # Otherwise whoever interrupts waits for those that have not begun.
+            pool.shutdown(cancel_futures=True)
+
+    return spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,8 @@ class Trainer:
     cap: int = 48
     loads: Sequence[int] = LOADS
     progress: Progress = silent
-    spread: Callable[..., list[Any]] = in_turn
-    """How one of this trainer's methods is called for many arguments."""
+    spread: Spread | None = None
+    """How rollouts are called; None: in this process's threads."""
     film: Film = field(init=False)
     maker: TableMaker = field(init=False)
 
@@ -112,7 +126,7 @@ class Trainer:
     def portable(self) -> Trainer:
         """The same trainer without what only this process can use, to be sent to another."""
         other = copy.copy(self)
-        other.progress, other.spread = silent, in_turn
+        other.progress, other.spread = silent, None
         other.settings = replace(self.settings, fitter=None)
         return other
 
@@ -132,27 +146,17 @@ class Trainer:
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
         blank = [self._blank(table) for table in tables]
-        seen = evened(pooled(self.spread(self._watch, blank, folds)))
-        models = [
-            self._fit(seen.of(other, self.maker.request), table, evidence=False)
-            for other, table in zip(others, tables, strict=True)
-        ]
+        seen = evened(pooled(self._spread(self._watch, blank, folds)))
+        models = self._fits(seen, others, tables, evidence=False)
         self.progress("training", 1, STAGES)
         if self.evidence:
-            listening = pooled(
-                self.spread(
-                    self._listen, [self._policy(_deaf(model)) for model, _ in models], folds
-                )
-            )
+            deaf = [self._policy(_deaf(model)) for model in models]
+            listening = pooled(self._spread(self._listen, deaf, folds))
             seen = evened(pooled([seen, listening]))
-            models = [
-                self._fit(seen.of(other, self.maker.request), table, evidence=True)
-                for other, table in zip(others, tables, strict=True)
-            ]
+            models = self._fits(seen, others, tables, evidence=True)
         self.progress("training", 2, STAGES)
-        visited = pooled(
-            self.spread(self._visit, [self._policy(model) for model, _ in models], folds)
-        )
+        policies = [self._policy(model) for model in models]
+        visited = pooled(self._spread(self._visit, policies, folds))
         # What was seen under a model that knew less says nothing of splices and evidence: both
         # are judged beside what the model expects.
         seen = replace(
@@ -165,13 +169,10 @@ class Trainer:
             evidence_x=seen.evidence_x[:0],
         )
         seen = evened(pooled([seen, visited]))
-        models = [
-            self._fit(seen.of(other, self.maker.request), table, self.evidence)
-            for other, table in zip(others, tables, strict=True)
-        ]
+        models = self._fits(seen, others, tables, self.evidence)
         self.progress("training", 3, STAGES)
         tuned = self._some(np.logical_or.reduce(folds), TUNED)
-        knobs = self._tuned([model for model, _ in models], [fold & tuned for fold in folds])
+        knobs = self._tuned(models, [fold & tuned for fold in folds])
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)
         everything = self.maker.make(members)
@@ -179,6 +180,10 @@ class Trainer:
         self.progress("training", STAGES, STAGES)
         neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
         return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
+
+    @property
+    def _spread(self) -> Spread:
+        return self.spread or in_threads(self.settings.threads)
 
     def _some(self, members: Members, most: int) -> Members:
         """All of them, or at random as many as hold about so many positions, of every workload."""
@@ -204,6 +209,22 @@ class Trainer:
 
     def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
         return LearnedPolicy("training", model, knobs or {}, self.cap, self.tape.neural_cap)
+
+    def _fits(
+        self,
+        seen: Examples,
+        others: Sequence[Members],
+        tables: Sequence[Tables],
+        evidence: bool,
+    ) -> list[Model]:
+        """A model for every fold, of what was seen in the others."""
+
+        def fit(other: Members, table: Tables) -> Model:
+            return self._fit(seen.of(other, self.maker.request), table, evidence)[0]
+
+        # A cluster grows one head's trees at a time, on all its workers.
+        at_once = 1 if self.settings.fitter else self.settings.threads
+        return in_threads(at_once)(fit, others, tables)
 
     def _fit(
         self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
@@ -267,20 +288,20 @@ class Trainer:
     def _speed(
         self, models: list[Model], folds: list[Members], knobs: Mapping[str, float]
     ) -> float:
-        """Summed log throughput over loads and folds."""
-        return sum(self.spread(self._fold_speed, models, folds, [knobs] * len(folds)))
+        """Summed log throughput over folds and loads."""
+        pairs = list(zip(models, folds, strict=True))
+        asked = [(model, fold, load, knobs) for model, fold in pairs for load in self.loads]
+        return sum(self._spread(self._log_throughput, *zip(*asked, strict=True)))
 
-    def _fold_speed(self, model: Model, fold: Members, knobs: Mapping[str, float]) -> float:
-        """Summed log throughput of one fold over loads."""
-        total = 0.0
+    def _log_throughput(
+        self, model: Model, fold: Members, load: int, knobs: Mapping[str, float]
+    ) -> float:
+        """Of one fold at one load."""
+        rng = np.random.default_rng([self.settings.seed, 4, load])
+        order = draw_passes(pools_among(self.tape, fold), load, rng)
         policy = self._policy(model, knobs)
-        pools = pools_among(self.tape, fold)
-        for load in self.loads:
-            rng = np.random.default_rng([self.settings.seed, 4, load])
-            order = draw_passes(pools, load, rng)
-            result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
-            total += float(np.log(result.tokens_per_s))
-        return total
+        result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
+        return float(np.log(result.tokens_per_s))
 
 
 def _deaf(model: Model) -> Model:

@@ -1,7 +1,7 @@
 """Make a reference pair from nothing: target, what it said, EAGLE-3 head, EAGLE head.
 
     python training/reference_pair/make_pair.py --size tiny -o work/tiny
-    python training/reference_pair/make_pair.py --size smollm2 --corpus ../shared/corpus -o work
+    python training/reference_pair/make_pair.py --size smollm2 --corpus corpus -o work
 
 Each stage is a script of its own beside this one, goes on where it was stopped, and is skipped
 where its result is there. The output folder ends up with target/, eagle3/ and eagle/.

@@ -1,6 +1,6 @@
 """Let the target answer the corpus' prompts, and keep its tokens, hidden states and best tokens.
 
-    python read_target.py --target work/target --corpus ../shared/corpus -o work/states \\
+    python read_target.py --target work/target --corpus corpus -o work/states \\
         --tokens 2000000 --part 0/2
 
 Shards appear as they fill; a terminated run writes what is finished, and goes on behind it when

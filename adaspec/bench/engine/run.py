@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,14 @@ from adaspec.bench.engine import agreement, client, entrants
 from adaspec.bench.engine.agreement import Difference, Key
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.entrants import Drafter, Entrant
-from adaspec.bench.engine.ledger import Entry, Ledger
+from adaspec.bench.engine.ledger import Ledger
 from adaspec.bench.engine.lineup import line_up
+from adaspec.bench.engine.race import Race
 from adaspec.bench.engine.report import Comparison, document
 from adaspec.bench.engine.server import Server, Stable, ended_by_signals
 from adaspec.bench.engine.settings import Settings, rank_settings
 from adaspec.bench.engine.task import Task
-from adaspec.bench.engine.traffic import Call, drive
+from adaspec.bench.engine.traffic import Call
 from adaspec.bench.engine.unseen import leave_out_trained, trained_on
 from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import Pace
@@ -34,9 +33,6 @@ from adaspec.vllm.prompts import Prompt, read_prompts
 
 LEDGER = "rounds.jsonl"
 LOGS = "logs"
-WARM_UP_TOKENS = 16
-REMINDER_TOKENS = 4
-"""After a server stood still: its memory, meanwhile cold, is touched before anything is timed."""
 
 
 def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
@@ -68,7 +64,7 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
             dealt, repeated = deal(calls, cells, task.rounds, task.requests, load, task.seed)
             start = partial(_start, task)
             with Stable(start) as stable:
-                race = _Race(task, load, lineup, cells, dealt, stable, ledger, absent, report, pace)
+                race = Race(task, load, lineup, cells, dealt, stable, ledger, absent, report, pace)
                 race.run()
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
@@ -83,78 +79,7 @@ def _served_on() -> dict[str, str]:
     return {"hardware": hardware(), "vllm": installed_version()}
 
 
-@dataclass(slots=True)
-class _Race:
-    """All rounds at one load."""
-
-    task: Task
-    load: int
-    lineup: list[Entrant]
-    cells: list[str]
-    dealt: dict[tuple[int, str], list[Call]]
-    stable: Stable
-    ledger: Ledger
-    absent: dict[str, str]
-    report: Progress
-    pace: Pace
-
-    def run(self) -> None:
-        """Every entrant once per round, in a new order each time."""
-        order = random.Random(f"{self.task.seed}/{self.load}")
-        done, total = 0, self.task.rounds * len(self.lineup)
-        for turn in range(self.task.rounds):
-            for entrant in order.sample(self.lineup, len(self.lineup)):
-                self.report(f"concurrency {self.load}", done, total)
-                if entrant.name not in self.absent:
-                    self._visit(turn, entrant)
-                done += 1
-        self.report(f"concurrency {self.load}", total, total)
-
-    def _visit(self, turn: int, entrant: Entrant) -> None:
-        # A runner-up shows that its method was not badly set, for which the mix is enough.
-        cells = self.cells[:1] if entrant.runner_up else self.cells
-        todo = [c for c in cells if (self.load, turn, c, entrant.name) not in self.ledger]
-        if not todo:
-            return
-        try:
-            self._run(turn, entrant, todo)
-        except BenchError as error:
-            self.stable.dismiss(entrant)
-            if entrant.method == entrants.NONE:
-                raise
-            self.absent[entrant.name] = str(error)
-
-    def _run(self, turn: int, entrant: Entrant, cells: Sequence[str]) -> None:
-        server = self.stable.lead_out(entrant)
-        stream = partial(client.stream, server.address)
-        # Prompts of the first round, however often: a method that remembers answers must not meet
-        # the next ones here.
-        first = self.dealt[0, self.cells[0]][: self.load]
-        most = REMINDER_TOKENS if server.warm else WARM_UP_TOKENS
-        drive([Call(c.workload, c.id, c.prompt, most) for c in first], self.load, stream)
-        server.warm = True
-        fast_s = self.pace.seconds()
-        for cell in cells:
-            before = client.counters(server.address)
-            answers = drive(self.dealt[turn, cell], self.load, stream)
-            after = client.counters(server.address)
-            earlier_s, fast_s = fast_s, self.pace.seconds()
-            self.ledger.add(
-                Entry(
-                    self.load,
-                    turn,
-                    cell,
-                    entrant.name,
-                    after["drafted"] - before["drafted"],
-                    after["accepted"] - before["accepted"],
-                    tuple(answers),
-                    (earlier_s + fast_s) / 2,
-                )
-            )
-        server.pause()
-
-
-def _compare(task: Task, race: _Race, calls: dict[str, list[Call]]) -> list[Difference]:
+def _compare(task: Task, race: Race, calls: dict[str, list[Call]]) -> list[Difference]:
     """Every output at a load that is not that of no speculation."""
     entries = race.ledger.first_rounds(task.rounds)
     here = [entry for entry in entries if entry.concurrency == race.load]

@@ -136,6 +136,8 @@ class Stable:
         self._start = start
         self._alive: OrderedDict[str, Server] = OrderedDict()
         self._each_bytes = 0.0
+        self.crowded = False
+        """Whether a server had to end to make room for another."""
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +159,7 @@ class Stable:
         if server is None:
             while self._alive and free_memory() < self._each_bytes + _SPARE_BYTES:
                 self._alive.popitem(last=False)[1].stop()
+                self.crowded = True
             server = self._start(entrant)
             # Before it has started, so that it is ended whatever happens.
             self._alive[entrant.name] = server
