@@ -150,7 +150,7 @@ class Budget(BasePolicy):
             self._confidence,
             self._known,
             len(batch),
-            proposal.neural_len,
+            outcome.neural_drafted,
             outcome.accepted,
         )
 
@@ -186,15 +186,15 @@ def ema_length(state: Array, tiers: NDArray[np.int64], rows: int) -> int:
 def ema_learn(
     state: Array, tiers: NDArray[np.int64], alpha: float, rows: int, accepted: Ints
 ) -> None:
-    """Average accepted per row; every few steps go up where nearly all of K is accepted, or down.
+    """Average accepted per judged row; every few steps go up where nearly all is accepted, or down.
 
     Up when the average exceeds K - 1/2; down when it falls below the next lower tier's K - 1/2.
     """
     bucket = int(np.log2(rows))
     total = 0.0
-    for row in range(rows):
+    for row in range(accepted.shape[0]):
         total += accepted[row]
-    mean = total / rows
+    mean = total / accepted.shape[0]
     if np.isnan(state[_EMA, bucket]):
         state[_EMA, bucket] = mean
     else:
@@ -236,7 +236,11 @@ class Ema(BasePolicy):
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Move the average, and perhaps the tier."""
-        ema_learn(self._state, self._tiers, self.alpha, len(batch), outcome.accepted)
+        accepted = outcome.accepted
+        if outcome.judged is not None:
+            accepted = accepted[outcome.judged]
+        if len(accepted):
+            ema_learn(self._state, self._tiers, self.alpha, len(batch), accepted)
 
 
 # --- batch-table: one K per batch size ----------------------------------------------------------

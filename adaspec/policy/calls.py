@@ -15,6 +15,7 @@ from adaspec.predict.features import Found, Rows
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 
 
 @compiled
@@ -188,6 +189,7 @@ def learn(
     drafted: Ints,
     neural_drafted: Ints,
     accepted: Ints,
+    judged: Bools,
     forwards: int,
     seconds: float,
 ) -> None:
@@ -203,6 +205,7 @@ def learn(
         drafted,
         neural_drafted,
         accepted,
+        judged,
         forwards,
         seconds,
     )

@@ -13,7 +13,7 @@ from adaspec.errors import PolicyError, SpecError
 from adaspec.policy import calls, stages
 from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
 from adaspec.policy.artifact import Artifact, load_artifact
-from adaspec.policy.desk import LONGEST_NEURAL, knob_row, new_desk
+from adaspec.policy.desk import LONGEST_NEURAL, NEURAL, NGRAM, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
@@ -155,7 +155,8 @@ class LearnedPolicy:
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
-        return self.desk.said[: len(proposal.neural_len)].sum(axis=1).astype(np.float32)
+        said = self.desk.said[: len(proposal.neural_len)]
+        return (said[:, NGRAM] + said[:, NEURAL]).astype(np.float32)
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Carry on what came."""
@@ -166,6 +167,7 @@ class LearnedPolicy:
             outcome.drafted,
             outcome.neural_drafted,
             outcome.accepted,
+            np.ones(len(batch), np.bool_) if outcome.judged is None else outcome.judged,
             self._forwards,
             outcome.step_s,
         )

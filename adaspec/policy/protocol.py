@@ -151,6 +151,11 @@ class Outcome:
     """How many came per row."""
     step_s: float
     """The step's modelled duration."""
+    judged: Bools | None = None
+    """Whose proposal the target has judged, be it to draft nothing; None: everybody's.
+
+    In an engine a request ends, a draft is dropped, and what is recorded, or decided in the shadow,
+    is never verified: of such a row `emitted` may tell, and `accepted` says nothing."""
 
 
 class Policy(Protocol):

@@ -15,7 +15,7 @@ from adaspec.policy.choosing import choose
 from adaspec.policy.desk import NEURAL, NGRAM, SPLICE, Desk
 from adaspec.policy.expectation import consider, take_evidence, weigh_splices
 from adaspec.policy.guard import admits, keeps, watch
-from adaspec.policy.pace import context_of, keep_pace, rate_of
+from adaspec.policy.pace import keep_pace, rate_of
 from adaspec.policy.planning import forwards_of, goes_on, price_of
 from adaspec.policy.trust import commit, weigh_record
 from adaspec.predict.features import Found, Rows, remember
@@ -37,6 +37,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
 
 
 @compiled
@@ -71,21 +72,31 @@ def learn(
     drafted: Ints,
     neural_drafted: Ints,
     accepted: Ints,
+    judged: Bools,
     forwards: int,
     seconds: float,
 ) -> None:
-    """Carry on what came: histories, the pace, the trust in what was said, the drafter's worth."""
+    """Carry on what came: histories, the pace, the trust in what was said, the drafter's worth.
+
+    A row of which nothing came has left the batch: neither time nor tokens were its. Where a row's
+    proposal was not judged, it tells nothing of the drafter either.
+    """
     remember(rows, desk.history, emitted, emitted_tokens, drafted, neural_drafted, accepted)
-    count = rows.slots.shape[0]
-    context = context_of(rows)
+    count = context = 0
+    for row in range(rows.slots.shape[0]):
+        if emitted_tokens[row] > 0:
+            count += 1
+            context += rows.prompt_tokens[row] + rows.position[row]
+    if count == 0:
+        return
     rate = rate_of(desk, knobs, cost, count, context)
     tokens = total = holders = ngram_rows = neural_rows = spliced_rows = 0
     came_ngram = came_neural = came_splice = worth = 0.0
     said_ngram = said_neural = said_splice = 0.0
-    for row in range(count):
+    for row in range(rows.slots.shape[0]):
         tokens += emitted_tokens[row]
         total += drafted[row]
-        holders += rows.holds_neural[row]
+        holders += rows.holds_neural[row] and judged[row]
         if neural_drafted[row] > 0:
             neural_rows += 1
             said_neural += desk.said[row, NEURAL]
@@ -102,8 +113,8 @@ def learn(
     weigh_record(desk, NEURAL, said_neural, came_neural, neural_rows)
     weigh_record(desk, SPLICE, said_splice, came_splice, spliced_rows)
     charge = rate * (verify_s(cost, count + total, 0) - verify_s(cost, count, 0)) / max(total, 1)
-    for row in range(count):
-        if rows.holds_neural[row]:
+    for row in range(rows.slots.shape[0]):
+        if rows.holds_neural[row] and judged[row]:
             worth += accepted[row] - charge * drafted[row] - desk.alone[row]
         desk.known[rows.slots[row]] = rows.position[row] + emitted_tokens[row]
     watch(desk, cost, rate, count, holders, context, forwards, worth)

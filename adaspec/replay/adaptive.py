@@ -79,7 +79,7 @@ def _loop(
         if kind == _BUDGET:
             budget_learn(state, confidence, known, rows, lengths, accepted)
         else:
-            ema_learn(state, tiers, alpha, rows, accepted)
+            ema_learn(state, tiers, alpha, rows, accepted[:rows])
         time += step_s(cost, rows + total, context, depth, True)
         steps += 1
         row_steps += rows

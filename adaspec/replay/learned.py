@@ -196,6 +196,7 @@ def _loop(
             neural_len + ngram_len,
             neural_len,
             accepted,
+            np.ones(rows, np.bool_),
             count,
             seconds,
         )

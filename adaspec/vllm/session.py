@@ -198,6 +198,7 @@ class Session:
             proposal,
             made.neural_len,
             tokens,
+            ~self._recorded & self._proposes,
             decision.count,
         )
         self._decision_s += perf_counter() - began
@@ -260,12 +261,13 @@ class Session:
         if pending is None:
             return
         found = verdict_on(pending, rows)
-        batch, count = pending.batch, len(pending.requests)
+        batch, known = pending.batch, found.known
+        # Who has left was in none of the step's rows.
         step_s = self.setup.cost.step_s(
-            count + int(found.drafted.sum()),
-            int(batch.context_tokens.sum()),
+            int(known.sum() + found.drafted.sum()),
+            int(batch.context_tokens[known].sum()),
             pending.forwards,
-            bool(batch.holds_neural.any()),
+            bool(batch.holds_neural[known].any()),
         )
         # The watchers' arrays are their own: a policy may write into what it is handed.
         came = Came(
@@ -289,8 +291,10 @@ class Session:
             found.emitted,
             found.emitted_tokens,
             step_s,
+            found.judged,
         )
-        self.policy.learn(batch, pending.proposal, outcome)
+        if known.any():
+            self.policy.learn(batch, pending.proposal, outcome)
 
     def _release(self, rows: Rows, alive: Mapping[str, object]) -> None:
         for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):

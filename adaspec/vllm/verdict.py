@@ -22,6 +22,8 @@ class Pending:
     proposal: Proposal
     neural_len: Ints
     tokens: list[list[int]]
+    proposes: NDArray[np.bool_]
+    """Rows whose decision goes to the target: none that is recorded, and none in the shadow."""
     forwards: int
 
 
@@ -38,6 +40,8 @@ class Verdict:
     emitted: Ints
     """Padded with -1."""
     emitted_tokens: Ints
+    judged: NDArray[np.bool_]
+    """Whether the target has judged the row's decision, be it to draft nothing."""
     dropped: list[str]
     """Requests of whose drafts nothing was judged."""
 
@@ -50,6 +54,7 @@ def verdict_on(pending: Pending, rows: Rows) -> Verdict:
     known = np.zeros(count, np.bool_)
     drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
     emitted_tokens = np.zeros(count, np.int32)
+    judged = pending.proposes.copy()
     sampled: list[list[int]] = [[] for _ in range(count)]
     dropped = []
     for row, name in enumerate(pending.requests):
@@ -62,6 +67,7 @@ def verdict_on(pending: Pending, rows: Rows) -> Verdict:
         verified = _verified(ours, rows.verified.get(name, ())) if came else 0
         if ours and not verified:
             dropped.append(name)
+            judged[row] = False
         if not came or len(came) > 1 + verified:
             continue
         known[row] = True
@@ -71,7 +77,10 @@ def verdict_on(pending: Pending, rows: Rows) -> Verdict:
     for row, came in enumerate(sampled):
         emitted[row, : len(came)] = came
     neural_drafted = np.minimum(pending.neural_len, drafted).astype(np.int32)
-    return Verdict(known, drafted, neural_drafted, accepted, emitted, emitted_tokens, dropped)
+    judged &= known
+    return Verdict(
+        known, drafted, neural_drafted, accepted, emitted, emitted_tokens, judged, dropped
+    )
 
 
 def _verified(ours: list[int], judged: Sequence[int]) -> int:

@@ -12,7 +12,15 @@ from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel, step_s
 from adaspec.policy import stages
-from adaspec.policy.desk import CAME_OF_IT, EXPECTED, Desk, knob_row, new_desk
+from adaspec.policy.desk import (
+    CAME_OF_IT,
+    EXPECTED,
+    STEPS,
+    SUM_TOKENS,
+    Desk,
+    knob_row,
+    new_desk,
+)
 from adaspec.policy.pace import rate_of
 from adaspec.policy.planning import weigh_batch, weigh_ngram
 from adaspec.predict.features import CANDIDATE, TAIL, Rows
@@ -205,8 +213,37 @@ def test_the_drafter_is_credited_with_the_copies_that_its_tokens_warn_of() -> No
     nothing, one = np.zeros(2, np.int32), np.ones(2, np.int32)
     came = np.zeros((2, 1), np.int32)
     cost = CostModel("any", 0.01, 0.001, 0.0, 0.0, 0.001, 0.0, 1, ()).constants()
-    stages.learn(
-        desk, knobs, rows, cost, came, one, nothing, nothing, nothing, forwards=1, seconds=0.013
-    )
+    everyone = np.ones(2, np.bool_)
+    none_drafted = (nothing, nothing, nothing)
+    stages.learn(desk, knobs, rows, cost, came, one, *none_drafted, everyone, 1, 0.013)
     assert desk.guard[CAME_OF_IT] == pytest.approx(0.4)
     assert desk.guard[EXPECTED] > 0
+
+
+def test_what_the_target_never_judged_says_nothing_of_the_drafter() -> None:
+    """A request that ended, a draft that was dropped, a row that is recorded or in the shadow."""
+    rows = random_rows(np.random.default_rng(0), 2)._replace(holds_neural=np.ones(2, np.bool_))
+    cost = CostModel("any", 0.01, 0.001, 0.0, 0.0, 0.001, 0.0, 1, ()).constants()
+    knobs, nothing, came = knob_row({}), np.zeros(2, np.int32), np.zeros((2, 1), np.int32)
+
+    def learned(emitted_tokens: list[int], judged: list[bool]) -> Desk:
+        desk = new_desk([MODEL], 2)
+        desk.alone[:] = 0.5
+        counts, known = np.array(emitted_tokens, np.int32), np.array(judged)
+        none_drafted = (nothing, nothing, nothing)
+        stages.learn(desk, knobs, rows, cost, came, counts, *none_drafted, known, 0, 0.013)
+        return desk
+
+    both = learned([1, 1], [True, True])
+    one, ended = learned([1, 1], [True, False]), learned([1, 0], [True, False])
+    assert both.guard[CAME_OF_IT] == pytest.approx(-1.0)
+    for desk in (one, ended):
+        assert desk.guard[CAME_OF_IT] == pytest.approx(-0.5)
+        assert 0 < desk.guard[EXPECTED] < both.guard[EXPECTED]
+    assert one.pace[SUM_TOKENS] == 2
+    assert ended.pace[SUM_TOKENS] == 1
+    shadow, empty = learned([1, 1], [False, False]), learned([0, 0], [False, False])
+    for desk in (shadow, empty):
+        assert desk.guard[CAME_OF_IT] == desk.guard[EXPECTED] == 0
+    assert shadow.pace[STEPS] == 1
+    assert empty.pace[STEPS] == 0

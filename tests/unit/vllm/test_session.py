@@ -203,6 +203,50 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
     assert {"r0", "r1", "r2"} == set(heard)
 
 
+@pytest.mark.parametrize("mode", ["serve", "shadow"])
+def test_only_what_the_target_judged_is_said_to_be_judged(mode):
+    requests = random_requests(3, 4, tokens=True, output_tokens=(5, 24))
+    spy = Spy(parse_policy("fixed:neural:3"))
+    session = session_of(spy, 4, mode)
+    engine = ScriptedEngine(requests, session).run()
+    assert not engine.running
+    assert any((outcome.emitted_tokens == 0).any() for outcome in spy.learned)
+    for outcome in spy.learned:
+        known = outcome.emitted_tokens > 0
+        assert known.any()
+        np.testing.assert_array_equal(outcome.judged, known & (mode == "serve"))
+        # Who has ended was in none of the step's rows.
+        rows = int(known.sum() + outcome.drafted.sum())
+        assert outcome.step_s >= COST.step_s(rows, 0, 3, True)
+        assert outcome.step_s <= COST.step_s(rows, 100 * int(known.sum()), 3, True)
+
+
+def test_a_dropped_draft_is_not_judged():
+    requests = random_requests(1, 3, tokens=True, output_tokens=(20, 24))
+    spy = Spy(parse_policy("fixed:neural:3"))
+    engine = ScriptedEngine(requests, session_of(spy, 3))
+    while engine.running:
+        engine.step()
+        engine.drafts = dict.fromkeys(engine.drafts, ())
+    assert spy.learned
+    assert not any(outcome.judged.any() for outcome in spy.learned)
+
+
+@pytest.mark.parametrize("name", ["budget:4", "ema:2,4:0.5"])
+def test_a_baseline_that_adapts_learns_nothing_in_the_shadow(name):
+    requests = random_requests(5, 4, tokens=True, output_tokens=(30, 40))
+    served, shadowed, fresh = (parse_policy(name) for _ in range(3))
+    for policy, mode in ((served, "serve"), (shadowed, "shadow")):
+        session = session_of(policy, 4, mode)
+        ScriptedEngine(requests, session).run()
+        assert not session.guard.counts
+    fresh.start(session.setup)
+    believed = {"budget": lambda state: state[1] / state[0], "ema": lambda state: state}
+    of = believed[name.partition(":")[0]]
+    np.testing.assert_allclose(of(shadowed._state), of(fresh._state))
+    assert not np.allclose(of(served._state), of(fresh._state), equal_nan=True)
+
+
 class Drowsy(Dice):
     """Takes longer than `LIMIT_S` in every decision."""
 
