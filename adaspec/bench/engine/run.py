@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from adaspec.bench.engine import agreement, client, entrants
 from adaspec.bench.engine.agreement import Difference, Key
 from adaspec.bench.engine.deck import deal
 from adaspec.bench.engine.entrants import Drafter, Entrant
+from adaspec.bench.engine.fingerprint import fingerprint
 from adaspec.bench.engine.ledger import Ledger
 from adaspec.bench.engine.lineup import line_up
 from adaspec.bench.engine.race import Race
@@ -56,7 +56,8 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
     (task.out / LOGS).mkdir(parents=True, exist_ok=True)
     if force:
         (task.out / LEDGER).unlink(missing_ok=True)
-    ledger = Ledger(task.out / LEDGER, _fingerprint(task, calls, lineups))
+    served_on = _served_on()
+    ledger = Ledger(task.out / LEDGER, fingerprint(task, calls, lineups, served_on["vllm"]))
     comparisons = []
     pace = Pace()
     with ended_by_signals():
@@ -69,7 +70,7 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
                 differences = _compare(task, race, calls)
             comparisons.append(Comparison(load, lineup, dealt, differences, repeated))
     entries = ledger.first_rounds(task.rounds)
-    return document(task, entries, comparisons, cells, settings, absent, left_out, _served_on())
+    return document(task, entries, comparisons, cells, settings, absent, left_out, served_on)
 
 
 def _served_on() -> dict[str, str]:
@@ -184,29 +185,6 @@ def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings
     return rank_settings(
         task.traces, trained, cost, task.concurrency, task.max_tokens, task.seed, report
     )
-
-
-def _fingerprint(
-    task: Task, calls: dict[str, list[Call]], lineups: dict[int, list[Entrant]]
-) -> dict[str, Any]:
-    """What must be the same for a benchmark to be gone on with, be it for more rounds."""
-    everything = [
-        (c.workload, c.id, c.prompt, c.max_tokens) for each in calls.values() for c in each
-    ]
-    digest = hashlib.blake2b(json.dumps(everything).encode(), digest_size=12).hexdigest()
-    return {
-        "model": task.model,
-        "drafter": task.draft,
-        "prompts": digest,
-        "entrants": {
-            str(load): [[e.name, e.config] for e in lineup] for load, lineup in lineups.items()
-        },
-        "requests": task.requests,
-        "max_tokens": task.max_tokens,
-        "seed": task.seed,
-        "workloads": task.workloads,
-        "engine": task.engine,
-    }
 
 
 def _start(task: Task, entrant: Entrant) -> Server:

@@ -20,6 +20,7 @@ from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.result import Result
 from adaspec.replay.tape import build_tape
 from adaspec.trace.schema import Request
 
@@ -68,20 +69,21 @@ class BestInHindsight(Settings):
     def expected(
         self, spec: str | None, workload: str, concurrency: int, rounds: Rounds = ()
     ) -> float | None:
-        """By replay; None for what a trace cannot replay, or a workload that it does not hold."""
+        """By replay; None for what a trace cannot replay, or a workload that it does not hold.
+
+        Tokens and seconds are summed over rounds, as they are where they were measured.
+        """
         if spec is None or (workload != ALL and workload not in self.player.tape.workloads):
             return None
         orders = self._very_orders(rounds) or self._drawn_orders(workload, concurrency)
         mine = self._play(spec, concurrency, orders)
         none = self._play(entrants.NONE, concurrency, orders)
-        if not mine:
-            return None
-        return float(np.mean([a / b for a, b in zip(mine, none, strict=True)]))
+        return _pooled(mine) / _pooled(none) if mine else None
 
     def speed(self, spec: str, concurrency: int) -> float:
         """Tokens per second on the mix; 0 where the trace cannot replay it."""
         found = self._play(spec, concurrency, self._drawn_orders(ALL, concurrency))
-        return float(np.mean(found)) if found else 0.0
+        return _pooled(found) if found else 0.0
 
     def _very_orders(self, rounds: Rounds) -> list[NDArray[np.int32]]:
         """The requests of every round; none where the trace lacks any of them."""
@@ -97,15 +99,20 @@ class BestInHindsight(Settings):
 
     def _play(
         self, spec: str, concurrency: int, orders: Sequence[NDArray[np.int32]]
-    ) -> list[float]:
-        """Tokens per second in each order; nothing where the trace cannot replay the policy."""
+    ) -> list[Result]:
+        """A run of each order; nothing where the trace cannot replay the policy."""
         try:
             contender = parse_contender(spec)
         except AdaspecError:
             return []
         if self.player.refusal(contender) is not None:
             return []
-        return [self.player.play(contender, order, concurrency).tokens_per_s for order in orders]
+        return [self.player.play(contender, order, concurrency) for order in orders]
+
+
+def _pooled(runs: Sequence[Result]) -> float:
+    """Tokens per second of all runs together."""
+    return sum(run.tokens for run in runs) / sum(run.time_s for run in runs)
 
 
 def rank_settings(

@@ -47,8 +47,12 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         if each["adaspec_over_best_static"] is None:
             continue
         right = f"{each['expected_right']} of {each['expected_known']}"
-        interval = each["adaspec_over_best_static_interval"]
-        sure = f" (95%: {interval[0]:.3f} .. {interval[1]:.3f})" if interval else ""
+        interval, ends = (
+            each[f"adaspec_over_best_static_{what}"] for what in ("interval", "range")
+        )
+        sure = f" ({ends[0]:.3f} .. {ends[1]:.3f} by round)" if ends else ""
+        if interval:
+            sure = f" (95%: {interval[0]:.3f} .. {interval[1]:.3f})"
         yield (
             f"{each['concurrency']} at once, {each['workload']}: adaspec is "
             f"{each['adaspec_over_best_static']:.3f}x{sure} {each['best_static']}, the best static "

@@ -134,6 +134,14 @@ def test_what_is_expected_of_a_round_is_what_its_very_requests_would_do(ranked):
     found = ranked.expected("fixed:neural:3", "all", 4, [calls])
     assert found == pytest.approx(speeds[0] / speeds[1])
     assert max(tape.columns.length) <= 64
+    # Tokens over seconds of all rounds, as they are measured.
+    rounds = [calls[:4], calls]
+    runs = [
+        [player.play(parse_contender(spec), places, 4) for places in (order[:4], order)]
+        for spec in ("fixed:neural:3", "none")
+    ]
+    mine, none = (sum(r.tokens for r in each) / sum(r.time_s for r in each) for each in runs)
+    assert ranked.expected("fixed:neural:3", "all", 4, rounds) == pytest.approx(mine / none)
     stranger = Call("any", "x", (1, 2, 3), 64)
     drawn = ranked.expected("fixed:neural:3", "all", 4)
     assert ranked.expected("fixed:neural:3", "all", 4, [[*calls, stranger]]) == drawn != found

@@ -256,10 +256,14 @@ def test_the_headline_holds_adaspec_against_the_best_static_setting():
             "concurrency": 1,
             "method": method,
             "setting": setting,
-            "tokens_per_s": speed,
+            "speedup": speed / 10,
             "expected_error": expected,
+            "adaspec_over": None if method == "adaspec" or not ours else 13.0 / speed,
+            "adaspec_over_range": (0.9, 1.3) if method == "neural" else None,
             "adaspec_over_interval": (1.0, 1.2) if method == "neural" else None,
         }
+
+    ours = True
 
     rows = [
         one("none", "", 10.0, 0.0),
@@ -272,5 +276,11 @@ def test_the_headline_holds_adaspec_against_the_best_static_setting():
     assert found["best_static"] == "neural eagle 3"  # suffix adapts by itself
     assert found["adaspec_over_best_static"] == pytest.approx(13 / 12)
     assert found["adaspec_over_best_static_interval"] == (1.0, 1.2)
+    assert found["adaspec_over_best_static_range"] == (0.9, 1.3)
     assert found["adaspec_over_none"] == pytest.approx(1.3)
     assert (found["expected_right"], found["expected_known"]) == (2, 3)
+    ours = False
+    rows = [one("none", "", 10.0), one("neural", "eagle 3", 12.0)]
+    found = headline(rows, 1, "all")
+    assert found["best_static"] == "neural eagle 3"
+    assert found["adaspec_over_best_static"] is found["adaspec_over_none"] is None
