@@ -133,7 +133,7 @@ class Budget(BasePolicy):
         context = int(batch.context_tokens.sum())
         budget_lengths(
             self._state,
-            self._depth,
+            min(self._depth, drafts.count),
             self._confidence,
             self._known,
             rows,

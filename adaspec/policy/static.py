@@ -92,7 +92,9 @@ class StaticPolicy(BasePolicy):
             copies = self._agreed(batch, drafts)
         else:
             copies = self._copies(batch)
-        neural_len = np.where(copies, 0, self._neural_len).astype(np.int32)
+        # An engine's drafter may stop short of what was planned.
+        drafted = min(self._neural_len, drafts.count)
+        neural_len = np.where(copies, 0, drafted).astype(np.int32)
         ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
         if rule.neural_len > 0 and rule.splice_len > 0:
             behind = drafts.behind(neural_len)
@@ -104,4 +106,6 @@ class StaticPolicy(BasePolicy):
         return batch.matches.length >= self.rule.min_match
 
     def _agreed(self, batch: Batch, drafts: Drafts) -> NDArray[np.bool_]:
+        if drafts.count == 0:
+            return np.zeros(len(batch), np.bool_)
         return self._copies(batch) & (batch.context.candidate(1)[:, 0] == drafts.tokens[:, 0])

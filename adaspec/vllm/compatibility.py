@@ -21,7 +21,15 @@ from typing import Any
 from adaspec.errors import ServingError
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
-from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
+from adaspec.vllm.touchpoints import (
+    ATTRIBUTE,
+    ENGINE_ARGS,
+    FORCED_VARIABLE,
+    METHOD,
+    RUNNER,
+    V2_VARIABLE,
+    hand_back_runner,
+)
 from adaspec.vllm.translation import translated
 
 log = logging.getLogger("vllm.adaspec")
@@ -30,8 +38,6 @@ OLDEST, NEWEST = (0, 24), (0, 33)
 """The versions whose source has been read."""
 RAN = ((0, 32),)
 """The versions that the engine tests have run on."""
-
-V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
@@ -151,6 +157,7 @@ def speculative_config(
         replicas=target_parallel_config.data_parallel_size,
     )
     if options.mode == "off":
+        hand_back_runner()
         return None
     _check_combination(args, target_model_config, target_parallel_config)
     config, options = translated(options, target_model_config)
@@ -169,7 +176,8 @@ def speculative_config(
     shield_llvmlite()
     expose()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
-    os.environ[V2_VARIABLE] = "0"
+    if os.environ.get(V2_VARIABLE) != "0":
+        os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made

@@ -36,8 +36,10 @@ class HeadMixin:
         session = self.adaspec
         if session is None:
             return super().propose(*args, **kwargs)  # type: ignore[misc]
-        most = session.forwards(possible=self._possible(kwargs))
-        if most == 0 and not session.keeps_alive:
+        possible = self._possible(kwargs, session)
+        most = session.forwards(possible)
+        # Where it cannot run it is not kept up either, as with vLLM's own drafting.
+        if not possible or (most == 0 and not session.keeps_alive):
             session.drafter_ran(0, 0)
             return session.finish()
         cap = self.num_speculative_tokens  # type: ignore[has-type]
@@ -67,11 +69,12 @@ class HeadMixin:
             raise _Enough
         return tokens, None
 
-    def _possible(self, kwargs: dict[str, Any]) -> bool:
-        """Whether the drafter can run: a draft model's own extra token needs a position left."""
+    def _possible(self, kwargs: dict[str, Any], session: Session) -> bool:
+        """Whether the drafter can run: a draft model counts its positions on by itself."""
         if not self.needs_extra_input_slots:  # type: ignore[attr-defined]
             return True
-        return bool(kwargs["common_attn_metadata"].max_seq_len < self.adaspec_limit)
+        furthest = kwargs["common_attn_metadata"].max_seq_len + max(1, session.setup.neural_cap)
+        return bool(furthest <= self.adaspec_limit)
 
     def _within_limit(self, positions: torch.Tensor, most: int) -> torch.Tensor:
         """Positions that the drafter's rotary table has: rows beyond it draft badly, no worse."""

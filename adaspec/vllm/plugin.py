@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER
+from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER, hand_back_runner
 
 _MARK = "__adaspec__"
 
@@ -127,6 +127,7 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **n
     config = getattr(args, "speculative_config", None)
     asked = isinstance(config, dict) and config.get("method") == METHOD
     if not asked and getattr(args, "spec_method", None) != METHOD:
+        hand_back_runner()
         return original(args, *rest, **named)
     try:
         from adaspec.vllm.compatibility import speculative_config

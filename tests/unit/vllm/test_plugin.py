@@ -1,5 +1,6 @@
 """The plug-in's own module: standard library alone, and harmless where nobody asks for it."""
 
+import os
 import subprocess
 import sys
 import types
@@ -7,6 +8,7 @@ import types
 import pytest
 
 from adaspec.vllm import plugin
+from adaspec.vllm.touchpoints import FORCED_VARIABLE, V2_VARIABLE
 
 
 def test_loading_the_plugin_imports_nothing_heavy():
@@ -64,6 +66,27 @@ def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config
     module = fake_vllm(config)
     plugin.patch_engine_args(module)
     assert module.EngineArgs().create_speculative_config(None, None) == "vLLM's own"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({V2_VARIABLE: "0", FORCED_VARIABLE: "1"}, {}),
+        ({V2_VARIABLE: "0"}, {V2_VARIABLE: "0"}),  # the user's own
+        ({V2_VARIABLE: "1"}, {V2_VARIABLE: "1"}),
+        ({}, {}),
+    ],
+)
+def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, monkeypatch):
+    for name in (V2_VARIABLE, FORCED_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    module = fake_vllm(None)
+    plugin.patch_engine_args(module)
+    module.EngineArgs().create_speculative_config(None, None)
+    names = (V2_VARIABLE, FORCED_VARIABLE)
+    assert {name: os.environ[name] for name in names if name in os.environ} == after
 
 
 def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):

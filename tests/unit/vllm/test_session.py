@@ -247,6 +247,29 @@ def test_a_baseline_that_adapts_learns_nothing_in_the_shadow(name):
     assert not np.allclose(of(served._state), of(fresh._state), equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["hybrid-splice:2:8:3:1:5", "hybrid-agree", "fixed:neural:3", "budget:4", "ema:2,4:0.5"]
+)
+def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fails(name):
+    """A draft model may have a shorter context than the server."""
+    requests = random_requests(6, 4, tokens=True, output_tokens=(30, 40))
+    session = session_of(parse_policy(name), 4)
+    asked, proposed = session.forwards, []
+
+    class Ear(Silent):
+        def proposed(self, step):
+            proposed.append((step.neural_len.tolist(), step.ngram_len.tolist()))
+
+    session.watched_by(Ear())
+    session.forwards = lambda: asked(possible=session.step % 3 == 0)
+    engine = ScriptedEngine(requests, session).run()
+    assert not engine.running
+    assert not session.guard.counts
+    assert any(any(neural) for neural, _ in proposed)
+    # Step 1 cannot run it.
+    assert not any(proposed[0][0])
+
+
 class Drowsy(Dice):
     """Takes longer than `LIMIT_S` in every decision."""
 
