@@ -26,6 +26,7 @@ NO_TEXT = "without their text"
 NO_POSITION = "with a step of unknown position"
 NO_SOURCE = "with a step of unknown source"
 TOO_SHORT = "with nothing to decode"
+SHADOW = "of mode shadow, in which no decision is carried out"
 CONTRADICTS = "whose steps contradict their text"
 
 MOST_WEIGHT = 20.0
@@ -140,6 +141,8 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         return NO_SOURCE
     position = np.array([step.position for step in steps], np.int32)
     accepted = np.array([step.accepted for step in steps], np.int32)
+    if len(steps) > 1 and (np.diff(position) == 1).all() and accepted.any():
+        return SHADOW
     # A step that was verified twice, or that skips what it emitted, belongs to another text.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return CONTRADICTS

@@ -171,7 +171,8 @@ def _patches() -> Finding:
 
 
 def _runner() -> Finding:
-    from adaspec.vllm.compatibility import V2_VARIABLE
+    importlib.import_module("adaspec.vllm.compatibility")  # or there is nothing that would run
+    from adaspec.vllm.touchpoints import V2_VARIABLE
 
     forced = os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false")
     if forced:

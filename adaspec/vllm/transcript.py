@@ -94,9 +94,9 @@ class Transcript:
         steps: list[LoggedStep] = []
         known = not self.torn and 0 < len(self.output) == self.position
         for plan in self.plans:
-            accepted = plan.accepted
+            accepted = self._came(plan) if plan.accepted is None else plan.accepted
             if accepted is None:
-                accepted = self._came(plan)
+                continue
             steps.append(
                 LoggedStep(
                     workload=self.workload,
@@ -120,12 +120,14 @@ class Transcript:
             )
         return steps
 
-    def _came(self, plan: Plan) -> int:
+    def _came(self, plan: Plan) -> int | None:
+        """How much of a plan the text goes on with; None where it ends before that shows."""
         came = self.output[plan.position : plan.position + len(plan.tokens)]
         accepted = 0
         while accepted < len(came) and came[accepted] == plan.tokens[accepted]:
             accepted += 1
-        return accepted
+        ended = accepted == len(came) < len(plan.tokens) or plan.position >= len(self.output)
+        return None if ended else accepted
 
 
 def common_prefix(drafted: Ints, output: Ints) -> NDArray[np.int16]:

@@ -187,6 +187,18 @@ def test_what_a_log_cannot_identify_is_refused_in_one_line(requests, tmp_path):
         assert not (tmp_path / "mine").exists()
 
 
+def test_steps_of_mode_shadow_are_told_from_a_text_that_does_not_fit(requests):
+    steps = list(logged_steps(requests[0], {3: 1.0}, np.random.default_rng(0)))
+    assert not isinstance(logged_request(steps), str)
+    head = steps[0]
+    shadow = [
+        dataclasses.replace(head, step=at, position=1 + at, accepted=min(at, 1)) for at in range(5)
+    ]
+    assert logged_request(shadow) == "of mode shadow, in which no decision is carried out"
+    twice = [head, dataclasses.replace(head, step=1)]
+    assert logged_request(twice) == "whose steps contradict their text"
+
+
 def test_dense_and_logged_traces_together_are_refused(requests, tmp_path):
     logged = write_logged(tmp_path / "log", requests[:4], VARIED)
     write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)

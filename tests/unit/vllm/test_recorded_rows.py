@@ -172,8 +172,12 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
         assert sum(step.accepted for step in steps) == accepted
     else:
         assert drafted == 0
-        assert len(steps) == decisions
+        # Of drafts that reach past the text's end nobody knows what would have come.
+        assert 0.7 * decisions < len(steps) < decisions
         assert sum(step.accepted for step in steps) > 0
+        for step in steps:
+            judged = step.draft_len if step.accepted == step.draft_len else step.accepted + 1
+            assert step.position + judged <= step.output_len
 
 
 def _bounds():

@@ -67,6 +67,9 @@ def test_shadow_steps_are_judged_by_what_came():
     made.plans.append(Plan(1, 3, 2, 1, 2, [6, 7, 9], None, None))
     for position, token in ((2, 6), (3, 7), (4, 8)):
         made.goes_on(position, np.array([token], np.int32))
+    # Right as far as the text goes, and no text to go on with: nobody knows.
+    made.plans.append(Plan(3, 5, 2, 0, 2, [8, 9], None, None))
+    made.plans.append(Plan(4, 6, 2, 0, 0, [], None, None))
     (step,) = made.logged(1.0)
     check_step(step, "here")
     assert (step.source, step.accepted, step.output_len) == ("splice", 2, 4)
