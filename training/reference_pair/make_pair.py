@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from whole import DONE
+
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "transformers", "safetensors")
 
@@ -82,7 +84,7 @@ def main() -> int:
     lacking = [name for name in PACKAGES if find_spec(name) is None]
     if lacking:
         parser.error(f"not installed: pip install {' '.join(lacking)}")
-    if not (target / "model.safetensors").is_file():
+    if not (target / DONE).is_file():
         if arguments.size == "tiny":
             run("make_tiny.py", "-o", str(output))
         else:

@@ -22,6 +22,7 @@ import torch
 from corpus import BARE_SHARE, SOURCES, ask
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from whole import whole_model
 
 NAMES = ["Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gwen", "Hal"]
 THINGS = ["apples", "books", "coins", "pens", "stamps", "shells"]
@@ -207,8 +208,9 @@ def train_target(folder: Path, steps: int, seed: int) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with whole_model(folder) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{folder}: {size} parameters, loss {loss.item():.3f} after {steps} steps")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from adaspec.bench.engine.figures import Figures
 from adaspec.bench.lookup import BenchError
 
 TIMEOUT_S = 600.0
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks servers of this machine: urlopen would ask a proxy of the environment for them."""
 COUNTERS = {
     "drafted": "vllm:spec_decode_num_draft_tokens",
     "accepted": "vllm:spec_decode_num_accepted_tokens",
@@ -37,8 +40,7 @@ def stream(
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
         response = connection.getresponse()
         if response.status != 200:
-            said = " ".join(response.read(2000).decode(errors="replace").split())[:300]
-            raise BenchError(f"the server answered {response.status}: {said}")
+            raise _refused(response.status, response.read(2000))
         for line in response:
             if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
                 continue
@@ -114,10 +116,19 @@ def _metrics(address: str) -> str:
 
 def _read(request: urllib.request.Request) -> bytes:
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            return bytes(response.read())
+        try:
+            with DIRECT.open(request, timeout=TIMEOUT_S) as response:
+                return bytes(response.read())
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                raise _refused(refusal.code, refusal.read(2000)) from refusal
     except (OSError, http.client.HTTPException) as error:
         raise _gone(error) from error
+
+
+def _refused(status: int, body: bytes) -> BenchError:
+    said = " ".join(body.decode(errors="replace").split())[:300]
+    return BenchError(f"the server answered {status}: {said}")
 
 
 def _gone(error: Exception) -> BenchError:

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from adaspec.bench.engine.client import DIRECT
 from adaspec.bench.engine.entrants import Entrant
 from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import free_memory
@@ -61,7 +61,7 @@ class Server:
         began = time.monotonic()
         while self._process.poll() is None and time.monotonic() < began + PATIENCE_S:
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{self.address}/health", timeout=5).close()
+                DIRECT.open(f"{self.address}/health", timeout=5).close()
                 return
             waited(time.monotonic() - began)
             time.sleep(0.5)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -45,6 +46,9 @@ def server():
             asked.append(body)
             if "messages" in body:
                 choice = {"message": {"content": "42"}}
+                if body["messages"][0]["content"] == "too much":
+                    self.answer("the model takes\nno more", 400)
+                    return
                 self.answer(json.dumps({"choices": [choice], "usage": {"completion_tokens": 2}}))
             elif body["prompt"] == [0]:
                 self.answer("too long", 400)
@@ -100,6 +104,26 @@ def test_the_targets_best_tokens_come_by_their_ids(server):
 def test_what_a_server_refuses_is_said_in_its_words(server, prompt, said):
     with pytest.raises(BenchError, match=said):
         list(client.stream(server[0], prompt, 4))
+
+
+def test_a_question_that_is_refused_is_said_in_the_servers_words(server):
+    for ask in (
+        lambda: client.chat(server[0], "too much", 4),
+        lambda: client.best_tokens(server[0], [0]),
+    ):
+        with pytest.raises(BenchError, match=r"the server answered 400: (the|too) \w+"):
+            ask()
+
+
+def test_no_proxy_of_the_environment_is_asked(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    # urlopen looks at the environment once, and an earlier test may have had it do so.
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    assert client.counters(server[0])["drafted"] == 42
+    assert client.chat(server[0], "6 by 7?", 16) == ("42", 2)
+    assert len(list(client.stream(server[0], [2, 3], 16))) == 2
 
 
 def test_a_server_that_is_gone_is_a_benchmarks_error():

@@ -1,0 +1,36 @@
+"""Folders that are there whole or not at all, however early their writer is killed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DONE = "model.safetensors"
+"""By this file the stages, and whoever comes again, know a model's folder."""
+
+
+@contextmanager
+def whole_model(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill beside `folder`, which takes its place once the block succeeds.
+
+    What a killed writer left there is removed. Where `folder` exists already, files of other names
+    stay in it, and the weights come last.
+    """
+    # Resolved, for '.' has no name to put anything beside.
+    final = folder.resolve()
+    partial = final.with_name(f"{final.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if not final.exists():
+        partial.rename(final)
+        return
+    for file in sorted(partial.iterdir(), key=lambda file: file.name == DONE):
+        file.replace(final / file.name)
+    partial.rmdir()
