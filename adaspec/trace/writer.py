@@ -35,7 +35,8 @@ class TraceWriter:
     continues an existing trace of the same manifest.
 
     A step that comes again or out of order is refused. Whoever logs without end says how many
-    requests a logged trace `remembers` for that: those whose steps came last. Dense ones forget none.
+    requests a logged trace `remembers` for that: those whose steps came last. Dense ones forget
+    none.
     """
 
     def __init__(
