@@ -36,6 +36,8 @@ from adaspec.evaluate.render.wording import batched, facts, short
 _LOADS = "requests running at once (concurrency, log scale)"
 _LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
+_BETWEEN_IN = 0.34
+"""Between panels side by side, whose outermost ticks have room for their words."""
 
 
 def speedup_figure(report: Report, workload: str | None = None) -> Figure | None:
@@ -131,11 +133,11 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
     top = legend_row(figure, top - 0.06, entries, bars=False) + 0.2
     labels = [short(where(results, str(each)), 24) for each in places]
     left = min(label_width_in(labels), 2.0) + 0.1
-    wide = (WIDTH_IN - left - 0.15 - 0.14 * (len(loads) - 1)) / len(loads)
+    wide = (WIDTH_IN - left - 0.2 - _BETWEEN_IN * (len(loads) - 1)) / len(loads)
     first: Axes | None = None
     for column, load in enumerate(loads):
         shared = {"sharex": first} if first is not None else {}
-        axes = place(figure, left + column * (wide + 0.14), top, wide, body, **shared)
+        axes = place(figure, left + column * (wide + _BETWEEN_IN), top, wide, body, **shared)
         first = first or axes
         axes.axvline(0, color=INK, linewidth=1.0)
         for at, spot in enumerate(places):
