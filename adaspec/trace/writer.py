@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,10 @@ class TraceWriter:
     With `whole`, and always with `force`, everything goes to a folder beside `path` that takes its
     place on success: a failure leaves nothing behind, and an older trace untouched. `append`
     continues an existing trace of the same manifest.
+
+    A step that comes again or out of order is refused. Whoever logs without end says how many
+    requests a logged trace `remembers` for that: those whose steps came last. A dense trace forgets
+    none.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class TraceWriter:
         whole: bool = False,
         shard_bytes: int = 32 << 20,
         shard_rows: int = 1 << 17,
+        remembers: int | None = None,
     ):
         if append and (force or whole):
             raise ValueError("append continues a trace in place: neither force nor whole fit")
@@ -55,7 +61,8 @@ class TraceWriter:
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
         self._groups_bytes = 0
-        self._latest: dict[tuple[str, str], int] = {}
+        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._remembers = remembers
         self._shards = 0
         self._open = True
         self._final = self.path.resolve()
@@ -98,7 +105,7 @@ class TraceWriter:
                     f"{where}: step {row.step} of request {row.id!r} of workload "
                     f"{row.workload!r} comes again or out of order"
                 )
-            self._latest[key] = row.step
+            self._remember(key, row.step)
             self._steps.append(row)
             self._group_bytes += 128
             for text in (row.prompt_tokens, row.output_tokens):
@@ -146,6 +153,12 @@ class TraceWriter:
             self.close()
         else:
             self.abort()
+
+    def _remember(self, key: tuple[str, str], step: int) -> None:
+        self._latest[key] = step
+        self._latest.move_to_end(key)
+        if self._remembers is not None and len(self._latest) > self._remembers:
+            self._latest.popitem(last=False)
 
     @property
     def _pending(self) -> int:
@@ -202,9 +215,10 @@ class TraceWriter:
                 f"{self.path}: cannot be appended to: {difference}: choose another folder"
             )
         if existing.manifest.kind == "dense":
-            self._latest = {key: 0 for key, _ in existing.request_keys()}
+            self._latest.update((key, 0) for key, _ in existing.request_keys())
         else:
-            self._latest = {(step.workload, step.id): step.step for step in existing.steps()}
+            for step in existing.steps():
+                self._remember((step.workload, step.id), step.step)
         self._shards = len(existing.shards)
         try:
             (self._final / folder.COMPLETE).unlink(missing_ok=True)

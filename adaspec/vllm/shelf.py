@@ -21,6 +21,9 @@ _SHARE = 16
 _MOST_PENDING = 16 << 20
 _AROUND_BYTES = 8192
 """What a shard takes beside its rows, and a trace beside its shards."""
+_REMEMBERED = 1 << 16
+"""Requests of a logged trace that are held against steps which come again. A request's steps come
+together, as it leaves, under an id of its own: to keep them all would only fill the memory."""
 
 
 class Shelf:
@@ -110,7 +113,7 @@ class Shelf:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()  # made to see whether it can be
-        self._writer = TraceWriter(self.folder, self.manifest, append=True)
+        self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
         return self._writer

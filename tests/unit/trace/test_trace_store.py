@@ -239,6 +239,32 @@ def test_steps_are_continued_behind_the_last_one(
     assert [step.step for step in TraceReader(tmp_path / "t").steps()] == [4, 5]
 
 
+def test_steps_of_requests_at_once_are_in_order_though_few_requests_are_remembered(
+    tmp_path: Path, logged: Manifest, step_of: StepOf
+) -> None:
+    with TraceWriter(tmp_path / "t", logged, remembers=2) as writer:
+        for at in range(3):
+            writer.add(step_of(at, "long"))
+            writer.add(step_of(0, f"short {at}"))
+        with pytest.raises(TraceError, match="step 2 of request 'long'"):
+            writer.add(step_of(2, "long"))
+    with TraceWriter(tmp_path / "t", logged, append=True, remembers=2) as writer:
+        with pytest.raises(TraceError, match="step 1 of request 'long'"):
+            writer.add(step_of(1, "long"))
+        writer.add(step_of(3, "long"))
+    assert TraceReader(tmp_path / "t").rows == 7
+
+
+def test_no_request_of_a_dense_trace_is_forgotten(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    with TraceWriter(tmp_path / "t", dense, remembers=2) as writer:
+        for number in range(9):
+            writer.add(request_of(str(number)))
+        with pytest.raises(TraceError, match="id '0' occurs twice"):
+            writer.add(request_of("0"))
+
+
 def test_only_the_same_recording_is_continued(trace: Path, dense: Manifest) -> None:
     with pytest.raises(TraceError, match="target is 'a/target' there and 'another' here"):
         TraceWriter(trace, replace(dense, target="another"), append=True)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from adaspec.trace import folder as trace_folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
+from adaspec.vllm import shelf as shelves
 from adaspec.vllm.shelf import Shelf, folder_bytes
 
 LOGGED = Manifest(kind="logged")
@@ -107,3 +109,19 @@ def test_an_unsound_row_costs_itself_alone(tmp_path, at):
     made.close()
     assert lost == {"rejected": 1}
     assert made.rows == 2
+
+
+def test_a_server_that_logs_for_long_forgets_requests_and_still_refuses_what_comes_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shelves, "_REMEMBERED", 8, raising=False)
+    lost = Counter()
+    made = shelf(tmp_path, lost)
+    for request in range(100):
+        for at in (0, 1, 1, 0, 2):
+            made.add(replace(step(at), id=str(request)))
+    made.add(replace(step(0), id="92"))
+    assert len(made._writer._latest) == 8
+    made.close()
+    assert lost == {"rejected": 201}
+    assert len(list(TraceReader(tmp_path / "trace").steps())) == made.rows == 300
