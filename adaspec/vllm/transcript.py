@@ -49,7 +49,7 @@ class Transcript:
     plans: list[Plan] = field(default_factory=list)
     position: int = 0
     torn: bool = False
-    """A position was missed: no dense row can be made."""
+    """A position was missed: no dense row can be made, and `output` has a gap."""
 
     def goes_on(self, position: int, tail: Ints) -> None:
         """Take in the text up to `position`, whose last tokens `tail` ends with."""
@@ -96,6 +96,8 @@ class Transcript:
         for plan in self.plans:
             accepted = plan.accepted
             if accepted is None:
+                if self.torn:  # behind the gap, positions are not the output's
+                    continue
                 accepted = self._came(plan)
             steps.append(
                 LoggedStep(
