@@ -20,6 +20,7 @@ import numpy as np
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.vllm.names import SERVED, trace_key
 from adaspec.vllm.observer import Came, Entered, Proposed, Silent
+from adaspec.vllm.options import MOST_VERIFIED
 from adaspec.vllm.scrambling import Scrambler
 from adaspec.vllm.shelf import Shelf
 from adaspec.vllm.transcript import Plan, Transcript
@@ -37,7 +38,9 @@ vLLM kills its workers at once as it stops, unless it is given a --shutdown-time
 LONG_REST_S = 60.0
 """The same for dense rows, which a stalled engine would cut short."""
 _LAST_WORD_S = 30.0
-_MOST_TAIL = 64
+_MOST_TAIL = 32 * MOST_VERIFIED
+"""Tokens that a request may be behind and still catch up: one longest draft, or the many steps that
+a full queue dropped. It costs nothing but then: a tail is as long as its step needs."""
 
 Lost = Callable[[str, int], None]
 
@@ -294,6 +297,8 @@ class Recorder(Silent):
             else:
                 self._dense.add(request)
         elif self._logged is not None:
+            if transcript.torn:  # its steps are told, its text is not
+                self._lost("incomplete", 1)
             for step in transcript.logged(self._propensity):
                 scrambled = step if self._scrambler is None else self._scrambler.step(step)
                 self._logged.add(scrambled)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +16,8 @@ from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.scramble import scramble_ids, scramble_request
 
 _BYTES = 32
+_LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What file systems without hard links say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +46,37 @@ class Scrambler:
 
 def secret_in(file: Path) -> bytes:
     """The secret in a key file, which is made, for the owner alone, where there is none."""
+    # One that is there may lie where nothing can be made.
+    if not os.path.lexists(file):
+        try:
+            _make(file)
+        except OSError as error:
+            raise ServingError(
+                f"scramble_key '{file}' cannot be made ({error.strerror}): choose another place"
+            ) from error
+    return _read(file)
+
+
+def _make(file: Path) -> None:
+    """A new key, whole or not at all; where another process is first, theirs stays."""
+    text = (secrets.token_bytes(_BYTES).hex() + "\n").encode()
+    descriptor, made = tempfile.mkstemp(prefix=".scramble-key.", dir=file.parent)
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return _read(file)
-    except OSError as error:
-        raise ServingError(
-            f"scramble_key '{file}' cannot be made ({error.strerror}): choose another place"
-        ) from error
-    secret = secrets.token_bytes(_BYTES)
-    with os.fdopen(descriptor, "w") as key:
-        key.write(secret.hex() + "\n")
-    return secret
+        with os.fdopen(descriptor, "wb") as key:
+            key.write(text)
+            key.flush()
+            os.fsync(key.fileno())
+        with suppress(FileExistsError):
+            try:
+                os.link(made, file)
+            except OSError as error:
+                if error.errno not in _LINKLESS:
+                    raise
+                bare = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(bare, "wb") as key:
+                    key.write(text)
+    finally:
+        Path(made).unlink()
 
 
 def _read(file: Path) -> bytes:
@@ -64,6 +88,11 @@ def _read(file: Path) -> bytes:
         raise ServingError(
             f"scramble_key '{file}' cannot be read as one ({error}): choose another place"
         ) from None
+    if not secret:
+        raise ServingError(
+            f"scramble_key '{file}' is empty, as a start that was killed leaves it: delete it, and "
+            "a new one is made"
+        )
     if len(secret) != _BYTES:
         raise ServingError(
             f"scramble_key '{file}' holds {len(secret)} bytes, not {_BYTES}: it is no key of ours: "

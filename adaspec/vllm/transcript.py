@@ -49,7 +49,7 @@ class Transcript:
     plans: list[Plan] = field(default_factory=list)
     position: int = 0
     torn: bool = False
-    """A position was missed: no dense row can be made."""
+    """A position was missed: no dense row can be made, and `output` has a gap."""
 
     def goes_on(self, position: int, tail: Ints) -> None:
         """Take in the text up to `position`, whose last tokens `tail` ends with."""
@@ -122,6 +122,8 @@ class Transcript:
 
     def _came(self, plan: Plan) -> int | None:
         """How much of a plan the text goes on with; None where it ends before that shows."""
+        if self.torn:  # behind the gap, positions are not the output's
+            return None
         came = self.output[plan.position : plan.position + len(plan.tokens)]
         accepted = 0
         while accepted < len(came) and came[accepted] == plan.tokens[accepted]:

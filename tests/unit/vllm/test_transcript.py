@@ -97,3 +97,12 @@ def test_a_text_with_a_gap_is_not_told():
     made.goes_on(4, np.array([8], np.int32))
     (step,) = made.logged(1.0)
     assert step.prompt_tokens is None
+
+
+def test_what_came_behind_a_gap_is_not_guessed():
+    made = Transcript("w", "7", np.array([1, 2], np.int32))
+    made.goes_on(1, np.array([5], np.int32))
+    for position, token in ((4, 8), (5, 9), (6, 3)):
+        made.goes_on(position, np.array([token], np.int32))
+        made.plans.append(Plan(position, 2 + position, 1, 1, 0, [4], None, None))
+    assert made.logged(1.0) == []

@@ -1,0 +1,96 @@
+"""What reaches the recorder's thread, told step by step without an engine."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.vllm import recorder as module
+from adaspec.vllm.desk import LONGEST_LOOK
+from adaspec.vllm.observer import Entered
+from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.shelf import Shelf
+
+TEXT = np.random.default_rng(3).integers(0, 1000, 1 << 14).astype(np.int32)
+PROMPT = np.array([1, 2, 3], np.int32)
+
+
+class Known:
+    """A text up to a position."""
+
+    def __init__(self, position):
+        self.position = position
+
+    def tail(self, count):
+        assert 0 < count <= LONGEST_LOOK
+        padded = np.concatenate([np.full(count, -1, np.int32), PROMPT, TEXT[: self.position]])
+        return padded[None, -count:]
+
+
+def proposed(step, position):
+    return SimpleNamespace(
+        step=step,
+        requests=["r"],
+        batch=SimpleNamespace(
+            position=np.array([position], np.int32),
+            context_tokens=np.array([len(PROMPT) + position], np.int32),
+            context=Known(position),
+        ),
+        drafts=SimpleNamespace(tokens=np.zeros((1, 0)), confidences=np.zeros((1, 0, 3))),
+        recorded=np.zeros(1, np.bool_),
+        neural_len=np.zeros(1, np.int32),
+        ngram_len=np.ones(1, np.int32),
+        meant=[[int(TEXT[position])]],
+    )
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Tells a recorder of one request at these positions; the steps kept, and what was lost."""
+
+    def tell(positions, dropped=()):
+        lost = Counter()
+
+        def count(why, rows):
+            lost[why] += rows
+
+        manifest = Manifest(kind="logged")
+        shelf = Shelf(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
+        made = Recorder(None, shelf, record_cap=0, proposes=False, propensity=1.0, lost=count)
+        made.entered(Entered("r", 0, PROMPT, False))
+        for step, position in enumerate(positions):
+            made._full = lambda step=step: step in dropped
+            made.proposed(proposed(step, position))
+        made.left(["r"])
+        made.close()
+        return list(TraceReader(tmp_path / "logged").steps()) if shelf.rows else [], lost
+
+    return tell
+
+
+def test_a_fully_accepted_longest_draft_leaves_a_text_whole(told):
+    steps, lost = told([1, 2 + MOST_VERIFIED, 3 + MOST_VERIFIED])
+    assert steps[0].output_tokens.tolist() == TEXT[: 3 + MOST_VERIFIED].tolist()
+    assert [step.accepted for step in steps] == [1, 1, 0]
+    assert not lost
+
+
+def test_a_request_catches_up_on_steps_that_a_full_queue_dropped(told):
+    ends = [1 + at * (MOST_VERIFIED + 1) for at in range(22)]
+    steps, lost = told(ends, dropped=range(1, 20))
+    assert steps[0].output_tokens.tolist() == TEXT[: ends[-1]].tolist()
+    assert lost == {"queue": 19}
+
+
+def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
+    steps, lost = told([1, 3 + module._MOST_TAIL, 4 + module._MOST_TAIL])
+    assert steps == []
+    assert lost == {"incomplete": 1}
+
+
+def test_a_tail_is_no_longer_than_may_be_looked_back():
+    assert MOST_VERIFIED < module._MOST_TAIL <= LONGEST_LOOK
