@@ -46,7 +46,7 @@ $(READY): pyproject.toml
 	  rm -rf $(VENV); \
 	  $$python -m venv $(VENV); \
 	fi; \
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'; \
 	touch $(READY)
 
 # vLLM comes first, for it brings another numba, and what training compiled for one is no good for
@@ -56,6 +56,7 @@ DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
 DEMO_LOADS := 1,4,16
 DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force
+DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 20 -o demo/report --force
 DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine)"
 demo: $(READY)
 	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
@@ -67,10 +68,11 @@ demo: $(READY)
 	@mkdir -p demo; $(DEMO_SERVE) --fetch-only >demo/fetch.log 2>&1 & fetching=$$!; \
 	  trap "kill $$fetching 2>/dev/null" EXIT; \
 	  $(DEMO_TRAIN) && { wait $$fetching || true; }
+	@# A server takes a minute or two to start: that is when the policy is judged.
 	@echo && echo '2. Judge it on the requests that it never saw.'
-	$(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 20 -o demo/report --force
-	@echo && echo '3. Serve a model with it.'
-	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST)
+	@echo '$(DEMO_EVAL)'
+	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
+	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
 	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
 
 test: $(READY) engine

