@@ -11,7 +11,8 @@ from adaspec.evaluate.render.wording import signed_percent
 ABLATED = (
     "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
     "without one part of it each, and of the best settings in hindsight of two simpler families. "
-    "No intervals: differences below a percent say little."
+    "No intervals: differences below a percent say little. `–`: nothing was there to take away, "
+    "or, cross-fitted, one policy would have had to decide alone."
 )
 
 
