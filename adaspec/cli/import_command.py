@@ -70,10 +70,18 @@ def command(
     counted = f"{summary['requests']:,} requests, {summary['output_tokens']:,} output tokens"
     if summary["kind"] == "logged":
         counted += f", {summary['steps']:,} steps"
+    elif not summary["neural"]:
+        counted += ", for n-gram drafts alone: it holds no neural counts"
     elif summary["paired"] != summary["requests"]:
         counted += f", {summary['paired']:,} of the requests paired"
     click.echo(f"{out}: a {summary['kind']} trace: {counted}", err=True)
     for workload, requests in summary["workloads"].items():
         click.echo(f"  {printable(workload)}: {requests:,}", err=True)
+    if unfit := (summary["neural"] or 0) - (summary["paired"] or 0):
+        click.echo(
+            "  note: neural counts of another length than their output, as of another run, and so "
+            f"not paired with it: {unfit:,}",
+            err=True,
+        )
     for note, times in summary["notes"].items():
         click.echo(f"  note: {note}: {times:,}", err=True)

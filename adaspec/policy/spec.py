@@ -186,7 +186,8 @@ def rule_spec(head: str, *values: int) -> str:
 
 
 def _known() -> str:
-    return "Known: " + ", ".join(USAGES.values())
+    trained = "; a trained policy goes by its folder ('./NAME') or its shipped name"
+    return "Known: " + ", ".join(USAGES.values()) + trained
 
 
 def _malformed(text: str, head: str, why: str) -> SpecError:

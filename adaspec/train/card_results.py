@@ -141,7 +141,8 @@ def _picture(curve: Sequence[Sequence[float]]) -> str:
 
 def _drawn(orders: int, resamples: int) -> str:
     plural = "" if orders == 1 else "s"
-    return f"{orders} order{plural}, intervals from {resamples} resamples."
+    drawn = f"intervals from {resamples} resamples" if resamples else "no intervals (no resamples)"
+    return f"{orders} order{plural}, {drawn}."
 
 
 def _escaped(text: str) -> str:

@@ -43,8 +43,9 @@ def import_trace(
 ) -> dict[str, Any]:
     """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
 
-    Returns what was imported: `kind`, `requests`, `paired`, `steps`, `output_tokens`, `workloads`
-    (requests each), and `notes` (what was left out, and how often).
+    Returns what was imported: `kind`, `requests`, `neural` (with neural counts), `paired` (whose
+    counts fit their output), `steps`, `output_tokens`, `workloads` (requests each), and `notes`
+    (what was left out, and how often).
     """
     if kind not in FORMATS:
         raise TraceError(f"no format is called '{kind}'{nearest(kind, FORMATS)}")
@@ -57,6 +58,7 @@ def import_trace(
             writer.add(row, where)
             if isinstance(row, Request):
                 sums["paired"] += row.paired
+                sums["neural"] += row.neural_accepted is not None
                 sums["output_tokens"] += len(row.output_tokens)
             else:
                 sums["steps"] += 1
@@ -74,6 +76,7 @@ def import_trace(
         "target": recording.manifest.target,
         "requests": workloads.total(),
         "paired": sums["paired"] if dense else None,
+        "neural": sums["neural"] if dense else None,
         "steps": None if dense else sums["steps"],
         "output_tokens": sums["output_tokens"],
         "workloads": dict(workloads),

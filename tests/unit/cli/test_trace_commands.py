@@ -34,6 +34,22 @@ def test_import_tells_a_human_on_standard_error(tmp_path: Path) -> None:
     assert "a dense trace: 1 requests, 2 output tokens" in result.stderr
 
 
+def test_import_says_what_neural_counts_are_good_for(tmp_path: Path) -> None:
+    def told(*accepted: list[int | None] | None) -> str:
+        lines = [LINE | ({} if each is None else {"neural_accepted": each}) for each in accepted]
+        (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t"), "--force"]
+        return CliRunner().invoke(import_command, arguments).stderr
+
+    assert "for n-gram drafts alone: it holds no neural counts" in told(None)
+    assert "paired" not in told([None, 1])
+    short = told([None, 1], [None], None)
+    assert "1 of the requests paired" in short
+    assert "another length than their output, as of another run, and so not paired with it: 1" in (
+        short
+    )
+
+
 def test_import_leaves_errors_to_the_caller_and_an_existing_trace_alone(tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
     arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
