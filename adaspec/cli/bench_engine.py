@@ -98,7 +98,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Per round and cell; at least four times as many as run at once.",
+    help="Per round and cell; at least four times as many as run at once, where several do.",
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)

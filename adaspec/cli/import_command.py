@@ -18,6 +18,7 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
 @click.option("--target", metavar="HUB_ID", help="The model that was served.")
+@click.option("--drafter", metavar="NAME", help="The neural drafter that ran beside it.")
 @click.option("--force", is_flag=True, help="Replace a trace that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
 def command(
@@ -25,6 +26,7 @@ def command(
     sources: tuple[str, ...],
     out: Path,
     target: str | None,
+    drafter: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -47,7 +49,7 @@ def command(
     \b
     Example:
       adaspec import specdecode-bench data/llama3.1-8B -o traces/llama-8b \\
-        --target meta-llama/Llama-3.1-8B-Instruct
+        --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE
       adaspec import jsonl requests.jsonl -o traces/mine
     """
     console = Console(stderr=True)
@@ -61,6 +63,7 @@ def command(
             sources,
             out,
             target=target,
+            drafter=drafter,
             force=force,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

@@ -110,6 +110,10 @@ def inspect(path: Path, progress: Progress | None = None) -> Inspection:
             "give a trace's or policy's folder, or a cost file"
         )
     if path.is_file():
+        if path.suffix == ".jsonl":
+            raise AdaspecError(
+                f"{path}: JSON lines, not a trace's folder: 'adaspec import' makes a trace of them"
+            )
         cost, fit = read_cost(path)
         return CostInspection(path, cost, fit, path.stat().st_size)
     if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither

@@ -207,7 +207,8 @@ def _numbers(text: str, head: str, fields: tuple[Field, ...], rest: list[str]) -
     values = [field.default for field in fields]
     for i, (word, field) in enumerate(zip(rest, fields, strict=False)):
         if not re.fullmatch(_NUMBER, word):
-            raise _malformed(text, head, f"{field.name} is '{word}', not a whole number")
+            what = f"not a whole number from {field.low} to {field.high}"
+            raise _malformed(text, head, f"{field.name} is '{word}', {what}")
         values[i] = int(word)
         if not field.low <= values[i] <= field.high:
             raise _malformed(

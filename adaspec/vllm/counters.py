@@ -43,6 +43,9 @@ LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets that draft lengths are counted in."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
 """Upper bounds of the buckets that decision times are counted in."""
+DRAFTED = ("none", "short", "long")
+"""Steps by what they verified: no draft, at most so many drafted tokens per request, or more."""
+SHORT = 4
 FORWARDS = ("draft", "keep_alive")
 STAGES = (
     "admit",
@@ -72,6 +75,9 @@ FIGURES = (
     *(f"time/{bound}" for bound in (*TIMES_S, "inf")),
     "time_sum",
     "modelled_s",
+    *(f"clocked/{drafted}" for drafted in DRAFTED),
+    *(f"clocked_s/{drafted}" for drafted in DRAFTED),
+    *(f"clocked_modelled_s/{drafted}" for drafted in DRAFTED),
     *(f"forwards/{kind}" for kind in FORWARDS),
     *(f"faults/{stage}" for stage in STAGES),
     *(f"dropped/{loss}" for loss in LOSSES),

@@ -99,6 +99,9 @@ class Came:
     emitted_tokens: Ints
     step_s: float
     """Modelled."""
+    took_s: float | None = None
+    """By the clock, from one decision to the next; None where the step did more than verify this
+    proposal, such as reading a prompt."""
 
 
 @dataclass(frozen=True, slots=True)

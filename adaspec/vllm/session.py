@@ -30,7 +30,7 @@ from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
 from adaspec.vllm.guard import Guard
 from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
 from adaspec.vllm.roster import Roster, Rows
-from adaspec.vllm.verdict import Pending, verdict_on
+from adaspec.vllm.verdict import Pending, is_all, verdict_on
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault; it never changes what that decision is."""
@@ -77,7 +77,7 @@ class Session:
         self._lenient = False
         self._ever_held = False
         self._keeps_alive = False
-        self._decision_s = 0.0
+        self._decision_s = self._began = 0.0
         self._expects = getattr(policy, "expects", None)
         self._recorded = np.zeros(0, np.bool_)
         self._record_to = 0
@@ -97,12 +97,14 @@ class Session:
     def begin(self, rows: Rows, alive: Mapping[str, object]) -> None:
         """Take in what came, and see who is running."""
         began = perf_counter()
+        since_s = began - self._began
+        self._began = began
         self._open(len(rows.requests))
         if self.guard.off:
             self._failed = True
             return
         try:
-            self._learn(rows)
+            self._learn(rows, since_s)
         except Exception as error:
             self._fault("learn", error)
         try:
@@ -255,8 +257,11 @@ class Session:
             return None
         return found
 
-    def _learn(self, rows: Rows) -> None:
-        """Hand the policy what came of its last proposal, as far as it was verified as proposed."""
+    def _learn(self, rows: Rows, since_s: float) -> None:
+        """Hand the policy what came of its last proposal, as far as it was verified as proposed.
+
+        `since_s`: what has passed since that proposal's step began.
+        """
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -280,6 +285,7 @@ class Session:
             emitted=found.emitted.copy(),
             emitted_tokens=found.emitted_tokens.copy(),
             step_s=step_s,
+            took_s=since_s if is_all(pending, found, rows) else None,
         )
         self.audience.tell("came", came)
         if found.dropped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.counters import LENGTHS, STAGES, TIMES_S, Counters
+from adaspec.vllm.counters import DRAFTED, LENGTHS, SHORT, STAGES, TIMES_S, Counters
 from adaspec.vllm.observer import Came, Fault, Proposed, Silent
 from adaspec.vllm.transcript import source_of
 
@@ -37,6 +37,11 @@ class Tally(Silent):
         """What was verified and accepted, and what had been expected of it."""
         counters, last = self._counters, self._last
         counters.add("modelled_s", came.step_s)
+        if came.took_s is not None:
+            kind = _drafted(came)
+            counters.add(f"clocked/{kind}")
+            counters.add(f"clocked_s/{kind}", came.took_s)
+            counters.add(f"clocked_modelled_s/{kind}", came.step_s)
         expected = None
         if last is not None and last.step == came.step:
             expected = last.expected
@@ -93,6 +98,12 @@ def _decisions(proposed: Proposed) -> list[tuple[str, int]]:
         (f"decisions/{source}/{reason}", int(held.sum()))
         for (source, reason), held in kinds.items()
     ]
+
+
+def _drafted(came: Came) -> str:
+    """Which of `DRAFTED` a step is."""
+    tokens = int(came.drafted.sum())
+    return DRAFTED[(tokens > 0) + (tokens > SHORT * int(came.known.sum()))]
 
 
 def _whole(last: Proposed, came: Came, row: int) -> bool:

@@ -83,6 +83,12 @@ def verdict_on(pending: Pending, rows: Rows) -> Verdict:
     )
 
 
+def is_all(pending: Pending, found: Verdict, rows: Rows) -> bool:
+    """Whether the engine's step verified this proposal and did nothing else."""
+    known = {name for name, is_known in zip(pending.requests, found.known, strict=True) if is_known}
+    return bool(known) and known.issuperset(rows.requests)
+
+
 def _verified(ours: list[int], judged: Sequence[int]) -> int:
     """How many of our tokens the target judged: the scheduler may cut, pad or drop a draft."""
     count = 0

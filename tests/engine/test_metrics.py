@@ -50,6 +50,9 @@ def check_sums(server, prompts, expected, folder, policy=POLICY):
     assert total(shown, "draft_len_sum") >= drafted
     assert total(shown, "steps_total") == total(shown, "decision_seconds_count") > 0
     assert total(shown, "drafter_forwards_total", kind="draft") > 0
+    assert 0 < total(shown, "clocked_steps_total") <= total(shown, "steps_total")
+    assert total(shown, "clocked_step_modelled_seconds_total") > 0
+    assert total(shown, "clocked_step_seconds_total") > 0
     assert total(shown, "faults_total") == 0
     assert total(shown, "policy_info", policy=policy, mode="serve") == 1
     steps = steps_in(folder, drafted)

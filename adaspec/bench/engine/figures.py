@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from adaspec.vllm.counters import DRAFTERS, FORWARDS, REASONS
+from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from adaspec.vllm.exposition import PREFIX
 
 Labels = tuple[tuple[str, str], ...]
@@ -16,6 +16,11 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SAMPLE = re.compile(r'([\w:]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)')
 _ESCAPED = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 _NONE = "-"
+_CLOCKED = {
+    "none": "step time over the costs', no draft",
+    "short": f"step time over the costs', up to {SHORT} drafted a request",
+    "long": "step time over the costs', more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,9 @@ def figure_rows(columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
         name = f"drafter forwards, {kind.replace('_', '-')}"
         rows.append((name, [_count(c.total("drafter_forwards_total", kind=kind)) for c in columns]))
     rows.append(_row("deciding, ms a step", columns, _decision_ms))
+    for drafted in DRAFTED:
+        if any(each.total("clocked_steps_total", drafted=drafted) for each in columns):
+            rows.append((_CLOCKED[drafted], [_clocked(each, drafted) for each in columns]))
     if any(each.total("faults_total") for each in columns):
         rows.append(_row("faults", columns, lambda each: _count(each.total("faults_total"))))
     return rows
@@ -113,6 +121,13 @@ def _emitted(figures: Figures) -> str:
 def _decision_ms(figures: Figures) -> str:
     steps = figures.total("decision_seconds_count")
     return f"{1e3 * figures.total('decision_seconds_sum') / steps:.2f}" if steps else _NONE
+
+
+def _clocked(figures: Figures, drafted: str) -> str:
+    modelled = figures.total("clocked_step_modelled_seconds_total", drafted=drafted)
+    took = figures.total("clocked_step_seconds_total", drafted=drafted)
+    steps = figures.total("clocked_steps_total", drafted=drafted)
+    return f"{took / modelled:.2f} of {_count(steps)}" if modelled else _NONE
 
 
 def _count(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from adaspec.errors import TraceError, nearest
 from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
 from adaspec.trace.importers.lines import Progress
 from adaspec.trace.importers.recording import Recording
+from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter
 
@@ -38,11 +40,13 @@ def import_trace(
     out: str | Path,
     *,
     target: str | None = None,
+    drafter: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
 
+    `target` and `drafter` name what was served and what drafted, where the recording does not say.
     Returns what was imported: `kind`, `requests`, `neural` (with neural counts), `paired` (whose
     counts fit their output), `steps`, `output_tokens`, `workloads` (requests each), and `notes`
     (what was left out, and how often).
@@ -50,10 +54,11 @@ def import_trace(
     if kind not in FORMATS:
         raise TraceError(f"no format is called '{kind}'{nearest(kind, FORMATS)}")
     recording = FORMATS[kind](sources, target, progress)
+    manifest = _drafted_by(recording.manifest, drafter)
     workloads: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     latest: tuple[str, str] | None = None
-    with TraceWriter(out, recording.manifest, force=force, whole=True) as writer:
+    with TraceWriter(out, manifest, force=force, whole=True) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
             if isinstance(row, Request):
@@ -68,12 +73,13 @@ def import_trace(
                 workloads[row.workload] += 1
         if not workloads:
             raise TraceError(f"{', '.join(map(str, sources))}: nothing to import was found there")
-    dense = recording.manifest.kind == "dense"
+    dense = manifest.kind == "dense"
     return {
         "trace": str(out),
         "format": kind,
-        "kind": recording.manifest.kind,
-        "target": recording.manifest.target,
+        "kind": manifest.kind,
+        "target": manifest.target,
+        "drafter": manifest.drafter,
         "requests": workloads.total(),
         "paired": sums["paired"] if dense else None,
         "neural": sums["neural"] if dense else None,
@@ -82,3 +88,15 @@ def import_trace(
         "workloads": dict(workloads),
         "notes": dict(recording.notes),
     }
+
+
+def _drafted_by(manifest: Manifest, drafter: str | None) -> Manifest:
+    """The manifest with this drafter in it, if one is named."""
+    if drafter is None:
+        return manifest
+    if manifest.kind == "dense" and manifest.neural_cap is None:
+        raise TraceError(
+            f"a drafter is named ('{drafter}'), but the recording holds no neural counts: leave it "
+            "out, or import what the drafter did"
+        )
+    return replace(manifest, drafter=drafter)

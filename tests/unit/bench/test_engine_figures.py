@@ -104,6 +104,9 @@ def test_what_the_plug_in_shows_is_what_is_read(tmp_path):
         ("accepted/neural", 6),
         ("forwards/keep_alive", 5),
         ("time/0.001", 4),
+        ("clocked/long", 3),
+        ("clocked_s/long", 0.3),
+        ("clocked_modelled_s/long", 0.25),
         ("time_sum", 0.002),
     ):
         counters.add(figure, count)
@@ -114,4 +117,5 @@ def test_what_the_plug_in_shows_is_what_is_read(tmp_path):
     assert rows["accepted of drafted, neural"] == ["6 of 9"]
     assert rows["emitted per decision"] == ["2.50"]
     assert rows["drafter forwards, keep-alive"] == ["5"]
+    assert rows["step time over the costs', more"] == ["1.20 of 3"]
     assert rows["deciding, ms a step"] == ["0.50"]

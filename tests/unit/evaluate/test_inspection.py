@@ -247,3 +247,9 @@ def test_the_command_exits_with_2_for_what_is_unsound(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
+
+
+def test_json_lines_are_sent_to_the_import(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"id": "7"}\n')
+    assert run(["inspect", str(tmp_path / "a.jsonl")]) == 2
+    assert "'adaspec import' makes a trace of them" in capsys.readouterr().err

@@ -164,6 +164,14 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
     sources = ("ngram", "neural", "splice")
     assert sum(counters[f"drafted/{source}"] for source in sources) == drafted
     assert sum(counters[f"accepted/{source}"] for source in sources) == accepted
+    timed = [came for came in ear.came_of if came.took_s is not None]
+    assert timed
+    kinds = ("none", "short", "long")
+    assert sum(counters[f"clocked/{kind}"] for kind in kinds) == len(timed)
+    assert bool(counters["clocked/short"] + counters["clocked/long"]) == (mode == "serve")
+    for figure, told in (("clocked_s", "took_s"), ("clocked_modelled_s", "step_s")):
+        counted = sum(counters[f"{figure}/{kind}"] for kind in kinds)
+        assert counted == pytest.approx(sum(getattr(came, told) for came in timed))
     decisions = sum(len(step.requests) for step in ear.steps)
     assert sum(counters[f"length/{bound}"] for bound in _bounds()) == decisions
     if mode == "serve":

@@ -203,6 +203,29 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
     assert {"r0", "r1", "r2"} == set(heard)
 
 
+def test_only_steps_that_do_nothing_but_verify_are_timed():
+    came = []
+
+    class Ear(Silent):
+        def came(self, told):
+            came.append(told)
+
+    session = session_of(parse_policy("fixed:neural:3"), 3)
+    session.watched_by(Ear())
+    engine = ScriptedEngine(random_requests(1, 3, tokens=True, output_tokens=(22, 24)), session)
+    engine.running = [0, 1]
+    for step in range(5):
+        if step == 3:
+            engine.running.append(2)  # its prompt is read in this step
+        engine.step()
+    timed = [told.took_s for told in came]
+    assert [took is not None for took in timed] == [True, True, False, True]
+    assert timed[0] > 0
+    time.sleep(0.05)
+    engine.step()
+    assert came[-1].took_s > 0.05
+
+
 @pytest.mark.parametrize("mode", ["serve", "shadow"])
 def test_only_what_the_target_judged_is_said_to_be_judged(mode):
     requests = random_requests(3, 4, tokens=True, output_tokens=(5, 24))
