@@ -77,11 +77,13 @@ demo: $(READY)
 
 test: $(READY) engine
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
-	$(PY) -m pytest tests/engine -m 'not thorough'
+	$(ENGINE_TESTS) -m 'not thorough'
 
-# One engine at a time: two would share the cores, and each would take three times as long.
+# Every process keeps its engine to a core of its own; on a GPU they would be in each other's way.
+ENGINES := $(if $(shell command -v nvidia-smi),1,$(WORKERS))
+ENGINE_TESTS = $(PY) -m pytest tests/engine -n $(ENGINES) --dist loadfile --no-loadscope-reorder
 test-engine: $(READY) engine
-	$(PY) -m pytest tests/engine
+	$(ENGINE_TESTS)
 
 # REQUESTS and SEED choose another run: make test-long REQUESTS=200 SEED=7
 REQUESTS ?= 2000

@@ -1,6 +1,7 @@
-"""One process, one engine at a time: what the engine tests share."""
+"""What the engine tests share: one engine at a time in each process that runs them."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,26 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from live_engine import Engine, models_in
+
+
+def pytest_configure():
+    """Where several processes run the tests, give the engines of each a core of their own.
+
+    Left to themselves all would compute on every core, or be bound to the same one, and spend
+    most of their time waiting for each other.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or not hasattr(os, "sched_getaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[int(worker.removeprefix("gw")) % len(cores)]
+    os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND=str(core))
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: begun last, they would leave the other processes idle."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_ignore_collect(collection_path):

@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,24 @@ def models_in(cache):
     source = HERE / "tiny_models.py"
     version = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     folder = Path(cache) / f"engine-models-{version}"
-    if not (folder / "done").exists():
-        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        making = folder.with_name(f"{folder.name}-{os.getpid()}")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, str(source), str(folder)], check=True, env=environment)
-        (folder / "done").touch()
+        subprocess.run([sys.executable, str(source), str(making)], check=True, env=environment)
+        settle(making, folder)
     return folder
+
+
+def settle(made, folder):
+    """Give what was made its place, unless another process was there first."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        shutil.rmtree(made)
 
 
 class Engine:
