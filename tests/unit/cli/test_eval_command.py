@@ -260,7 +260,7 @@ def test_unknown_workloads_and_requests_are_answered_with_the_nearest(mistake, t
     ("spec", "said"),
     [
         ("hybird:4", "did you mean 'hybrid'?"),
-        ("hybrid:x", "M is 'x', not a whole number from 0 to 4096. Write hybrid:M:KN:KE"),
+        ("hybrid:x", "M is 'x', not a whole number from 1 to 1000000. Write hybrid:M:KN:KE"),
         ("fixed:neural:0", "K=0 is outside"),
         ("fixed:neural:9", "the trace's accepted counts end at 8"),
         ("oracle:combin", "did you mean '"),

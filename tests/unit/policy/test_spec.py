@@ -40,7 +40,7 @@ MALFORMED = {
     "none:1": "1 values, at most 0",
     "fixed:neural:0": "K=0 is outside 1..",
     "fixed:neural:1.5": "K is '1.5', not a whole number",
-    "fixed:neural:-1": "K is '-1', not a whole number from 1 to 4096",
+    "fixed:neural:-1": "K is '-1', not a whole number from 1 to 1000",
     "fixed:neural:": "K is '', not a whole number",
     "fixed:neural:1001": "K=1001 is outside",
     "fixed:neural:\u0663": "not a whole number",

@@ -213,10 +213,12 @@ def test_only_steps_that_do_nothing_but_verify_are_timed():
     session = session_of(parse_policy("fixed:neural:3"), 3)
     session.watched_by(Ear())
     engine = ScriptedEngine(random_requests(1, 3, tokens=True, output_tokens=(22, 24)), session)
+    late = engine.states["r2"]
     engine.running = [0, 1]
     for step in range(5):
-        if step == 3:
-            engine.running.append(2)  # its prompt is read in this step
+        if step == 3:  # its prompt is read in this step
+            engine.running.append(2)
+            engine.states["r2"] = late
         engine.step()
     timed = [told.took_s for told in came]
     assert [took is not None for took in timed] == [True, True, False, True]
