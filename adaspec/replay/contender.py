@@ -30,17 +30,25 @@ from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.result import Result
 from adaspec.replay.rows import new_latency, seconds_per_token
 from adaspec.replay.rule_panel import RulePanel
+from adaspec.replay.suffix import (
+    HEAD,
+    Memory,
+    SuffixDecoding,
+    parse_suffix,
+    run_suffix,
+    why_not_here,
+)
 from adaspec.replay.tape import Tape
 
-Contender: TypeAlias = Policy | Oracle | Panel | RulePanel
+Contender: TypeAlias = Policy | Oracle | Panel | RulePanel | SuffixDecoding
 
 ORACLES = (*LOOPS, "dp", "dp-splice")
 
 
 def parse_contender(text: str) -> Contender:
-    """A spec, a trained policy's folder or shipped name, `oracle:KIND`, or `python:MODULE:NAME`.
+    """A spec, a trained policy's folder or shipped name, or what only replays know.
 
-    The last is for a policy class of one's own.
+    That is `oracle:KIND`, `suffix:FACTOR:PROB`, and `python:MODULE:NAME` for a class of one's own.
     """
     check_legible(text)
     head, _, rest = text.partition(":")
@@ -53,6 +61,8 @@ def parse_contender(text: str) -> Contender:
         return Oracle(rest)
     if head == "python":
         return own_policy(text)
+    if head == HEAD:
+        return parse_suffix(text)
     if head in _HEADS:
         return parse_policy(text)
     if _is_folder(text) or text in shipped_policies():
@@ -64,7 +74,7 @@ def parse_contender(text: str) -> Contender:
 
 
 _HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
-_ROWS = {"oracle", "python", "static", "adaptive", "crossfit"}
+_ROWS = {"oracle", "python", "static", "adaptive", "crossfit", HEAD}
 """What else the rows of a report begin with."""
 
 
@@ -140,7 +150,19 @@ class Player:
         needs_tokens = isinstance(contender, StaticPolicy) and contender.rule.needs_tokens
         if needs_tokens and not self.tape.shows_tokens:
             return f"'{name}' compares drafted tokens, but the trace holds none"
+        if isinstance(contender, SuffixDecoding):
+            why = why_not_here()
+            return None if why is None else f"'{name}' {why}"
         return None
+
+    def play_rounds(
+        self, contender: Contender, orders: Sequence[NDArray[np.int32]], concurrency: int
+    ) -> list[Result]:
+        """One run per order, in turn: what is remembered of answers lasts from one to the next."""
+        if not isinstance(contender, SuffixDecoding):
+            return [self.play(contender, order, concurrency) for order in orders]
+        memory = Memory()
+        return [self._play_suffix(contender, order, concurrency, True, memory) for order in orders]
 
     def play(
         self,
@@ -161,6 +183,8 @@ class Player:
                 self._mixed[contender] = contender.paths(self._walked)
             mixed = self._mixed[contender]
             return self._play_paths(mixed, contender.holds, order, concurrency, refills)
+        if isinstance(contender, SuffixDecoding):
+            return self._play_suffix(contender, order, concurrency, refills, Memory())
         if isinstance(contender, Panel):
             if self.charges(contender) or self.tape.stressed:
                 raise EvaluationError(
@@ -207,6 +231,19 @@ class Player:
             )
         one = order if refills else order[:1]
         return run_cheapest(self.tape, oracle, one, concurrency, self.cost, self.cap)
+
+    def _play_suffix(
+        self,
+        suffix: SuffixDecoding,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
+        memory: Memory,
+    ) -> Result:
+        charged = self.charges(suffix)
+        return run_suffix(
+            self.tape, suffix, order, concurrency, self.cost, self.cap, refills, charged, memory
+        )
 
     def _play_any(
         self, policy: Policy, order: NDArray[np.int32], concurrency: int, refills: bool

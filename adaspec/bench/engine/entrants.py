@@ -25,10 +25,11 @@ WITHOUT_TRACES = {
     STATIC: ("hybrid-splice:4:20:2:2:5",),
 }
 """What is run where no trace says what would be best."""
-SUFFIX_SETTINGS: dict[str, dict[str, Any]] = {
-    "vLLM's defaults": {},
-    "half as long drafts": {"suffix_decoding_max_spec_factor": 0.5},
+SUFFIX_SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vLLM's defaults": ("suffix", {}),
+    "half as long drafts": ("suffix:0.5", {"suffix_decoding_max_spec_factor": 0.5}),
 }
+"""Spec and vLLM's keys of each."""
 _NO_END = 1 << 20
 """A batch size beyond any server's, where a table's last range has no end."""
 
@@ -120,8 +121,8 @@ def adaspec_entrant(
 def suffix_entrants() -> list[Entrant]:
     """vLLM's suffix decoding, at its defaults and at one other setting."""
     return [
-        Entrant(SUFFIX, setting, {"method": "suffix", **more}, None, at > 0)
-        for at, (setting, more) in enumerate(SUFFIX_SETTINGS.items())
+        Entrant(SUFFIX, setting, {"method": "suffix", **more}, spec, at > 0)
+        for at, (setting, (spec, more)) in enumerate(SUFFIX_SETTINGS.items())
     ]
 
 

@@ -107,7 +107,7 @@ class BestInHindsight(Settings):
             return []
         if self.player.refusal(contender) is not None:
             return []
-        return [self.player.play(contender, order, concurrency) for order in orders]
+        return self.player.play_rounds(contender, orders, concurrency)
 
 
 def _pooled(runs: Sequence[Result]) -> float:

@@ -1,0 +1,185 @@
+"""vLLM's suffix decoding in the closed loop: the loop by a known look-up, then the real cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_tapes import random_cost, random_requests, tape_of
+from reference import Request, look_up_vllm
+from test_loop_reference import assert_equal
+
+from adaspec.errors import EvaluationError, SpecError
+from adaspec.replay import contender as contenders
+from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
+
+CAP = 48
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+class LookUp:
+    """A cache that drafts what vLLM's n-gram look-up would, and minds how it is called."""
+
+    def __init__(self, length: int = 0, low: int = 1, high: int = 3) -> None:
+        self.length, self.low, self.high = length, low, high
+        self.text: dict[int, list[int]] = {}
+        self.prompts: dict[int, int] = {}
+        self.answers: dict[int, list[int]] = {}
+        self.evicted: list[int] = []
+
+    @property
+    def cached_requests(self):
+        return self.answers.keys()
+
+    def start_request(self, number, prompt):
+        assert number not in self.text
+        self.text[number] = prompt.tolist()
+        self.answers[number] = []
+
+    def stop_request(self, number):
+        del self.text[number]
+
+    def add_active_response(self, number, tokens):
+        self.text[number] += tokens.tolist()
+        self.answers[number] += tokens.tolist()
+
+    def evict_cached_response(self, number):
+        self.evicted.append(number)
+
+    def speculate(self, number, pattern, *, max_spec_tokens, max_spec_factor, min_token_prob):
+        text = self.text[number]
+        assert text[-len(pattern) :] == pattern.tolist()
+        copy = look_up_vllm(text, self.low, self.high).copy
+        return SimpleNamespace(token_ids=copy[: min(self.length, max_spec_tokens)])
+
+
+def played(tape, order, concurrency, cost, cache, **kinds):
+    memory = Memory(cache)
+    return run_suffix(tape, SuffixDecoding(), order, concurrency, cost, CAP, memory=memory, **kinds)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 4), st.integers(1, 9), st.booleans())
+def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, length, refills):
+    rng = np.random.default_rng(seed)
+    tape = tape_of(random_requests(seed, 6, tokens=False))
+    order = rng.integers(0, 6, 9 if refills else concurrency).astype(np.int32)
+    if not refills:
+        order[:] = order[0]
+    cost = random_cost(rng)
+    cache = LookUp(length)
+    rule = parse_contender(f"fixed:ngram-vllm:{length}:1:3")
+    expected = Player(tape, cost, CAP).play(rule, order, concurrency, refills)
+    found = played(tape, order, concurrency, cost, cache, refills=refills)
+    if not refills:  # copies end together, and the look-up's replay tells of one
+        assert len(set(found.token_s)) == 1
+        found = replace(found, token_s=found.token_s[:1])
+    assert_equal(found, expected)
+    assert not cache.text  # everybody who was let in was let go
+
+
+def test_who_drafts_nothing_is_no_speculation():
+    tape = tape_of(random_requests(3, 5, tokens=False))
+    order, cost = np.arange(5, dtype=np.int32), random_cost(np.random.default_rng(3))
+    plain = Player(tape, cost, CAP).play(parse_contender("none"), order, 2)
+    assert_equal(played(tape, order, 2, cost, LookUp()), plain)
+
+
+def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
+    tape = tape_of(random_requests(5, 3, tokens=False))
+    cache = LookUp()
+    order = np.array([0, 1, 0, 2, 0, 1], np.int32)
+    played(tape, order, 1, random_cost(np.random.default_rng(5)), cache)
+    assert cache.evicted == [0, 2, 1]
+
+
+def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
+    requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
+    tape, cost = tape_of(requests), random_cost(np.random.default_rng(8))
+    cache = LookUp()
+    monkeypatch.setattr(contenders, "Memory", lambda: Memory(cache))
+    rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
+    player = Player(tape, cost, CAP)
+    runs = player.play_rounds(parse_contender("suffix"), rounds, 2)
+    plain = [player.play(parse_contender("none"), order, 2) for order in rounds]
+    for run, other in zip(runs, plain, strict=True):
+        assert_equal(run, other)
+    # The loop ends as a slot stays empty, but a server goes on to the end of every answer.
+    assert [cache.answers[at] for at in range(5)] == [requests[at].output for at in (0, 1, 2, 3, 0)]
+    assert cache.evicted == [0]
+
+
+def test_of_others_a_round_is_played_by_itself():
+    tape = tape_of(random_requests(9, 4, tokens=False))
+    player = Player(tape, random_cost(np.random.default_rng(9)), CAP)
+    rule, orders = parse_contender("fixed:ngram:3"), [np.array([0, 1], np.int32)] * 2
+    first, second = player.play_rounds(rule, orders, 1)
+    assert_equal(first, second)
+
+
+def test_what_is_clocked_counts_as_time_where_it_is_charged():
+    tape = tape_of(random_requests(7, 4, tokens=False))
+    order, cost = np.arange(4, dtype=np.int32), random_cost(np.random.default_rng(7))
+    free, charged = (
+        played(tape, order, 2, cost, LookUp(3), charged=charged) for charged in (False, True)
+    )
+    assert charged.time_s == pytest.approx(free.time_s + charged.decision_s, rel=1e-12)
+
+
+def test_a_spec_says_the_setting_and_what_it_leaves_out_is_vllms_default():
+    for spec, factor, probability in (
+        ("suffix", 1.0, 0.1),
+        ("suffix:0.5", 0.5, 0.1),
+        ("suffix:2:0", 2.0, 0.0),
+    ):
+        assert parse_contender(spec) == SuffixDecoding(spec, factor, probability)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("suffix:", "FACTOR is '', not a number from 0 to 24"),
+        ("suffix:-1", "FACTOR is '-1'"),
+        ("suffix:25", "FACTOR is '25'"),
+        ("suffix:1:1.01", "PROB is '1.01', not a number from 0 to 1"),
+        ("suffix:1:nan", "PROB is 'nan'"),
+        ("suffix:1:.:", "3 values, at most 2"),
+        ("suffix:.", "FACTOR is '.'"),
+    ],
+)
+def test_a_malformed_spec_is_refused(spec, why):
+    with pytest.raises(SpecError, match=why):
+        parse_contender(spec)
+
+
+def test_where_the_cache_is_missing_it_is_said(monkeypatch):
+    def refuse(name):
+        raise ImportError(f"no {name}\nand more")
+
+    monkeypatch.setattr("adaspec.replay.suffix.import_module", refuse)
+    cost = random_cost(np.random.default_rng(1))
+    player = Player(tape_of(random_requests(1, 2, tokens=False)), cost, CAP)
+    with pytest.raises(EvaluationError, match=r"^'suffix' needs arctic-inference, .*: no arctic"):
+        player.check(parse_contender("suffix"))
+    with pytest.raises(EvaluationError, match="needs arctic-inference"):
+        Memory()
+
+
+@pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
+def test_vllms_own_cache_copies_from_the_request_and_from_others_answers():
+    answer = list(range(100, 160))
+    prompts = [[1, 2, 3], [4, 5, 6], [7, 8, *answer]]
+    tape = tape_of([Request(prompt, answer, [0] * len(answer), None) for prompt in prompts])
+    order, cost = np.arange(3, dtype=np.int32), random_cost(np.random.default_rng(0))
+    alone = [played(tape, order[at : at + 1], 1, cost, None).accepted for at in range(len(prompts))]
+    assert alone[:2] == [0, 0]
+    assert alone[2] > 40  # from its prompt
+    together = played(tape, order, 1, cost, None)
+    assert together.accepted > 80  # the second from the first's answer, too
+    again = played(tape, order[[0, 0]], 1, cost, None)
+    assert again.accepted == 0  # but nobody from an earlier copy of itself
