@@ -112,3 +112,27 @@ def test_every_file_that_a_document_links_to_exists():
         text = (CHECKOUT / document).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
             assert (CHECKOUT / target).exists(), f"{document} links to {target}"
+
+
+def pages():
+    """The pages of docs/ and what they say."""
+    found = sorted((CHECKOUT / "docs").glob("*.md"))
+    if not found:
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    return [(path, path.read_text(encoding="utf-8")) for path in found]
+
+
+def test_every_name_of_code_that_a_page_gives_exists():
+    for page, text in pages():
+        for file, name in re.findall(r"`((?:adaspec|tests)/[\w/]+\.py)(?::(\w+))?`", text):
+            assert (CHECKOUT / file).exists(), f"{page.name} names {file}"
+            source = (CHECKOUT / file).read_text(encoding="utf-8")
+            assert not name or re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (
+                f"{page.name} names {file}:{name}"
+            )
+
+
+def test_every_file_that_a_page_links_to_exists():
+    for page, text in pages():
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,287 @@
+"""Every number of the worked example in docs/how-it-decides.md, computed by the planner itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.model import PER_TOKEN, forward_s, paid_forwards
+from adaspec.policy.desk import KNOBS, STEPS, SUM_TIME, SUM_TOKENS, Desk, knob_row, new_desk
+from adaspec.policy.expectation import weigh_splice
+from adaspec.policy.pace import rate_of
+from adaspec.policy.planning import best_neural, forwards_of, goes_on, price_of, weigh_ngram
+from adaspec.policy.stages import choose
+from adaspec.predict.features import CANDIDATE, TAIL, Rows
+from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.outlook import no_outlook
+from adaspec.predict.tables import packed
+from adaspec.train.compilation import compile_forest
+from adaspec.train.heads import constant
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md"
+HEADING = "## A worked example"
+
+A, B, C = range(3)
+CAP, NEURAL_CAP = 48, 5
+CONTEXT, TOKENS, SECONDS, BUSY_RATE = 2000, 7164, 8.3277, 10_000
+NGRAM = {A: [0.90, 0.86, 0.82, 0.79, 0.76, 0.73, 0.70, 0.68], B: [0.30, 0.12, 0.05, 0.02]}
+NEURAL = {
+    A: [0.80, 0.60, 0.45, 0.33, 0.24],
+    B: [0.75, 0.52, 0.36, 0.25, 0.17],
+    C: [0.55, 0.28, 0.14, 0.07, 0.03],
+}
+SEEN_NGRAM, SEEN_NEURAL = {A: 0.97, B: 0.05}, {A: 0.92, B: 0.93, C: 0.20}
+"""First values of the curves once the first drafted tokens were seen."""
+SPLICE = [0.80, 0.60, 0.45]
+"""What could be copied behind two neural tokens of B."""
+
+COST = H100_LLAMA_3_1_8B.constants()
+ROWS = Rows(
+    slots=np.arange(3, dtype=np.int32),
+    prompt_tokens=np.array([900, 500, 200], np.int32),
+    position=np.array([200, 100, 100], np.int32),
+    holds_neural=np.ones(3, np.bool_),
+    length=np.array([12, 2, 0], np.int32),
+    start=np.zeros(3, np.int32),
+    agree=np.ones(3, np.int32),
+    seen=np.ones(3, np.int32),
+    available=np.array([8, 4, 0], np.int32),
+    tail=np.full((3, TAIL), -1, np.int32),
+    candidate=np.full((3, CANDIDATE), -1, np.int32),
+)
+
+
+def fresh_desk() -> Desk:
+    """The planner's memory with the example's rate, of a model that is never asked."""
+    nothing = {}
+    for group, heads in HEADS.items():
+        names = FEATURE_NAMES[group]
+        nothing[group] = compile_forest({head: constant(0.5, names) for head in heads}, names)
+    few = np.empty(0, np.float32)
+    tables = packed(np.empty(0, np.uint64), few, few, few, (0, 0, 0, 0), 1)
+    curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
+    desk = new_desk([Model(nothing, curves, tables)], 3)
+    desk.pace[SUM_TOKENS], desk.pace[SUM_TIME], desk.pace[STEPS] = TOKENS, SECONDS, 1000
+    return desk
+
+
+def fill(desk: Desk, ngram: dict[int, list[float]], neural: dict[int, list[float]]) -> None:
+    """Give every request its curves."""
+    for curves, given in ((desk.ngram, ngram), (desk.neural, neural)):
+        curves[:] = 0.0
+        curves[:, 0] = 1.0
+        for row, values in given.items():
+            curves[row, 1 : len(values) + 1] = values
+
+
+def rescaled(curves: dict[int, list[float]], first: dict[int, float]) -> dict[int, list[float]]:
+    """The curves with other first values, all that lies behind in proportion."""
+    return {row: [s * first[row] / values[0] for s in values] for row, values in curves.items()}
+
+
+def prices(desk: Desk) -> tuple[float, float, float]:
+    """The rate, what a token costs at it, and a forward's seconds."""
+    rate = rate_of(desk, knob_row({}), COST, 3, CONTEXT)
+    return rate, price_of(desk, knob_row({}), ROWS, COST), forward_s(COST, CONTEXT)
+
+
+def chosen(desk: Desk, forwards: int) -> tuple[list[int], list[int]]:
+    """Neural and copied tokens per request."""
+    neural_len, ngram_len = np.zeros(3, np.int32), np.zeros(3, np.int32)
+    choose(desk, True, knob_row({}), ROWS, COST, CAP, forwards, neural_len, ngram_len)
+    return neural_len.tolist(), ngram_len.tolist()
+
+
+def drafted_by(forwards: int) -> float:
+    """Expected accepted tokens of A's copy and of B's and C's neural drafts."""
+    return sum(NGRAM[A]) + sum(NEURAL[B][:forwards]) + sum(NEURAL[C][:forwards])
+
+
+PLANS = {
+    "nothing, and nobody holds the drafter": (0.0, 0, 0, False),
+    "nothing": (0.0, 0, 0, True),
+    "3 neural tokens for everyone": (sum(sum(curve[:3]) for curve in NEURAL.values()), 9, 3, True),
+    "as chosen, but one forward": (drafted_by(1), 10, 1, True),
+    "as chosen: two forwards": (drafted_by(2), 12, 2, True),
+}
+"""Expected accepted tokens, drafted tokens, forwards, and whether the drafter is held."""
+
+
+def step_of(plan: tuple[float, int, int, bool]) -> tuple[float, float]:
+    """Expected emitted tokens and seconds of a step."""
+    accepted, drafted, forwards, held = plan
+    return 3 + accepted, H100_LLAMA_3_1_8B.step_s(3 + drafted, CONTEXT, forwards, held)
+
+
+def weighed(desk: Desk, forwards: int) -> tuple[list[str], float, float]:
+    """What the page says of each request's best plan; their summed worth; what forwards cost."""
+    rate, price, forward = prices(desk)
+    weigh_ngram(desk, ROWS, price, CAP)
+    cells, worth = [], 0.0
+    for row in range(3):
+        length, value = best_neural(desk, row, forwards, price, CAP)
+        kind = "neural"
+        if desk.ngram_value[row] >= value:
+            kind, length, value = "n-gram", desk.ngram_best[row], desk.ngram_value[row]
+        cells.append(f"{kind} {length}: {value:.3f}" if length else "0")
+        worth += value
+    return cells, worth, rate * forward * paid_forwards(COST, forwards, True)
+
+
+def before_drafting() -> Desk:
+    desk = fresh_desk()
+    fill(desk, NGRAM, NEURAL)
+    return desk
+
+
+def once_seen(*, spliced: bool) -> Desk:
+    """The same when one forward has shown its tokens; `spliced`: and the second B's match."""
+    desk = fresh_desk()
+    fill(desk, rescaled(NGRAM, SEEN_NGRAM), rescaled(NEURAL, SEEN_NEURAL))
+    if spliced:
+        desk.spliced[B, 2, 1 : len(SPLICE) + 1] = SPLICE
+        weigh_splice(desk, B, 2, prices(desk)[1])
+    return desk
+
+
+def goes_on_after(desk: Desk, count: int) -> bool:
+    return goes_on(desk, no_outlook(), knob_row({}), ROWS, COST, CAP, count, NEURAL_CAP)
+
+
+def test_two_forwards_are_planned_and_no_plan_is_worth_more() -> None:
+    desk = before_drafting()
+    rate, _, _ = prices(desk)
+    found = forwards_of(desk, no_outlook(), False, knob_row({}), ROWS, COST, CAP, NEURAL_CAP)
+    assert found == 2
+    assert chosen(desk, found) == ([0, 2, 2], [8, 0, 0])
+    best = -np.inf
+    for forwards in range(NEURAL_CAP + 1):
+        drafts = [
+            [NGRAM.get(row, [])[:k] for k in range(9)]
+            + [NEURAL[row][:k] for k in range(forwards + 1)]
+            for row in range(3)
+        ]
+        for plan in itertools.product(*drafts):
+            accepted, drafted = sum(map(sum, plan)), sum(map(len, plan))
+            emitted, seconds = step_of((accepted, drafted, forwards, True))
+            best = max(best, emitted - rate * seconds)
+    emitted, seconds = step_of(PLANS["as chosen: two forwards"])
+    assert emitted - rate * seconds == pytest.approx(best)
+    differences = [worth - paid for _, worth, paid in (weighed(desk, f) for f in range(2, 6))]
+    assert differences == sorted(differences, reverse=True)
+
+
+def test_one_forward_would_give_this_step_the_better_ratio() -> None:
+    one, one_s = step_of(PLANS["as chosen, but one forward"])
+    two, two_s = step_of(PLANS["as chosen: two forwards"])
+    assert one / one_s > two / two_s
+
+
+def test_drafting_ends_after_two_forwards_and_each_request_chooses_again() -> None:
+    assert goes_on_after(once_seen(spliced=False), 1)
+    desk = once_seen(spliced=True)
+    assert not goes_on_after(desk, 2)
+    assert chosen(desk, 2) == ([0, 2, 2], [8, 3, 0])
+
+
+def test_at_a_busy_servers_rate_one_request_verifies_nothing() -> None:
+    desk = once_seen(spliced=True)
+    desk.pace[SUM_TOKENS], desk.pace[SUM_TIME] = BUSY_RATE * 1e6, 1e6
+    assert chosen(desk, 2) == ([0, 2, 0], [8, 3, 0])
+
+
+def rows_of_the_page() -> list[list[str]]:
+    """Every table row of the example but the headings."""
+    rows = []
+    for row, name in ((A, "A"), (B, "B"), (C, "C")):
+        curves = [
+            ", ".join(f"{s:.2f}" for s in given) for given in (NGRAM.get(row, []), NEURAL[row])
+        ]
+        rows.append([name, curves[0] or "no match", curves[1]])
+    desk = before_drafting()
+    rate, _, _ = prices(desk)
+    for forwards in range(4):
+        cells, worth, paid = weighed(desk, forwards)
+        rows.append([str(forwards), *cells, *(f"{v:.3f}" for v in (worth, paid, worth - paid))])
+    for name, plan in PLANS.items():
+        emitted, seconds = step_of(plan)
+        numbers = [f"{emitted:.2f}", f"{1e3 * seconds:.3f} ms"]
+        numbers += [f"{emitted / seconds:,.0f}", f"{emitted - rate * seconds:.2f}"]
+        rows.append([name, str(3 + plan[1]), *numbers])
+    return rows
+
+
+def statements_of_the_page() -> list[str]:
+    """Everything with a number in it that the example's sentences say."""
+    desk = before_drafting()
+    rate, price, forward = prices(desk)
+    imagined, speedup = KNOBS["prior_steps"], KNOBS["prior_speedup"]
+    imagined_s = imagined * H100_LLAMA_3_1_8B.step_s(3, CONTEXT)
+    gain, gain_s = NEURAL[B][1] + NEURAL[C][1], forward + 2 * COST[PER_TOKEN]
+    emitted, seconds = step_of(PLANS["as chosen: two forwards"])
+    own = emitted / seconds
+    ngram, neural = rescaled(NGRAM, SEEN_NGRAM), rescaled(NEURAL, SEEN_NEURAL)
+    b, c = neural[B], neural[C]
+    spliced = b[1] * sum(SPLICE)
+    parts = [sum(ngram[A]), b[0] + b[1] + spliced, c[0] + c[1]]
+    final, final_s = step_of((sum(parts), 8 + 5 + 2, 2, True))
+    return [
+        f"{CONTEXT:,} known tokens",
+        f"last {KNOBS['pace_steps']:,.0f} steps emitted {TOKENS:,} tokens in {SECONDS} s",
+        f"add {imagined * speedup * 3:.0f} tokens",
+        f"in {imagined_s:.4f} s",
+        f"$r = {TOKENS + imagined * speedup * 3:,.0f} / {SECONDS + imagined_s:.4f} = {rate:.1f}$",
+        f"takes {1e3 * COST[PER_TOKEN]:.5f} ms",
+        f"$c = {price:.4f}$",
+        f"takes {1e3 * forward:.4f} ms",
+        rf"$\varphi = {rate * forward:.4f}$",
+        f"{gain:.2f} expected tokens for {1e3 * gain_s:.3f} ms",
+        f"{gain / gain_s:,.0f} tokens per second",
+        f"average of {rate:.0f}",
+        f"{own:,.0f}, a forward would cost {own * forward:.3f}",
+        f"becomes {neural[A][0]:.2f}, {b[0]:.2f} and {c[0]:.2f}",
+        f"becomes {ngram[A][0]:.2f} for A and {ngram[B][0]:.2f} for B",
+        f"${b[1]:.3f} + {c[1]:.3f} - 2c = {b[1] + c[1] - 2 * price:.3f}$",
+        f"${b[2]:.3f} + {c[2]:.3f} - 2c = {b[2] + c[2] - 2 * price:.3f}$",
+        ", ".join(f"{s:.2f}" for s in SPLICE),
+        f"${b[1]:.3f} \\cdot ({' + '.join(f'{s:.2f}' for s in SPLICE)}) = {spliced:.3f}$",
+        f"${spliced:.3f} - 3c = {spliced - 3 * price:.3f}$",
+        f"$3 + {' + '.join(f'{part:.3f}' for part in parts)} = {final:.3f}$",
+        f"{1e3 * final_s:.3f} ms",
+        f"{final / final_s:,.0f} expected tokens per second",
+        f"{BUSY_RATE:,} tokens per second",
+        f"$c = {BUSY_RATE * COST[PER_TOKEN]:.3f}$",
+        f"C, at {c[0]:.2f},",
+    ]
+
+
+@pytest.fixture(scope="module")
+def section() -> str:
+    if not PAGE.exists():
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    text = PAGE.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
+    return text.replace("{,}", ",")
+
+
+def test_every_table_row_of_the_page_is_computed(section: str) -> None:
+    lines = [line for line in section.splitlines() if re.match(r"\| .*\d", line)]
+    found = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+    headings = [row for row in found if "$" in "".join(row)]
+    assert [row for row in found if row not in headings] == rows_of_the_page()
+
+
+def test_every_number_in_the_pages_sentences_is_computed(section: str) -> None:
+    lines = [line for line in section.splitlines() if not line.startswith("|")]
+    rest = re.sub(r"\s+", " ", " ".join(lines))
+    missing = [said for said in statements_of_the_page() if said not in rest]
+    assert missing == []
+    for said in sorted(statements_of_the_page(), key=len, reverse=True):
+        rest = rest.replace(said, "")
+    # What is left may count or number things (S(2), 3 requests), and name code.
+    rest = re.sub(r"`[^`]*`", "", rest)
+    assert re.findall(r"\d+[.,]\d+|\d\d+", rest) == []
