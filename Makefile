@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-engine test-long engine lint bench test-packaging clean
+.PHONY: help demo test test-engine test-long engine lint bench docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-long       2,000 random requests in random mixes through a real vLLM, with a table'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
+	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
 
@@ -49,31 +50,35 @@ $(READY): pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'; \
 	touch $(READY)
 
-# vLLM comes first, for it brings another numba, and what training compiled for one is no good for
-# the other. What kept it away before may be gone by now.
+# Training uses one core. vLLM is installed, and what it will serve fetched, on the other meanwhile;
+# that replaces nothing which training uses, since the dev extra pins the numba that vLLM brings.
 DEMO_TRACES := eval/traces/reference-pair
 DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
 DEMO_LOADS := 1,4,16
 DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 0 --force
-DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 20 -o demo/report --force
-DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine)"
+DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --orders 1 --resamples 6 -o demo/report --force
+DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine 2>/dev/null)"
+STARTED := $(shell date +%s)
 demo: $(READY)
 	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
 	  ! grep -qs 'cannot be installed' $(VENV)/.engine || rm -f $(VENV)/.engine
-	@$(MAKE) --no-print-directory engine
-	@echo && echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
+	@mkdir -p demo; echo "set-up $$(($$(date +%s) - $(STARTED)))" >demo/stages
+	@echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
+	@echo '   Meanwhile vLLM is installed and the model fetched (demo/set-up.log).'
 	@echo '$(DEMO_TRAIN)'
-	@# Training uses one core: what part 3 serves is fetched meanwhile, and part 3 says what is amiss.
-	@mkdir -p demo; $(DEMO_SERVE) --fetch-only >demo/fetch.log 2>&1 & fetching=$$!; \
-	  trap "kill $$fetching 2>/dev/null" EXIT; \
-	  $(DEMO_TRAIN) && { wait $$fetching || true; }
+	@set -m; { $(MAKE) --no-print-directory engine && $(DEMO_SERVE) --fetch-only; } >demo/set-up.log 2>&1 & preparing=$$!; \
+	  trap "kill -- -$$preparing 2>/dev/null" EXIT; \
+	  $(DEMO_TRAIN) && { wait $$preparing || true; }
+	@echo "training $$(($$(date +%s) - $(STARTED)))" >>demo/stages
 	@# A server takes a minute or two to start: that is when the policy is judged.
 	@echo && echo '2. Judge it on the requests that it never saw.'
 	@echo '$(DEMO_EVAL)'
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
 	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
+	@echo "judging_and_serving $$(($$(date +%s) - $(STARTED)))" >>demo/stages
 	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
+	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
 test: $(READY) engine
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
@@ -109,6 +114,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(PY) -m adaspec bench lookup
+
+docs: $(READY)
+	$(PY) -m adaspec.cli.reference > docs/commands.md
+	$(PY) eval/summary.py
 
 test-packaging: $(READY)
 	$(PY) tests/packaging/resolve_beside_vllm.py

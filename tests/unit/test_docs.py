@@ -1,4 +1,4 @@
-"""The README's command lines are ones that the command line takes."""
+"""README and docs name commands, flags, files and places that are there, and all of them."""
 
 import re
 import shlex
@@ -9,9 +9,17 @@ import click
 import pytest
 
 from adaspec.cli.main import COMMANDS, adaspec
+from adaspec.cli.reference import commands
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+REFERENCE = CHECKOUT / "docs" / "commands.md"
+
+
+def documents():
+    """Every document that is here with its text; a source distribution leaves docs/ out."""
+    paths = [CHECKOUT / name for name in DOCUMENTS] + sorted((CHECKOUT / "docs").glob("*.md"))
+    return [(path, path.read_text(encoding="utf-8")) for path in paths]
 
 
 def shell_lines(text):
@@ -24,13 +32,14 @@ def shell_lines(text):
 
 
 def command_lines():
-    """Every `adaspec ...` in the README: from shell blocks, and inline where it has arguments."""
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    for words in shell_lines(text):
-        if words[0] == "adaspec":
-            yield words[1:]
-    for inline in re.findall(r"`adaspec ([^`\n]+)`", text):
-        yield shlex.split(inline)
+    """Every `adaspec ...`: from shell blocks, and inline where it has arguments."""
+    for path, text in documents():
+        for words in shell_lines(text):
+            if words[0] == "adaspec":
+                yield path.name, words[1:]
+        if path != REFERENCE:  # whose inline code is synopses
+            for inline in re.findall(r"`adaspec ([^`\n]+)`", text):
+                yield path.name, shlex.split(inline)
 
 
 def resolved(words):
@@ -65,12 +74,16 @@ def redirected(words):
     return words
 
 
-@pytest.mark.parametrize("words", list(command_lines()), ids=" ".join)
-def test_a_command_line_of_the_readme_parses(words, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, id=" ".join([page, *words])) for page, words in command_lines()],
+)
+def test_a_documented_command_line_parses(words, monkeypatch):
     # What the README's paths name need not exist here.
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
     command, context, rest = resolved(redirected(words))
-    command.make_context(context.info_name, list(rest), parent=context.parent)
+    if rest and rest != ["--help"]:  # else only a command is named, which is there
+        command.make_context(context.info_name, list(rest), parent=context.parent)
 
 
 @pytest.mark.parametrize("words", list(make_lines()), ids=" ".join)
@@ -88,9 +101,33 @@ def test_the_demo_trains_and_judges_before_it_serves():
     assert [words[0] for words in make_lines()][:2] == ["train", "eval"]
 
 
+def sections():
+    """The page of commands by heading."""
+    if not REFERENCE.is_file():
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    text = REFERENCE.read_text(encoding="utf-8")
+    return dict(re.findall(r"^## (adaspec.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+def test_every_command_and_flag_is_on_the_page_of_commands_and_no_other():
+    written = sections()
+    root = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
+    found = {context.command_path: command for context, command in commands(root, adaspec)}
+    assert list(written) == list(found)
+    for path, command in found.items():
+        flags = {
+            flag
+            for each in command.params
+            for flag in [*each.opts, *each.secondary_opts]
+            if flag.startswith("--")
+        }
+        table = re.findall(r"^\| `([^`]*)`", written[path], re.MULTILINE)
+        assert set(re.findall(r"--[a-z][\w-]*", " ".join(table))) == flags - {"--help"}, path
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_is_in_the_readme(name):
-    assert any(words[0] == name for words in command_lines())
+def test_every_command_is_shown_in_use(name):
+    assert any(words[0] == name for page, words in command_lines() if page != REFERENCE.name)
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
@@ -101,38 +138,38 @@ def test_every_commands_help_has_an_example(name):
 
 def test_every_make_target_that_is_documented_exists():
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
-    for document in DOCUMENTS:
-        text = (CHECKOUT / document).read_text(encoding="utf-8")
+    for path, text in documents():
         for target in re.findall(r"`make ([a-z-]+)`", text):
-            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{path.name}: {target}"
 
 
-def test_every_file_that_a_document_links_to_exists():
-    for document in DOCUMENTS:
-        text = (CHECKOUT / document).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
-            assert (CHECKOUT / target).exists(), f"{document} links to {target}"
+def anchors(text):
+    """What a code host makes of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in found)
+    return {heading.replace(" ", "-") for heading in plain}
 
 
-def pages():
-    """The pages of docs/ and what they say."""
-    found = sorted((CHECKOUT / "docs").glob("*.md"))
-    if not found:
-        pytest.skip("docs/ is not here: a source distribution leaves it out")
-    return [(path, path.read_text(encoding="utf-8")) for path in found]
+def test_every_link_of_a_document_leads_somewhere():
+    for path, text in documents():
+        for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", text):
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}"
+            if anchor:
+                there = anchors(page.read_text(encoding="utf-8"))
+                assert anchor in there, f"{path.name} links to {target}#{anchor}"
 
 
-def test_every_name_of_code_that_a_page_gives_exists():
-    for page, text in pages():
+def test_every_name_of_code_that_a_document_gives_exists():
+    for path, text in documents():
         for file, name in re.findall(r"`((?:adaspec|tests)/[\w/]+\.py)(?::(\w+))?`", text):
-            assert (CHECKOUT / file).exists(), f"{page.name} names {file}"
+            assert (CHECKOUT / file).exists(), f"{path.name} names {file}"
             source = (CHECKOUT / file).read_text(encoding="utf-8")
             assert not name or re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (
-                f"{page.name} names {file}:{name}"
+                f"{path.name} names {file}:{name}"
             )
 
 
-def test_every_file_that_a_page_links_to_exists():
-    for page, text in pages():
-        for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_the_readme_is_short():
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150

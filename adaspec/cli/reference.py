@@ -1,0 +1,63 @@
+"""The page of all commands: `python -m adaspec.cli.reference > docs/commands.md`."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+
+import click
+
+from adaspec.cli.main import adaspec
+
+HEAD = """\
+# Commands
+
+Written by `make docs` from the commands' own `--help`. Every command takes `--help`. Where `--json`
+is given, standard output holds the result for machines and nothing else. Exit codes: 0; 2 for a
+mistake of yours, said in one line, and for what `doctor` finds amiss; 1 for a fault of adaspec's
+own (`ADASPEC_TRACEBACK=1` prints where), and where `bench engine` finds outputs that differ.
+"""
+
+
+def commands(
+    context: click.Context, command: click.Command
+) -> Iterator[tuple[click.Context, click.Command]]:
+    """Every command below one, groups left out."""
+    if not isinstance(command, click.Group):
+        yield context, command
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        if inner is not None:
+            below = click.Context(inner, info_name=name, parent=context)
+            yield from commands(below, inner)
+
+
+def section(context: click.Context, command: click.Command) -> str:
+    """A command's synopsis, what it does, an example, and its options."""
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    words, _, example = inspect.cleandoc(command.help or "").partition("Example:\n")
+    prose, *listed = words.split("\b\n")
+    blocks = [block.rstrip().removesuffix("\b").rstrip() for block in listed]
+    parts = [f"## {context.command_path}", f"`{usage}`", prose.strip().removesuffix("\b").rstrip()]
+    parts += [f"```text\n{block}\n```" for block in blocks if block]
+    if example:
+        parts.append(f"```sh\n{textwrap.dedent(example).rstrip()}\n```")
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    records = [record for each in options if (record := each.get_help_record(context))]
+    rows = [
+        "| `{}` | {} |".format(*(part.replace("|", "\\|") for part in record)) for record in records
+    ]
+    parts.append("\n".join(["| option | |", "|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def page() -> str:
+    """The whole page."""
+    root = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
+    return "\n".join([HEAD, *(section(*each) for each in commands(root, adaspec))])
+
+
+if __name__ == "__main__":
+    click.echo(page(), nl=False)

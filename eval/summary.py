@@ -1,0 +1,375 @@
+"""Draw the picture and write the tables of README and docs from the committed reports.
+
+    python eval/summary.py            # writes what has changed
+    python eval/summary.py --check    # writes nothing; exit code 1 where a table is out of date
+
+Reads the reports in `eval/reports/`; writes `eval/reports/summary.json`, `docs/headline.png`, and
+the tables between `<!-- table NAME -->` and `<!-- end -->` in README.md and docs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+REPORTS = CHECKOUT / "eval" / "reports"
+SUMMARY = REPORTS / "summary.json"
+PICTURE = CHECKOUT / "docs" / "headline.png"
+TABLE = re.compile(r"(<!-- table ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+REPLAYS = {
+    "llama-3.1-8b-instruct-h100": (
+        "Llama-3.1-8B-Instruct with EAGLE, public recordings",
+        "llama-3.1-8b-instruct-h100",
+    ),
+    "reference-pair-h100": (
+        "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
+        "reference-pair-cpu",
+    ),
+}
+"""Cross-fitted reports: their models, and the policy that ships with the same kind of evidence."""
+VLLM_OFFERS = ("fixed:best", "adaptive:best")
+"""Rows of a report that stand for vLLM's own methods; its suffix decoding has a report apart."""
+MIXES = {
+    1: ("1", "1-suffix", "1-heads", "all-methods-1"),
+    4: ("4", "4-workloads", "4-suffix", "all-methods-4"),
+    16: ("16", "16-workloads", "16-suffix", "16-refit", "all-methods-16"),
+}
+"""Every benchmark of whole servers on the mix of all workloads, by the requests at once."""
+ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
+"""Those on one workload alone."""
+CONTEXT_TOKENS = 1024
+"""Of the decisions whose times are quoted; longer ones take as long."""
+AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
+OVER_VLLM = "over the best of vLLM's own methods"
+OVER_STATIC = "over the best static rule with splicing"
+SERVER_METHODS = ("none", "ngram", "neural", "suffix", "batch-table")
+
+
+def report(name: str) -> dict[str, Any]:
+    """A committed report."""
+    found: dict[str, Any] = json.loads((REPORTS / name / "report.json").read_text("utf-8"))
+    return found
+
+
+def replay_rows(name: str) -> list[dict[str, Any]]:
+    """One cross-fitted report, load by load, beside vLLM's own methods and the static rules."""
+    found, suffix = report(name), report(f"{name}-suffix")
+    (policy,) = found["policies"]
+    cells = {(row["concurrency"], row["policy"]): row for row in found["rows"] if _mixed(row)}
+    suffixes = [row for row in suffix["rows"] if _mixed(row) and row["policy"].startswith("suffix")]
+    rows = []
+    for entry in filter(_mixed, found["headline"]):
+        load = entry["concurrency"]
+        ours = cells[load, policy]
+        offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
+        offered += [(row["policy"], row) for row in suffixes if row["concurrency"] == load]
+        spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
+        emitted = 1 + ours["accepted_per_step"]
+        step_s = load * emitted / ours["tokens_per_s"]
+        decision_s = decision(REPLAYS[name][1], load)
+        rows.append(
+            {
+                "concurrency": load,
+                "speedup": ours["speedup"],
+                "speedup_ci95": ours["ci95"],
+                "vllm_best": spec,
+                "vllm_best_speedup": best["speedup"],
+                "lift_over_vllm_best": ours["tokens_per_s"] / best["tokens_per_s"] - 1,
+                "suffix_best_speedup": max(
+                    row["speedup"] for row in suffixes if row["concurrency"] == load
+                ),
+                "static_best": cells[load, "static:best"]["detail"]["spec"],
+                "static_best_speedup": cells[load, "static:best"]["speedup"],
+                "lift_over_static_best": entry["lift_over_static_best"],
+                "lift_ci95": entry["lift_ci95"],
+                "worst_workload_lift": entry["worst_workload_lift"],
+                "foresight_speedup": cells[load, "oracle:plan-splice"]["speedup"],
+                "step_s": step_s,
+                "decision_s": decision_s,
+                "decision_share_of_step": decision_s / step_s,
+            }
+        )
+    return rows
+
+
+def decision(policy: str, batch: int) -> float:
+    """Median seconds of a whole decision of a policy that ships, by `adaspec bench decide`."""
+    (row,) = (row for row in decisions() if (row["policy"], row["batch"]) == (policy, batch))
+    return float(row["median_us"]) * 1e-6
+
+
+def decisions() -> list[dict[str, Any]]:
+    """The rows of `adaspec bench decide --json`, of one context length."""
+    rows: list[dict[str, Any]] = report("decide")["rows"]
+    return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
+
+
+def server_row(name: str, load: int) -> dict[str, Any]:
+    """One benchmark of whole servers: adaspec over no speculation and over the best of the rest."""
+    rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if _mixed(row)]
+    speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
+    (ours,) = (row for row in rows if row["method"] == "adaspec")
+
+    def over(methods: tuple[str, ...]) -> tuple[str | None, float | None]:
+        theirs = [key for key in speed if key[0] in methods]
+        best = max(theirs, key=lambda key: speed[key], default=None)
+        return (
+            (None, None)
+            if best is None
+            else (" ".join(best).strip(), ours["speedup"] / speed[best])
+        )
+
+    vllm, over_vllm = (
+        over(SERVER_METHODS) if any(key[0] == "ngram" for key in speed) else (None, None)
+    )
+    static, over_static = over(("hybrid-splice",))
+    return {
+        "report": name,
+        "concurrency": load,
+        "rounds": ours["rounds"],
+        "speedup": ours["speedup"],
+        "vllm_best": vllm,
+        "over_vllm_best": over_vllm,
+        "static_best": static,
+        "over_static_best": over_static,
+    }
+
+
+def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """All benchmarks at one load together: geometric means, each weighted by its rounds."""
+
+    def mean(key: str) -> float | None:
+        known = [row for row in rows if row[key] is not None]
+        rounds = sum(row["rounds"] for row in known)
+        if not rounds:
+            return None
+        return math.exp(sum(row["rounds"] * math.log(row[key]) for row in known) / rounds)
+
+    return {
+        "concurrency": rows[0]["concurrency"],
+        "rounds": sum(row["rounds"] for row in rows),
+        **{key: mean(key) for key in ("speedup", "over_vllm_best", "over_static_best")},
+    }
+
+
+def summary() -> dict[str, Any]:
+    """Every derived figure that README and docs show."""
+    servers = [server_row(name, load) for load, names in MIXES.items() for name in names]
+    return {
+        "schema": 1,
+        "command": "python eval/summary.py",
+        "replays": {name: replay_rows(name) for name in REPLAYS},
+        "servers": servers,
+        "servers_alone": [
+            server_row(name, load) for load, names in ALONE.items() for name in names
+        ],
+        "servers_pooled": [
+            pooled([row for row in servers if row["concurrency"] == load]) for load in MIXES
+        ],
+    }
+
+
+def headline_table(found: dict[str, Any]) -> list[list[str]]:
+    """The README's table."""
+    rows = [["what it rests on", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]]
+    for name, (models, _) in REPLAYS.items():
+        for row in found["replays"][name]:
+            low, high = row["lift_ci95"]
+            rows.append([
+                f"[replay: {models}](eval/reports/{name}/report.md)",
+                str(row["concurrency"]),
+                times(row["speedup"]),
+                f"{percent(row['lift_over_vllm_best'])} ({method(row['vllm_best'])})",
+                f"**{percent(row['lift_over_static_best'])}** ({percent(low)} .. {percent(high)})",
+            ])  # fmt: skip
+    for row in found["servers_pooled"]:
+        rows.append([
+            "[servers: vLLM 0.32 on two CPU cores, the second pair](docs/results.md#in-vllm)",
+            f"{row['concurrency']} ({row['rounds']} rounds)",
+            times(row["speedup"]),
+            percent(row["over_vllm_best"] - 1),
+            f"**{percent(row['over_static_best'] - 1)}**",
+        ])  # fmt: skip
+    return _said_once(rows)
+
+
+def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
+    """Every opponent of one cross-fitted report."""
+    rows = [[AT_ONCE, "adaspec", "vLLM's own best", "suffix decoding", "best static rule",
+             "perfect foresight", "worst workload", "deciding, ms of a step"]]  # fmt: skip
+    for row in found["replays"][name]:
+        low, high = row["speedup_ci95"]
+        rows.append([
+            str(row["concurrency"]),
+            f"{times(row['speedup'])} ({times(low)} .. {times(high)})",
+            f"{times(row['vllm_best_speedup'])} `{row['vllm_best']}`",
+            times(row["suffix_best_speedup"]),
+            f"{times(row['static_best_speedup'])} `{row['static_best']}`",
+            times(row["foresight_speedup"]),
+            percent(row["worst_workload_lift"]),
+            f"{1e3 * row['decision_s']:.2f} of {1e3 * row['step_s']:.1f}"
+            f" ({row['decision_share_of_step']:.1%})",
+        ])  # fmt: skip
+    return rows
+
+
+def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
+    """Every benchmark of whole servers."""
+    rows = [[AT_ONCE, "report", "rounds", OVER_NONE, OVER_VLLM, OVER_STATIC]]
+    for row in found[key]:
+        rows.append([
+            str(row["concurrency"]),
+            f"[{row['report']}](../eval/reports/reference-pair-engine/{row['report']}/report.md)",
+            str(row["rounds"]),
+            times(row["speedup"]),
+            _over(row["over_vllm_best"], row["vllm_best"]),
+            _over(row["over_static_best"], row["static_best"]),
+        ])  # fmt: skip
+    return rows
+
+
+def decide_table() -> list[list[str]]:
+    """Medians of a decision by batch and policy."""
+    rows = decisions()
+    batches = sorted({row["batch"] for row in rows})
+    table = [["policy", *(f"batch {batch}" for batch in batches)]]
+    for policy, evidence in sorted({(row["policy"], row["evidence"]) for row in rows}):
+        mine = {row["batch"]: row for row in rows if row["policy"] == policy}
+        name = f"`{policy}`, which {'reads' if evidence else 'knows no'} confidences"
+        table.append([name, *(f"{mine[batch]['median_us']:.0f}" for batch in batches)])
+    fixed = min(row["reference_us"] for row in rows), max(row["reference_us"] for row in rows)
+    times_of_loop = f"{fixed[0]:.1f} to {fixed[1]:.1f}"
+    return [
+        *table,
+        ["a fixed loop, to judge the machine by", times_of_loop, *[""] * (len(batches) - 1)],
+    ]
+
+
+def _over(ratio: float | None, opponent: str | None) -> str:
+    return "not run" if ratio is None else f"{percent(ratio - 1)} (`{opponent}`)"
+
+
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """Every generated table by the name in its markers, as Markdown."""
+    made = {
+        "headline": headline_table(found),
+        "decide": decide_table(),
+        "servers": server_table(found, "servers"),
+        "servers-alone": server_table(found, "servers_alone"),
+    }
+    for name in REPLAYS:
+        made[f"replay-{name.partition('-')[0]}"] = replay_table(found, name)
+    return {name: markdown(rows) for name, rows in made.items()}
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Rows as a Markdown table, the first its head."""
+    head, *body = rows
+    lines = [head, ["--"] * len(head), *body]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
+
+
+def times(value: float) -> str:
+    """A ratio, as 1.23x."""
+    return f"{value:.2f}x"
+
+
+def percent(value: float) -> str:
+    """A lift, as +1.2%."""
+    return f"{100 * value:+.1f}%"
+
+
+def method(spec: str) -> str:
+    """Which of vLLM's methods a spec stands for."""
+    names = {"fixed:ngram": "n-gram", "fixed:neural": "EAGLE", "batch-table": "batch-size table"}
+    for start, name in names.items():
+        if spec.startswith(start):
+            return name
+    return {"suffix": "suffix decoding", "budget": "adaptive verification"}.get(
+        spec.partition(":")[0], spec
+    )
+
+
+def _mixed(row: dict[str, Any]) -> bool:
+    return bool(row["workload"] == "all")
+
+
+def _said_once(rows: list[list[str]]) -> list[list[str]]:
+    """The same table with a first cell that repeats left empty."""
+    return [
+        ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)
+    ]
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """The README's picture: speedup over no speculation by load, one panel per pair of models."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.5, 3.9), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(REPLAYS), sharey=True)
+    hindsight = "in hindsight"
+    lines = (
+        ("foresight", "perfect foresight", "#8A8A8A", "--", "", 1.2),
+        ("", "adaspec", "#C8390E", "-", "o", 2.4),
+        ("static_best", f"best static rule with splicing, {hindsight}", "#1F262E", "-", "s", 1.6),
+        ("vllm_best", f"best of vLLM's own methods, {hindsight}", "#0B5FA5", "-", "^", 1.6),
+    )
+    for axes, (name, (models, _)) in zip(panels, REPLAYS.items(), strict=True):
+        rows = found["replays"][name]
+        loads = [row["concurrency"] for row in rows]
+        for key, label, colour, style, marker, width in lines:
+            values = [row[f"{key}_speedup".lstrip("_")] for row in rows]
+            axes.plot(
+                loads, values, style, color=colour, marker=marker, lw=width, ms=5, label=label
+            )
+        axes.axhline(1, color="#444444", lw=1, label="no speculation")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(loads, [str(load) for load in loads])
+        axes.set_title(models.replace(", ", "\n"), fontsize=9.5, loc="left")
+        axes.set_xlabel("requests running at once", fontsize=9)
+        axes.grid(axis="y", color="#DDDDDD", lw=0.8)
+        axes.tick_params(labelsize=9)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    panels[0].set_ylabel("tokens per second,\ntimes those of no speculation", fontsize=9)
+    panels[0].set_ylim(bottom=0.9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+    figure.savefig(path, metadata={"Software": None})
+
+
+def main() -> int:
+    """Write what has changed, or say that something has."""
+    parser = argparse.ArgumentParser(description="README's and docs' figures from the reports.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if out of date")
+    check = parser.parse_args().check
+    found = summary()
+    made = tables(found)
+    text = json.dumps(found, indent=1) + "\n"
+    changed = {SUMMARY: text} if not SUMMARY.exists() or SUMMARY.read_text("utf-8") != text else {}
+    for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
+        before = page.read_text("utf-8")
+        after = TABLE.sub(lambda hit: hit[1] + made[hit[2]] + hit[3], before)
+        if after != before:
+            changed[page] = after
+    for page, text in changed.items():
+        print(f"{page.relative_to(CHECKOUT)}: {'out of date' if check else 'written'}")
+        if not check:
+            page.write_text(text, "utf-8")
+    if check:
+        return 1 if changed else 0
+    draw(found, PICTURE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Every measured number in README and docs is one of a committed report.
+
+Tables between `<!-- table NAME -->` and `<!-- end -->` are written by eval/summary.py. Any other
+number with a unit has to be listed in a comment on its page, with where it stands:
+
+    <!-- figures
+    0.76: eval/reports/NAME/report.json calibration drafted 0 before auc
+    10 GiB: adaspec/vllm/options.py "10 * 2**30"
+    -->
+
+Of a JSON file, words lead to the number: a key, a place in a list, or what one of a list's entries
+has among its values. Of any other file, the quoted text has to stand in it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SUMMARY = CHECKOUT / "eval" / "summary.py"
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+COMPUTED = {"how-it-decides.md": "## A worked example"}
+"""From this heading on, tests/unit/test_worked_example.py computes every number of a page."""
+GENERATED = {"commands.md"}
+"""Written from the commands' own help, which tests of the command line hold."""
+UNIT = r"(?:%|x\b|ms\b|us\b|µs|s\b|seconds?\b|minutes?\b|hours?\b|[KMG]i?B\b|points?\b)"
+NUMBER = re.compile(
+    rf"(?<![\w.:`/-])([+-]?\d[\d,]*(?:\.\d+)?(?: to \d+)?) ?({UNIT})"
+    r"|(?<![\w.:/-])(\d+\.\d+)(?![\w.])"
+)
+
+pytestmark = pytest.mark.skipif(
+    not SUMMARY.is_file(), reason="needs eval/, which a source distribution leaves out"
+)
+
+
+def prose(page):
+    """A page without code, formulas, links' targets, comments and generated tables."""
+    text = page.read_text(encoding="utf-8").partition(COMPUTED.get(page.name, "\0"))[0]
+    for taken in (
+        r"<!-- table .*?<!-- end -->",
+        r"<!--.*?-->",
+        r"^```.*?^```",
+        r"^    .*?$",
+        r"\$\$.*?\$\$",
+        r"`[^`\n]*`",
+        r"\$[^$\n]*\$",
+        r"\]\([^)]*\)",
+        r"arXiv \d+\.\d+",
+        r"(?:vLLM|Python|V)(?: for CPU)? ?\d+\.\d+(?: to \d+\.\d+)?",
+    ):
+        text = re.sub(taken, " ", text, flags=re.MULTILINE | re.DOTALL)
+    return text
+
+
+def numbers(text):
+    """Every measured number of a text, as it is written."""
+    for found in NUMBER.finditer(text):
+        yield " ".join(found[0].split())
+
+
+def listed(page):
+    """What a page's comments say of its numbers: the number, and where it stands."""
+    for block in re.findall(r"<!-- figures\n(.*?)-->", page.read_text("utf-8"), re.DOTALL):
+        for line in block.strip().splitlines():
+            number, _, source = line.partition(": ")
+            yield number, source
+
+
+def follow(document, words):
+    """The value that words lead to."""
+    for word in words:
+        if isinstance(document, list) and not word.isdigit():
+            (document,) = (entry for entry in document if word in map(str, list(entry.values())))
+        elif isinstance(document, list):
+            held = [e for e in document if isinstance(e, dict) and int(word) in e.values()]
+            document = held[0] if len(held) == 1 else document[int(word)]
+        else:
+            document = document[word]
+    return document
+
+
+def as_written(value, number):
+    """A value in the form of a number on a page."""
+    digits = re.match(r"[+-]?([\d,]*)(?:\.(\d+))?", number)
+    places = len(digits[2] or "")
+    if number.endswith("%"):
+        return f"{100 * value:{'+' if number[0] in '+-' else ''}.{places}f}%"
+    return re.sub(r"^[+-]?[\d,]*(?:\.\d+)?", f"{value:.{places}f}", number)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_measured_number_of_a_page_says_where_it_comes_from(page):
+    if page.name in GENERATED:
+        pytest.skip("written from the commands' own help")
+    known = {number for number, _ in listed(page)}
+    assert [found for found in numbers(prose(page)) if found not in known] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "source"),
+    [(page, *each) for page in PAGES for each in listed(page)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_number_is_the_one_of_its_source(page, number, source):
+    assert number in prose(page), "listed and not on the page"
+    path, _, where = source.partition(" ")
+    text = (CHECKOUT / path).read_text(encoding="utf-8")
+    if path.endswith(".json"):
+        assert as_written(follow(json.loads(text), where.split()), number) == number
+    else:
+        assert len(where) > 2
+        assert where.strip('"') in text
+
+
+def test_tables_and_summary_are_those_of_the_committed_reports():
+    done = subprocess.run(
+        [sys.executable, str(SUMMARY), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_benchmark_of_whole_servers_is_in_the_tables():
+    folders = {
+        path.parent.name
+        for path in (CHECKOUT / "eval/reports/reference-pair-engine").glob("*/report.json")
+    }
+    summary = json.loads((CHECKOUT / "eval" / "reports" / "summary.json").read_text("utf-8"))
+    shown = {row["report"] for key in ("servers", "servers_alone") for row in summary[key]}
+    assert shown == folders
+
+
+@pytest.mark.parametrize("number", ["2.37x", "+7.6%", "1.2 ms", "0.86", "3 to 4 minutes"])
+def test_a_measured_number_is_seen(number):
+    assert list(numbers(f"It is {number} here.")) == [number]
+
+
+@pytest.mark.parametrize("text", ["24 tokens", "section 1.", "1 to 32 tokens", "8 such steps"])
+def test_a_count_is_no_measured_number(text):
+    assert list(numbers(f"It is {text} here.")) == []
+
+
+def test_a_wrong_number_is_noticed():
+    document = {"rows": [{"policy": "a", "batch": 8, "lift": 0.0761}]}
+    assert as_written(follow(document, ["rows", "a", "lift"]), "+7.6%") == "+7.6%"
+    assert as_written(follow(document, ["rows", "8", "lift"]), "+7.7%") != "+7.7%"
