@@ -70,7 +70,8 @@ class TraceWriter:
             staging.put_back(self.path)
         self._place = look(self.path)
         self._final = self._place.final
-        self._staged = whole or (not append and _check_free(self._place, force))
+        replaces = not append and _check_free(self._place, force)
+        self._staged = whole or replaces
         self._created = not (append and self._final.exists())
         self._folder = self._stage() if self._created else self._final
         self._lock()
