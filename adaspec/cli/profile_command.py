@@ -13,6 +13,8 @@ from rich.table import Table
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
+from adaspec.errors import CostError
+from adaspec.staging import check_place
 from adaspec.vllm.options import MOST_VERIFIED
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ def command(
     """
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
+    place = check_place(out, CostError)
     # Imported here: vLLM and the plots take seconds to load, --help should not.
     from adaspec.bench.profile.plots import save_plots
     from adaspec.bench.profile.run import Task, profile_machine
@@ -137,7 +140,7 @@ def command(
     )
     with ProgressBar() as bar:
         profile = profile_machine(task, bar)
-    save_cost(profile.cost, out, profile.fit)
+    save_cost(profile.cost, place, profile.fit)
     plots = save_plots(profile, out)
     kept = None
     if keep or (keep is None and profile.noise.complaint is None):

@@ -98,7 +98,7 @@ def train_logged(
     cluster: Cluster | None = None,
 ) -> LoggedProduct:
     """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
-    check_destination(folder, force)
+    place = check_destination(folder, force)
     progress("reading", 0, 1)
     readers = open_traces(traces)
     requests, left_out = read_logged(readers)
@@ -123,7 +123,7 @@ def train_logged(
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     counts = (_counts(mine), _counts(kept_back))
     card = _card(manifest, log, counts, left_out, len(tables["keys"]))
-    write_artifact(folder, manifest, forest, tables, model_text(fitted.boosters), card, force)
+    write_artifact(place, manifest, forest, tables, model_text(fitted.boosters), card)
     return LoggedProduct(folder, policy, manifest, *counts, left_out)
 
 
