@@ -12,7 +12,7 @@ import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.protocol import Ints, Policy, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
 from adaspec.vllm.compatibility import (
@@ -176,15 +176,37 @@ def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Rows:
         known -= np.array([len(came) for came in sampled], np.int32)
     else:
         sampled = _on_host(runner, sampled_token_ids, count)
+    states = [runner.requests[name] for name in requests]
+    prompt_tokens = np.array(batch.num_prompt_tokens[:count], np.int32)
+    said = known - prompt_tokens + np.array([len(came) for came in sampled], np.int32)
     return Rows(
         requests=requests,
-        states=[runner.requests[name] for name in requests],
+        states=states,
         tokens=batch.token_ids_cpu,
-        prompt_tokens=np.array(batch.num_prompt_tokens[:count], np.int32),
+        prompt_tokens=prompt_tokens,
         known=known,
         sampled=sampled,
         verified=scheduler_output.scheduled_spec_decode_tokens,
+        room=room_of(states, said),
     )
+
+
+def room_of(states: Sequence[Any], said: Ints) -> Ints | None:
+    """The most tokens that a draft for each request may hold; None where none limits that.
+
+    Until a request has said `min_tokens`, vLLM lets it say no stop token. It judges the token
+    behind a draft as though the draft were not there, so a draft must end before that length.
+    """
+    room = np.full(len(states), _NO_LIMIT, np.int32)
+    for row, state in enumerate(states):
+        params = state.sampling_params
+        least = 0 if params is None else params.min_tokens
+        if least > said[row] and params.all_stop_token_ids:
+            room[row] = least - 1 - said[row]
+    return room if (room < _NO_LIMIT).any() else None
+
+
+_NO_LIMIT = 1 << 30
 
 
 def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:

@@ -81,6 +81,8 @@ class Proposed:
     """Tokens that the policy expects to be accepted per row, where it says so."""
     decision_s: float
     """What deciding took on this machine, look-ups and index upkeep included."""
+    barred: Bools | None = None
+    """Rows for which the engine takes no draft at all, whatever the policy says."""
 
 
 @dataclass(frozen=True, slots=True)
