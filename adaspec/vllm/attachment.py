@@ -16,9 +16,7 @@ from adaspec.policy.protocol import Ints, Policy, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
 from adaspec.vllm.compatibility import (
-    check_names,
     draft_to_the_end,
-    installed_version,
     mend_expansion,
     mend_undrafted_steps,
     replica_of,
@@ -31,7 +29,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session
-from adaspec.vllm.touchpoints import RUNNER
+from adaspec.vllm.signatures import check_runner, installed_version
 from adaspec.vllm.watching import observers_of
 
 log = logging.getLogger("vllm.adaspec")
@@ -39,10 +37,10 @@ log = logging.getLogger("vllm.adaspec")
 
 def attach(runner: Any, options: Options) -> None:
     """Let the runner's drafter draft by the policy that these options name."""
-    check_names(RUNNER)
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
+    check_runner(runner, None if isinstance(drafter, NgramDrafter) else drafter)
     mend_expansion()
     mend_undrafted_steps()
     session = session_of(runner, options)

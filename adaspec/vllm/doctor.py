@@ -112,7 +112,8 @@ def _torch() -> Finding:
 
 
 def _vllm() -> Finding:
-    from adaspec.vllm.compatibility import installed_version, version_problem, was_run
+    from adaspec.vllm.compatibility import version_problem, was_run
+    from adaspec.vllm.signatures import installed_version
 
     version = installed_version()
     problem = version_problem(version)
@@ -154,7 +155,8 @@ def plugin_finding() -> Finding:
 
 
 def _patches() -> Finding:
-    from adaspec.vllm.compatibility import NAMES, shield_llvmlite, signature_problems
+    from adaspec.vllm.compatibility import shield_llvmlite
+    from adaspec.vllm.signatures import NAMES, signature_problems
 
     importlib.import_module("vllm.engine.arg_utils")
     shield_llvmlite()
