@@ -57,7 +57,7 @@ def session_of(runner: Any, options: Options) -> Session:
     """The session that serves a runner's requests."""
     config = runner.vllm_config
     has_head = options.model is not None
-    target = target_of(config.model_config)
+    target = target_of(config.model_config, options.vocabulary_hash)
     choice = choose(options, target, has_head)
     here = options.hardware or hardware()
     policy: Policy = Recording() if options.mode == "record" else choice.policy
@@ -89,6 +89,7 @@ def session_of(runner: Any, options: Options) -> Session:
         # A class of one's own may choose by chance; all others always choose alike.
         propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
+        vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
         hardware=here,
@@ -110,6 +111,8 @@ def session_of(runner: Any, options: Options) -> Session:
             choice.cost_name,
             choice.cost_why,
         )
+        if choice.doubt and options.mode != "record":
+            log.warning("adaspec: %s", choice.doubt)
         stranger = _stranger(choice.cost, target, here)
         if stranger and options.mode != "record" and not isinstance(policy, StaticPolicy):
             log.warning("adaspec: cost model %s was %s", choice.cost_name, stranger)

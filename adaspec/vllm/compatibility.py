@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adaspec.errors import ServingError
+from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
 from adaspec.vllm.signatures import check_arguments, installed_version
@@ -72,6 +73,7 @@ def speculative_config(
     options = dataclasses.replace(
         read_options(_with_flags(written or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
+        vocabulary_hash=vocabulary_of(target_model_config),
     )
     if options.mode == "off":
         hand_back_runner()
@@ -103,6 +105,18 @@ def speculative_config(
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made
+
+
+def vocabulary_of(model_config: Any) -> str | None:
+    """The hash of the vocabulary that an engine's tokenizer has; None where it cannot be read."""
+    try:
+        from vllm.tokenizers import cached_tokenizer_from_config
+
+        tokenizer = cached_tokenizer_from_config(model_config)
+        return None if tokenizer is None else vocabulary_hash(tokenizer.get_vocab())
+    except Exception as error:  # the server's own matter, if it needs one
+        log.warning("adaspec: the tokenizer's vocabulary is not known: %r", error)
+        return None
 
 
 def replica_of(parallel: Any, replicas: int) -> int | None:

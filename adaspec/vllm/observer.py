@@ -34,6 +34,7 @@ class Serving:
     propensity: float | None = None
     """Probability of every plan that the policy chooses, where it is known."""
     tokenizer: str | None = None
+    vocabulary_hash: str | None = None
     vocabulary: int = 0
     engine_version: str | None = None
     hardware: str | None = None

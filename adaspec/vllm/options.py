@@ -74,11 +74,13 @@ class Options:
     """How many engines serve the same: vLLM's own setting, which its workers no longer know."""
     policy_digest: str | None = None
     """Of the policy's folder, as the server found it: every worker must find the same."""
+    vocabulary_hash: str | None = None
+    """Of the server's tokenizer, where it could be read: workers need not read it again."""
     hardware: str | None = None
     """This machine, as the server calls it: on a CPU a worker is bound to a part of it."""
 
 
-_NO_KEYS = ("passed", "replicas", "policy_digest", "hardware")
+_NO_KEYS = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
 _OWN = tuple(name for name in Options.__dataclass_fields__ if name not in _NO_KEYS)
 
 

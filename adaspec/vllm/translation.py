@@ -27,7 +27,7 @@ UNPADDED = ("eagle", "eagle3", "mtp")
 
 def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
     """vLLM's speculative config for these options, and the options with nothing left open."""
-    target = target_of(target_config)
+    target = target_of(target_config, options.vocabulary_hash)
     method = None
     if options.model is not None:
         revision = options.passed.get("revision")

@@ -148,11 +148,40 @@ def changed(folder, **manifest):
     return str(folder)
 
 
-def test_a_policy_made_for_another_tokenizer_is_refused(models):
-    line = refusal(models, {**HEAD, "policy": str(SHIPPED)})
-    assert "made for tokenizer" in line
-    assert "Llama-3.1-8B-Instruct" in line
+def test_a_policy_made_for_another_vocabulary_is_refused(models, tmp_path):
+    policy = changed(
+        tmp_path / "ours", schema=2, tokenizer="target", vocabulary_hash=f"128256-{'a' * 16}"
+    )
+    line = refusal(models, {**HEAD, "policy": policy})
+    assert "made for another vocabulary: 128,256 tokens" in line
+    assert "this server's has 128 tokens" in line
     assert str(models / "target") in line
+
+
+def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
+    from adaspec.vllm.choice import choose, target_of
+    from adaspec.vllm.touchpoints import ATTRIBUTE
+
+    made = speculative(models, model=str(models / "eagle"), policy=str(SHIPPED))
+    options = getattr(made, ATTRIBUTE)
+    assert options.vocabulary_hash.startswith("128-")
+    target = target_of(made.target_model_config, options.vocabulary_hash)
+    assert "could not be compared" in choose(options, target, has_head=True).doubt
+
+
+def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp_path):
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.vllm.compatibility import vocabulary_of
+
+    shutil.copytree(models / "target", tmp_path / "copy")
+    found = [
+        vocabulary_of(EngineArgs(str(path), dtype="float32").create_model_config())
+        for path in (models / "target", tmp_path / "copy")
+    ]
+    assert found[0] == found[1] is not None
+    bare = EngineArgs(str(models / "target"), dtype="float32", skip_tokenizer_init=True)
+    assert vocabulary_of(bare.create_model_config()) is None
 
 
 def test_a_policy_made_for_other_features_is_refused(models, tmp_path):
