@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     metavar="HEAD",
     help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.",
 )
+@draft_method_option
 @click.option(
     "-o",
     "--out",
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
 def command(
     model: str,
     draft: str | None,
+    draft_method: str | None,
     out: Path,
     batches: tuple[int, ...] | None,
     contexts: tuple[int, ...],
@@ -118,6 +121,7 @@ def command(
       adaspec profile --model M --draft EAGLE_HEAD -o cost.json
       adaspec eval traces --cost cost.json
     """
+    check_drafter(draft, draft_method)
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     place = check_place(out, CostError)
@@ -129,7 +133,7 @@ def command(
     from adaspec.vllm.profiling import Subject
 
     task = Task(
-        subject=Subject(model, draft, engine),
+        subject=Subject(model, draft, engine, draft_method),
         batches=batches,
         contexts=contexts,
         neural_lens=neural_lens,

@@ -189,6 +189,7 @@ def _manifest(
         evidence=tuple(evidence),
         target=corpus.trained.target,
         tokenizer=corpus.tokenizer,
+        vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter,
         knobs=KNOBS | trained.knobs,
     )

@@ -43,6 +43,7 @@ class Task:
     max_bytes: int = 10 << 30
     engine: dict[str, Any] = field(default_factory=dict)
     """Arguments of vLLM's own, as `LLM()` takes them."""
+    draft_method: str | None = None
 
     @property
     def scramble_key(self) -> Path:
@@ -155,6 +156,7 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     }
     if task.draft is not None:
         config |= {"model": task.draft, "num_speculative_tokens": task.k}
+        config["draft_method"] = task.draft_method
     if task.scramble:
         config["scramble_key"] = str(task.scramble_key.resolve())
     before = _rows(task.out)

@@ -76,8 +76,8 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
 
 
 def _served_on() -> dict[str, str]:
-    from adaspec.vllm.compatibility import installed_version
     from adaspec.vllm.machine import hardware
+    from adaspec.vllm.signatures import installed_version
 
     return {"hardware": hardware(), "vllm": installed_version()}
 
@@ -180,7 +180,9 @@ def _drafter(task: Task) -> Drafter | None:
     from adaspec.vllm.doctor import target_named
     from adaspec.vllm.translation import head_method
 
-    return Drafter(task.draft, head_method(task.draft, target_named(task.model)))
+    asked = task.draft_method
+    method = head_method(task.draft, target_named(task.model), asked=asked)
+    return Drafter(task.draft, method, asked)
 
 
 def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings:

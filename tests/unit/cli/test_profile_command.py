@@ -58,6 +58,7 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     assert document["files"]["kept"] == str(kept())
     assert tasks[0].batches == (1, 2)
     assert tasks[0].subject.draft == "H"
+    assert tasks[0].subject.draft_method is None
     assert "kept for servers" in said.err
 
 
