@@ -3,37 +3,104 @@
 numba's cache looks at the file of the outermost function only: an edit to something that it calls
 in another file would go unnoticed, and old code would run. So whatever was cached before the
 newest of the sources that hold or feed compiled code is dropped as soon as this is imported.
+
+numba keeps machine code beside the sources, or else below the user's home. Where neither can be
+written, as in a container that runs as anybody, it is kept in the folder for temporary files, and
+where even that cannot be had functions are compiled anew by every process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from numba import njit
+from numba import config, njit
 
 _PACKAGE = Path(__file__).parent
 _FOLDERS = ("cost", "draft", "policy", "predict", "replay", "train")
 """Where compiled code, and constants that it freezes, live."""
 
+log = logging.getLogger("adaspec")
 
-def _drop_stale_caches() -> None:
-    """Delete cached machine code that is older than the newest source."""
-    sources = [path for folder in _FOLDERS for path in (_PACKAGE / folder).rglob("*.py")]
+
+def _drop_stale_caches(folder: Path) -> None:
+    """Delete cached machine code below a folder that is older than the newest source."""
+    sources = [path for name in _FOLDERS for path in (_PACKAGE / name).rglob("*.py")]
     newest = max(path.stat().st_mtime_ns for path in sources)
-    for folder in _FOLDERS:
-        for index in (_PACKAGE / folder).rglob("*.nbi"):
-            # Another process may be at the same, or the folder be read-only: then its cache
-            # cannot be of this checkout's making either.
-            with contextlib.suppress(OSError):
-                if index.stat().st_mtime_ns < newest:
-                    index.unlink()
+    for index in folder.rglob("*.nbi"):
+        # Another process may be at the same, or the folder be read-only: then its cache
+        # cannot be of this checkout's making either.
+        with contextlib.suppress(OSError):
+            if index.stat().st_mtime_ns < newest:
+                index.unlink()
 
 
-_drop_stale_caches()
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    """numba's function of a Python function, its machine code cached where that can be."""
+    try:
+        found = njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+    else:
+        # Where there is no home either numba looks for one in the working folder, which may be
+        # anybody's.
+        if config.DISABLE_JIT or config.CACHE_DIR or Path(found.stats.cache_path).is_absolute():
+            return found
+    folder = _own_folder()
+    if folder is None:
+        return njit(**options)(function)
+    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    try:
+        return njit(cache=True, **options)(function)
+    finally:
+        config.CACHE_DIR = before
 
-compiled = njit(cache=True, nogil=True)
+
+@cache
+def _own_folder() -> Path | None:
+    """A folder for temporary files that this user alone can have filled; None where none can be.
+
+    Cached machine code is run as it is found: what others could have put there must not be.
+    """
+    user = os.geteuid()
+    try:
+        parent = Path(tempfile.gettempdir())
+        folder = parent / f"adaspec-{user}"
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(0o700)
+            log.warning(
+                "adaspec: compiled code is kept in %s: neither adaspec's own folder nor the "
+                "user's home can be written to",
+                folder,
+            )
+        found, around = folder.lstat(), parent.stat()
+        is_ours = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
+        is_shared = around.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        is_fixed = around.st_uid in (0, user) and (not is_shared or around.st_mode & stat.S_ISVTX)
+        if is_ours and found.st_uid == user and is_fixed:
+            _drop_stale_caches(folder)
+            return folder
+    except OSError:
+        pass
+    log.warning(
+        "adaspec: functions are compiled anew by every process, which takes minutes: no folder for "
+        "compiled code can be written to, or trusted; name one in NUMBA_CACHE_DIR"
+    )
+    return None
+
+
+_drop_stale_caches(_PACKAGE)
+
+compiled = partial(_compile, nogil=True)
 """Compiled on first call, without the GIL."""
 
-inlined = njit(cache=True, nogil=True, inline="always")
+inlined = partial(_compile, nogil=True, inline="always")
 """The same, for formulas of a line or two that other compiled functions are made of."""

@@ -1,12 +1,14 @@
-"""Folders that appear whole or not at all: filled beside their place, then renamed into it."""
+"""What appears whole or not at all: filled beside its place, then renamed into it.
+
+A place is looked at before the work that fills it begins. At the end only what was seen there is
+replaced: what came meanwhile stays, and the finished work is left beside it.
+"""
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import glob
+import logging
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,13 +16,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adaspec.errors import AdaspecError
+from adaspec.places import (
+    DROPPINGS,
+    FINISHED,
+    NAME_ADDS,
+    PATH_ADDS,
+    REPLACED,
+    STAGED,
+    Place,
+    all_beside,
+    beside,
+    difference,
+    flush,
+    look,
+    reason,
+    sync_folder,
+)
+from adaspec.renames import exchange, rename_to_free
 
-STAGED = ".staged"
-"""Ends the name of a folder that is being filled beside its place."""
-REPLACED = ".replaced"
-"""Ends the name of the older folder while it makes room."""
-
-_DROPPINGS = {".DS_Store", "Thumbs.db"}
+log = logging.getLogger("adaspec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +52,28 @@ class Contents:
     """The one folder inside it, looked into as well."""
 
 
-def check_destination(folder: Path, force: bool, contents: Contents) -> None:
-    """Raise the contents' error where `folder` may not be written or replaced; writes nothing.
+class _TakenError(Exception):
+    """What is at a place is not what was seen there."""
+
+
+def check_place(path: Path, error: type[AdaspecError], force: bool = True) -> Place:
+    """The place at `path`, with what is there now; an `error` where nothing can appear there.
+
+    Only with `force` anything may be there. Leaves no trace, but puts back what a killed writer
+    had set aside.
+    """
+    _check_reachable(path, error)
+    put_back(path)
+    if os.path.lexists(path) and not force:
+        raise error(f"{path}: exists: choose another folder, or add --force")
+    try:
+        return look(path)
+    except OSError as fault:
+        raise error(f"{path}: {reason(fault)}: choose another place") from fault
+
+
+def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
+    """The place at `folder`, or the contents' error where it may not be written or replaced.
 
     With `force` a folder is replaced only if it holds the mark and nothing strange: nobody's other
     files are ever deleted.
@@ -48,17 +82,11 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> None:
     def refusal(found: str) -> AdaspecError:
         return contents.error(f"{folder}: {found}")
 
-    if not os.path.lexists(folder):
-        parent = _first_existing(folder.parent)
-        if not parent.is_dir():
-            raise refusal(f"{parent} is not a folder: choose another place")
-        _check_writable(parent, refusal)
-        return
-    if not folder.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         raise refusal("exists and is not a folder: choose another place")
-    if not force:
-        raise refusal("exists: choose another folder, or add --force")
-    _check_writable(folder.resolve().parent, refusal)
+    place = check_place(folder, contents.error, force)
+    if place.seen is None:
+        return place
     try:
         held = _held(folder, contents.subfolder)
     except OSError as error:
@@ -74,28 +102,28 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> None:
             f"also holds {strange[0]!r}, which is no part of {contents.what}, so --force will "
             "not replace it: move that away, or choose another folder"
         )
+    return place
 
 
 @contextmanager
-def whole_folder(folder: Path, error: type[AdaspecError]) -> Iterator[Path]:
-    """An empty folder to fill that takes `folder`'s place, on disk, only if the block succeeds.
+def whole_folder(place: Place, error: type[AdaspecError]) -> Iterator[Path]:
+    """An empty folder to fill that takes its place, on disk, only if the block succeeds.
 
-    On any failure nothing new is left and what was there stays; one of the operating system is an
-    `error` about `folder`.
+    If the block fails nothing new is left and what was there stays; a failure of the operating
+    system is an `error` about the place.
     """
-    final = folder.resolve()
     made: list[Path] = []
     staged: Path | None = None
     lock: int | None = None
     try:
-        made = _make_parents(final.parent)
-        staged = stage(final)
+        made = _make_parents(place.final.parent)
+        staged = stage(place.final)
         lock = hold(staged)
         yield staged
         for each in sorted(staged.rglob("*")):
-            if each.is_file():
-                _flush(each)
-        publish(staged, final, replaces=final.exists())
+            flush(each) if each.is_file() else sync_folder(each)
+        sync_folder(staged)
+        publish(staged, place, error)
     except BaseException as fault:
         if staged is not None:
             shutil.rmtree(staged, ignore_errors=True)
@@ -103,7 +131,7 @@ def whole_folder(folder: Path, error: type[AdaspecError]) -> Iterator[Path]:
             with suppress(OSError):
                 parent.rmdir()
         if isinstance(fault, OSError):
-            raise error(f"{folder}: {reason(fault)}; nothing was written") from fault
+            raise error(f"{place.path}: {reason(fault)}; nothing was written") from fault
         raise
     finally:
         if lock is not None:
@@ -116,9 +144,9 @@ def stage(final: Path, private: bool = False) -> Path:
     What killed writers staged for the same place is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    for old in final.parent.glob(f"{glob.escape(f'.{final.name}.')}*{STAGED}"):
+    for old in all_beside(final, STAGED):
         _remove_if_dead(old)
-    staged = final.parent / f".{final.name}.{secrets.token_hex(4)}{STAGED}"
+    staged = beside(final, STAGED)
     staged.mkdir(0o700 if private else 0o777)
     return staged
 
@@ -139,58 +167,153 @@ def hold(folder: Path) -> int:
     return descriptor
 
 
-def publish(staged: Path, final: Path, replaces: bool) -> None:
-    """Give the staged folder its name; an older one goes only then, and returns if that fails."""
-    older = staged.with_name(staged.name.removesuffix(STAGED) + REPLACED)
-    if replaces:
-        final.rename(older)
+def publish(staged: Path, place: Place, error: type[AdaspecError], keeps: bool = True) -> None:
+    """Give what was staged its place, if what was seen there, or nothing, is what is there.
+
+    Else an `error`, and what is there stays. What was finished is left under a name that it says,
+    if it `keeps` it.
+    """
     try:
-        staged.rename(final)
+        if place.seen is None:
+            _take_free(staged, place.final)
+        else:
+            _replace(staged, place)
+    except (_TakenError, OSError) as fault:
+        why = reason(fault) if isinstance(fault, OSError) else str(fault)
+        left = _finished(staged, place.final) if keeps else None
+        kept = "nothing was written"
+        if left is not None:
+            kept = f"what was finished is now {left}: move it to where you want it"
+        raise error(f"{place.path}: {why}; {kept}") from fault
+    sync_folder(place.final.parent)
+
+
+def put_back(path: Path) -> None:
+    """Where a killed writer left a place empty, give back what it had set aside, and say so."""
+    final = Path(os.path.realpath(path))
+    for aside in sorted(all_beside(final, REPLACED)):
+        if os.path.lexists(final):
+            return
+        with suppress(OSError, _TakenError):
+            lock = hold(aside)  # a living writer has it
+            try:
+                _take_free(aside, final)
+            finally:
+                os.close(lock)
+            log.warning("%s: is back; a writer that was killed had set it aside", path)
+
+
+def _check_seen(path: Path, place: Place) -> None:
+    found = difference(path, place)
+    if found is not None:
+        raise _TakenError(found)
+
+
+def _take_free(staged: Path, final: Path) -> None:
+    try:
+        if rename_to_free(staged, final):
+            return
+    except FileExistsError:
+        pass
+    if os.path.lexists(final):
+        raise _TakenError("came into being meanwhile, and is left as it is")
+    staged.rename(final)
+
+
+def _replace(staged: Path, place: Place) -> None:
+    """Put what was staged where the place's older thing is, and delete that."""
+    final = place.final
+    _check_seen(final, place)
+    # Nobody who clears up behind killed writers may take the older thing for theirs.
+    lock = hold(final)
+    try:
+        if exchange(staged, final):
+            try:
+                _check_seen(staged, place)
+            except BaseException:
+                exchange(staged, final)
+                raise
+        else:
+            _replace_in_two(staged, place)
+        sync_folder(final.parent)
+        _remove(staged)
+    finally:
+        os.close(lock)
+
+
+def _replace_in_two(staged: Path, place: Place) -> None:
+    """As `exchange`, where that cannot be had: a kill in between leaves the older thing aside."""
+    final = place.final
+    aside = staged.with_name(staged.name.removesuffix(STAGED) + REPLACED)
+    final.rename(aside)
+    try:
+        _check_seen(aside, place)
+        _take_free(staged, final)
     except BaseException:
-        if replaces:
-            older.rename(final)
+        _take_free(aside, final)
         raise
-    sync_folder(final.parent)
-    if replaces:
-        shutil.rmtree(older, ignore_errors=True)
+    aside.rename(staged)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut; does nothing where unsupported."""
+def _finished(staged: Path, final: Path) -> Path | None:
+    """What was staged under a name that shows, or None where even that cannot be had."""
+    shown = beside(final, FINISHED)
+    shown = shown.with_name(shown.name.removeprefix("."))
+    try:
+        _take_free(staged, shown)
+    except (_TakenError, OSError):
+        return None
+    return shown
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
+    """Raise where the system would not let anything appear, or be replaced, at `path`."""
+
+    def refusal(found: str) -> AdaspecError:
+        return error(f"{path}: {found}")
+
+    if "\0" in str(path):
+        raise error(f"{str(path)!r}: no name may hold a NUL sign: choose another one")
+    final = Path(os.path.realpath(path))
+    # A link that leads nowhere is no folder, even if one could be made where it leads.
+    for parent in (_first_existing(path.parent), _first_existing(final.parent)):
+        if not parent.is_dir():
+            raise refusal(f"{parent} is not a folder: choose another place")
+    longest = os.pathconf(parent, "PC_NAME_MAX")
+    for part in final.relative_to(parent).parts:
+        room = longest - NAME_ADDS if part == final.name else longest
+        if len(os.fsencode(part)) > room:
+            raise refusal(f"a name of over {room} bytes: choose a shorter one")
+    if len(os.fsencode(final)) > os.pathconf(parent, "PC_PATH_MAX") - PATH_ADDS:
+        raise refusal("the path is too long: choose a shorter one")
+    if os.path.ismount(final):
+        raise refusal("is a mount point, which cannot be replaced: choose a folder inside it")
+    # Permissions alone do not tell: root, network file systems and quotas have rules of their own.
+    probe = parent / beside(final, STAGED).name
+    try:
+        probe.mkdir()
+    except OSError as fault:
+        raise refusal(f"{parent} {reason(fault)}: choose another place") from fault
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def reason(error: OSError) -> str:
-    """Why the operating system would not let us write, as the rest of a sentence."""
-    known = {
-        errno.ENOSPC: "the disk is full",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.EFBIG: "a file would exceed the size allowed",
-        errno.EACCES: "may not be written to (permission denied)",
-        errno.EPERM: "may not be written to (operation not permitted)",
-        errno.EROFS: "lies on a read-only file system",
-    }
-    return known.get(error.errno or 0, f"cannot be written ({error.strerror or error})")
-
-
-def _check_writable(parent: Path, refusal: Callable[[str], AdaspecError]) -> None:
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise refusal(f"{parent} cannot be written to: choose another place")
+        probe.rmdir()
 
 
 def _held(folder: Path, subfolder: str | None) -> list[str]:
     """What a folder holds, the subfolder by its files, droppings of file browsers aside."""
-    names = sorted(each.name for each in folder.iterdir() if each.name not in _DROPPINGS)
+    names = sorted(each.name for each in folder.iterdir() if each.name not in DROPPINGS)
     inner = folder / subfolder if subfolder else None
     if inner is not None and inner.is_dir() and not inner.is_symlink():
         names.remove(inner.name)
         names += sorted(
-            f"{inner.name}/{each.name}" for each in inner.iterdir() if each.name not in _DROPPINGS
+            f"{inner.name}/{each.name}" for each in inner.iterdir() if each.name not in DROPPINGS
         )
     return names
 
@@ -212,18 +335,12 @@ def _make_parents(folder: Path) -> list[Path]:
     return missing
 
 
-def _flush(path: Path) -> None:
-    """Reach the disk before the rename does, so that a full one is noticed here."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _remove_if_dead(staged: Path) -> None:
     """Remove a staged folder whose writer was killed; a living one holds its lock."""
     with suppress(OSError):
         descriptor = os.open(staged, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(staged, ignore_errors=True)
+            _remove(staged)
         finally:
             os.close(descriptor)

@@ -1,24 +1,27 @@
-"""What deciding costs: whole steps of a learned policy, as the engine would drive it.
+"""What deciding costs: whole steps of learned policies, as the engine would drive them.
 
 A step takes in what the last one emitted, looks up, plans, listens to a draft of three tokens and
-settles. Rounds are interleaved: each batch and context makes a few steps, then the next one, so
-that a busy machine slows all of them alike; a fixed loop timed in every round shows the noise.
+settles. Rounds are interleaved: each policy, batch and context makes a few steps, then the next
+one, so that a busy machine slows all of them alike; a fixed loop timed in every round shows the
+noise.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import free_memory, held_memory, reference_loop, touch_memory
-from adaspec.bench.requests import OUTPUT, Lane
+from adaspec.bench.requests import DRAFTED, OUTPUT, Lane
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
@@ -39,8 +42,13 @@ MEMORY_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DecideRow:
-    """One batch and context; times in microseconds per step of the whole batch."""
+    """One policy, batch and context; times in microseconds per step of the whole batch."""
 
+    policy: str
+    evidence: bool
+    """Whether the policy listens to drafted tokens and confidences."""
+    drafted: int
+    """Tokens that the neural drafter drafted per step."""
     batch: int
     context_tokens: int
     median_us: float | None = None
@@ -68,11 +76,6 @@ class DecideRow:
 class Decided:
     """All rows, and what memory the run took."""
 
-    policy: str
-    evidence: bool
-    """Whether the policy read drafted tokens and confidences."""
-    drafted: int
-    """Tokens that the neural drafter drafted per step."""
     rows: list[DecideRow]
     first_tenth_mb: float
     last_tenth_mb: float
@@ -83,41 +86,48 @@ class Decided:
         return asdict(self)
 
 
-def find_benched(name: str | None) -> LearnedPolicy:
-    """The policy that is meant; without a name the first shipped one."""
-    if name is None:
-        shipped = shipped_policies()
-        if not shipped:
-            raise BenchError(
-                "no policy is shipped with this build: name one with --policy DIR "
-                "(`adaspec train TRACES -o DIR` makes one)"
-            )
-        name = next(iter(shipped))
-    return load_policy(name)
+def find_benched(names: Sequence[str]) -> list[LearnedPolicy]:
+    """The policies that are meant; without a name each shipped one."""
+    if not names and not shipped_policies():
+        raise BenchError(
+            "no policy is shipped with this build: name one with --policy DIR "
+            "(`adaspec train TRACES -o DIR` makes one)"
+        )
+    found: dict[str, LearnedPolicy] = {}
+    for name in dict.fromkeys(names or shipped_policies()):
+        policy = load_policy(name)
+        if policy.name in found:
+            raise BenchError(f"{name}: another policy is called {policy.name} too: rename a folder")
+        found[policy.name] = policy
+    return list(found.values())
 
 
 def bench_decide(
-    policy: LearnedPolicy,
+    policies: Sequence[LearnedPolicy],
     contexts: Sequence[int] = CONTEXTS,
     batches: Sequence[int] = BATCHES,
     steps: int = STEPS,
     report: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Decided:
-    """Time so many whole steps at every context length and batch; `report` hears of progress."""
+    """Time so many whole steps of every policy at every context length and batch.
+
+    `report` hears of progress.
+    """
     for name, values in (("contexts", contexts), ("batches", batches), ("steps", [steps])):
         if not values or min(values) < 1:
             raise BenchError(f"{name}={list(values)}: give whole numbers from 1 up")
-    cost = _cost_of(policy)
+    costs = [_cost_of(policy) for policy in policies]
     reference_loop(1)
     lanes: list[Lane] = []
     rows: list[DecideRow] = []
-    cells = [(tokens, batch) for tokens in contexts for batch in batches]
-    for at, (tokens, batch) in enumerate(cells):
+    # Those that are compared make their steps one right after the other.
+    cells = list(itertools.product(contexts, batches, zip(policies, costs, strict=True)))
+    for at, (tokens, batch, (policy, cost)) in enumerate(cells):
         report("taking in prompts", at, len(cells))
         needed, free = batch * (tokens + OUTPUT) * BYTES_PER_TOKEN, free_memory()
         if needed > MEMORY_SHARE * free:
             reason = f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
-            rows.append(DecideRow(batch, tokens, skipped=reason))
+            rows.append(_new_row(policy, batch, tokens, skipped=reason))
             continue
         touch_memory(needed)
         lanes.append(Lane(policy, cost, batch, tokens))
@@ -125,11 +135,10 @@ def bench_decide(
     reference_s, memory = _run(lanes, steps, report)
     rows += [_row_of(lane, reference_s) for lane in lanes]
     tenth = max(1, len(memory) // _TENTHS)
+    order = [policy.name for policy in policies]
+    rows.sort(key=lambda row: (order.index(row.policy), row.context_tokens, row.batch))
     return Decided(
-        policy=policy.name,
-        evidence=policy.model.reads_evidence,
-        drafted=lanes[0].drafted if lanes else 0,
-        rows=sorted(rows, key=lambda row: (row.context_tokens, row.batch)),
+        rows=rows,
         first_tenth_mb=float(np.median(memory[:tenth])) / 2**20,
         last_tenth_mb=float(np.median(memory[-tenth:])) / 2**20,
         peak_mb=_peak_memory() / 2**20,
@@ -172,9 +181,10 @@ def _row_of(lane: Lane, reference_s: float) -> DecideRow:
     total = seconds.sum(1) * 1e6
     parts = np.median(seconds, axis=0) * 1e6
     tenth = max(1, len(total) // _TENTHS)
-    return DecideRow(
-        batch=lane.batch,
-        context_tokens=lane.tokens,
+    return _new_row(
+        lane.policy,
+        lane.batch,
+        lane.tokens,
         median_us=float(np.median(total)),
         p99_us=float(np.quantile(total, 0.99)),
         lookup_us=float(parts[0]),
@@ -187,6 +197,11 @@ def _row_of(lane: Lane, reference_s: float) -> DecideRow:
         matched=lane.matched / (lane.batch * lane.steps),
         steps=len(total),
     )
+
+
+def _new_row(policy: LearnedPolicy, batch: int, tokens: int, **figures: Any) -> DecideRow:
+    drafted = min(DRAFTED, policy.neural_cap)
+    return DecideRow(policy.name, policy.model.reads_evidence, drafted, batch, tokens, **figures)
 
 
 def _cost_of(policy: LearnedPolicy) -> CostModel:

@@ -76,7 +76,7 @@ class Lane:
     """One batch at one context length; every `step` is a decision and what came of it."""
 
     def __init__(self, policy: LearnedPolicy, cost: CostModel, batch: int, tokens: int) -> None:
-        self.batch, self.tokens = batch, tokens
+        self.policy, self.batch, self.tokens = policy, batch, tokens
         self.steps = self.matched = self.entered = 0
         self.seconds = array("d")
         """Per timed step the seconds of look-up, before, while and after drafting."""

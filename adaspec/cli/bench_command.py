@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import click
+from rich.console import Console
 from rich.table import Table
 
 from adaspec.bench import decide as deciding
@@ -32,7 +34,11 @@ command.add_command(engine_command)
 
 @command.command("decide")
 @click.option(
-    "--policy", metavar="DIR|NAME", help="A trained policy.  [default: the first shipped one]"
+    "--policy",
+    "policies",
+    metavar="DIR|NAME",
+    multiple=True,
+    help="A trained policy; may be repeated.  [default: each shipped one]",
 )
 @click.option(
     "--contexts",
@@ -57,13 +63,15 @@ command.add_command(engine_command)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
 def decide(
-    policy: str | None,
+    policies: tuple[str, ...],
     contexts: tuple[int, ...],
     batches: tuple[int, ...],
     steps: int,
     as_json: bool,
 ) -> None:
     """Time a learned policy's whole step: index, features, prediction, planning, splicing.
+
+    Several policies take turns in one run, on the same requests.
 
     Every step takes in what the last one emitted, looks up, plans, listens to a draft of three
     tokens with confidences, chooses again, splices, and learns. About half the requests have a
@@ -74,7 +82,9 @@ def decide(
       adaspec bench decide --policy policies/mine --batches 1,128
     """
     with ProgressBar() as bar:
-        found = deciding.bench_decide(deciding.find_benched(policy), contexts, batches, steps, bar)
+        found = deciding.bench_decide(
+            deciding.find_benched(policies), contexts, batches, steps, bar
+        )
     if as_json:
         print_json(found.to_json())
     else:
@@ -82,14 +92,38 @@ def decide(
 
 
 def _print_decided(found: deciding.Decided) -> None:
-    listens = "read as evidence" if found.evidence else "not read: it knows no evidence"
-    table = Table(title=f"one decision of policy {printable(found.policy)}, microseconds a step")
+    console = results()
+    for policy, rows in itertools.groupby(found.rows, lambda row: row.policy):
+        _print_policy(console, policy, list(rows))
+    console.print(
+        "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
+        " while and after drafting"
+    )
+    references = [row.reference_us for row in found.rows if row.reference_us is not None]
+    if references:
+        console.print(f"reference loop: {references[0]:.1f} us in the same rounds")
+    console.print(
+        f"memory held: {found.first_tenth_mb:.0f} MB in the first tenth of the rounds, "
+        f"{found.last_tenth_mb:.0f} in the last; peak {found.peak_mb:.0f}"
+    )
+
+
+def _print_policy(console: Console, policy: str, rows: Sequence[deciding.DecideRow]) -> None:
+    listens = (
+        "which it listens to, and to their confidences"
+        if rows[0].evidence
+        else "which it does not listen to: it knows no evidence"
+    )
+    table = Table(
+        title=f"one decision of policy {printable(policy)}, microseconds a step",
+        caption=f"drafts of {rows[0].drafted} tokens, {listens}",
+    )
     for heading in ("context", "batch", "median", "p99", "look-up", "before", "while", "after"):
         table.add_column(heading, justify="right")
     for heading in ("first tenth", "last tenth"):
         table.add_column(heading, justify="right")
     before = None
-    for row in found.rows:
+    for row in rows:
         if row.skipped is not None:
             continue
         if before is not None and before != row.context_tokens:
@@ -100,20 +134,8 @@ def _print_decided(found: deciding.Decided) -> None:
         table.add_row(
             f"{row.context_tokens:,}", str(row.batch), *(f"{each:.1f}" for each in (*times, *more))
         )
-    console = results()
     console.print(table)
-    console.print(
-        "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
-        f" while and after a draft of {found.drafted} tokens, which are {listens}"
-    )
-    references = [row.reference_us for row in found.rows if row.reference_us is not None]
-    if references:
-        console.print(f"reference loop: {references[0]:.1f} us in the same rounds")
-    console.print(
-        f"memory held: {found.first_tenth_mb:.0f} MB in the first tenth of the rounds, "
-        f"{found.last_tenth_mb:.0f} in the last; peak {found.peak_mb:.0f}"
-    )
-    for row in found.rows:
+    for row in rows:
         if row.skipped is not None:
             console.print(
                 f"skipped context {row.context_tokens:,}, batch {row.batch}: {row.skipped}",

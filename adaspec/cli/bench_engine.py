@@ -13,6 +13,7 @@ from rich.table import Table
 
 from adaspec.bench.engine.entrants import METHODS
 from adaspec.bench.engine.words import HEADINGS, sentences, tables
+from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
@@ -41,6 +42,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 @click.command("engine")
 @click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
 @click.option("--draft", metavar="HEAD", help="EAGLE, EAGLE-3 or MTP head, or a draft model.")
+@draft_method_option
 @click.option(
     "--prompts",
     metavar="FILE.jsonl",
@@ -122,6 +124,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 def engine_command(
     model: str,
     draft: str | None,
+    draft_method: str | None,
     prompts: tuple[Path, ...],
     out: Path,
     traces: tuple[Path, ...],
@@ -151,6 +154,7 @@ def engine_command(
       adaspec bench engine --model M --draft EAGLE_HEAD --prompts prompts.jsonl \\
         --traces traces/recorded --cost cost.json --policy policies/mine -o bench
     """
+    check_drafter(draft, draft_method)
     # Imported here: the evaluator takes a second to load, --help should not.
     from adaspec.bench.engine.page import page
     from adaspec.bench.engine.plots import save_plot
@@ -163,6 +167,7 @@ def engine_command(
         prompts=prompts,
         out=out,
         draft=draft,
+        draft_method=draft_method,
         traces=traces,
         cost=cost,
         policies=policies,

@@ -5,16 +5,26 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
+from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.output import print_json, printable, results
 
 
 @click.command("doctor")
 @click.option("--policy", metavar="DIR|NAME|SPEC", help="Also say whether this policy can serve.")
-@click.option("--model", metavar="M", help="The target that a head must fit.")
+@click.option(
+    "--model", metavar="M", help="Also say whether this target can be served, and by what policy."
+)
 @click.option("--draft", metavar="HEAD", help="Also say what this head is and whether it fits.")
+@draft_method_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for machines.")
-def command(policy: str | None, model: str | None, draft: str | None, as_json: bool) -> None:
-    """Look at Python, torch, vLLM, the plug-in, its patches, the policy and the head.
+def command(
+    policy: str | None,
+    model: str | None,
+    draft: str | None,
+    draft_method: str | None,
+    as_json: bool,
+) -> None:
+    """Look at Python, torch, vLLM, the plug-in, its patches, the policy, the model and the head.
 
     Exit code 0 where all is well, 2 where something is not, with what to do.
 
@@ -23,10 +33,11 @@ def command(policy: str | None, model: str | None, draft: str | None, as_json: b
       adaspec doctor
       adaspec doctor --policy policies/mine --model M --draft EAGLE_HEAD
     """
+    check_drafter(draft, draft_method)
     # Imported here: torch and vLLM take seconds to load, --help should not.
     from adaspec.vllm.doctor import examine, gpu_caveat
 
-    found = examine(policy, model, draft)
+    found = examine(policy, model, draft, draft_method)
     caveat = gpu_caveat()
     well = all(each.ok for each in found)
     if as_json:

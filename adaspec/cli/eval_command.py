@@ -202,8 +202,7 @@ def command(
     from adaspec.evaluate.selection import select
     from adaspec.replay.contender import parse_contender
 
-    if out is not None:
-        check_destination(out, force)
+    place = None if out is None else check_destination(out, force)
     options = Options(
         concurrency=concurrency,
         orders=orders,
@@ -235,8 +234,8 @@ def command(
             selection = select(traces, wanted)
             report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
         annotate(report, None if protocol else model)
-        if out is not None:
-            write_folder(report, selection.requests, out, force, bar)
+        if place is not None:
+            write_folder(report, selection.requests, place, bar)
     show(report, out, as_json)
 
 

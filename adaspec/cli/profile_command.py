@@ -10,9 +10,12 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
+from adaspec.errors import CostError
+from adaspec.staging import check_place
 from adaspec.vllm.options import MOST_VERIFIED
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     metavar="HEAD",
     help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.",
 )
+@draft_method_option
 @click.option(
     "-o",
     "--out",
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
 def command(
     model: str,
     draft: str | None,
+    draft_method: str | None,
     out: Path,
     batches: tuple[int, ...] | None,
     contexts: tuple[int, ...],
@@ -116,8 +121,10 @@ def command(
       adaspec profile --model M --draft EAGLE_HEAD -o cost.json
       adaspec eval traces --cost cost.json
     """
+    check_drafter(draft, draft_method)
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
+    place = check_place(out, CostError)
     # Imported here: vLLM and the plots take seconds to load, --help should not.
     from adaspec.bench.profile.plots import save_plots
     from adaspec.bench.profile.run import Task, profile_machine
@@ -126,7 +133,7 @@ def command(
     from adaspec.vllm.profiling import Subject
 
     task = Task(
-        subject=Subject(model, draft, engine),
+        subject=Subject(model, draft, engine, draft_method),
         batches=batches,
         contexts=contexts,
         neural_lens=neural_lens,
@@ -137,7 +144,7 @@ def command(
     )
     with ProgressBar() as bar:
         profile = profile_machine(task, bar)
-    save_cost(profile.cost, out, profile.fit)
+    save_cost(profile.cost, place, profile.fit)
     plots = save_plots(profile, out)
     kept = None
     if keep or (keep is None and profile.noise.complaint is None):

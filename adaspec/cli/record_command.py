@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json
 from adaspec.vllm.options import MOST_VERIFIED
@@ -19,6 +20,7 @@ from adaspec.vllm.options import MOST_VERIFIED
     metavar="HEAD",
     help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: text alone.",
 )
+@draft_method_option
 @click.option(
     "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
 )
@@ -46,6 +48,7 @@ from adaspec.vllm.options import MOST_VERIFIED
 def command(
     model: str,
     draft: str | None,
+    draft_method: str | None,
     prompts: Path,
     out: Path,
     k: int,
@@ -74,12 +77,14 @@ def command(
     Example:
       adaspec record --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o traces/mine
     """
+    check_drafter(draft, draft_method)
     # Imported here: vLLM takes seconds to load, --help should not.
     from adaspec.vllm.recording import Task, record
 
     task = Task(
         model=model,
         draft=draft,
+        draft_method=draft_method,
         prompts=prompts,
         out=out,
         k=k,

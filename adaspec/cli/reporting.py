@@ -15,6 +15,7 @@ from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.model import CostModel
 
 if TYPE_CHECKING:
+    from adaspec.places import Place
     from adaspec.trace.schema import Request
 
 
@@ -43,7 +44,7 @@ def _last_word(model: str) -> str:
 
 
 def write_folder(
-    report: dict[str, Any], requests: Sequence[Request], out: Path, force: bool, bar: ProgressBar
+    report: dict[str, Any], requests: Sequence[Request], place: Place, bar: ProgressBar
 ) -> None:
     """The report's folder, with the figures of the trace."""
     from adaspec.evaluate.acceptance import ngram_accepted
@@ -54,8 +55,7 @@ def write_folder(
     write_report(
         report,
         acceptance(requests, ngram),
-        out,
-        force,
+        place,
         progress=lambda done, total: bar("plots", done, total),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
+
+if TYPE_CHECKING:
+    from adaspec.places import Place
 
 
 @click.command(
@@ -118,7 +122,7 @@ def command(
             )
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
-        _check_report(out, force)
+        place = None if out is None else _check_report(out, force)
         # Imported here: LightGBM and numba take seconds to load, --help should not.
         from adaspec.train.crossfit import cross_fit
 
@@ -126,8 +130,8 @@ def command(
         with ProgressBar() as bar:
             found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
             annotate(found.report, model)
-            if out is not None:
-                write_folder(found.report, found.selection.requests, out, force, bar)
+            if place is not None:
+                write_folder(found.report, found.selection.requests, place, bar)
         show(found.report, out, as_json)
         return
     if out is None:
@@ -172,16 +176,14 @@ def command(
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 
 
-def _check_report(out: Path | None, force: bool) -> None:
-    """Refuse a place where no report can go, before a long evaluation."""
+def _check_report(out: Path, force: bool) -> Place:
+    """The place for a report, refused before a long evaluation if none can go there."""
     from adaspec.evaluate.render.write import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
 
-    if out is None:
-        return
     if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
         raise TrainingError(
             f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
             "another folder, or leave --crossfit out"
         )
-    check_destination(out, force)
+    return check_destination(out, force)

@@ -14,6 +14,8 @@ from adaspec.cost.check import MEASURED, SECONDS, check_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
 from adaspec.errors import CostError, nearest
+from adaspec.places import STAGED, Place, beside, flush, look
+from adaspec.staging import publish
 
 SCHEMA = 1
 KIND = "cost"
@@ -96,8 +98,13 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     return dataclasses.replace(cost, **seconds)
 
 
-def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:
-    """Write a cost file that `load_cost` reads back to the very same model, whole or not at all."""
+def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None) -> None:
+    """Write a cost file that `load_cost` reads back to the very same model, whole or not at all.
+
+    A place that was checked before is written to only as it was then.
+    """
+    place = path if isinstance(path, Place) else look(path)
+    path = place.path
     check_cost(cost, f"cost model '{cost.name}'")
     document = cost_document(cost)
     if fit is not None:
@@ -108,13 +115,13 @@ def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None
     if path.is_dir():
         raise CostError(f"{path}: a folder; a cost model is written to a file")
     # A reader must never see half a file, so it appears under its name only when complete.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    staged = beside(place.final, STAGED)
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-        temporary.replace(path)
+        staged.write_text(text, encoding="utf-8")
+        flush(staged)
+        publish(staged, place, CostError)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        staged.unlink(missing_ok=True)
         raise
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from adaspec import staging
 from adaspec.errors import PolicyError, nearest
+from adaspec.places import Place
 from adaspec.policy.arrays import Arrays, npz_arrays, npz_bytes
 from adaspec.policy.manifest import PolicyManifest
 
@@ -62,7 +63,7 @@ class Artifact:
 
 
 def write_artifact(
-    folder: str | Path,
+    folder: str | Path | Place,
     manifest: PolicyManifest | Mapping[str, Any],
     forest: Mapping[str, NDArray[Any]],
     tables: Mapping[str, NDArray[Any]],
@@ -72,10 +73,11 @@ def write_artifact(
 ) -> None:
     """Write a policy's folder, all or nothing; the same content gives the same bytes.
 
-    `force` replaces a folder that holds a policy and nothing else; any other stays.
+    `force` replaces a folder that holds a policy and nothing else; any other stays. A place that
+    was checked before is written to only as it was then.
     """
-    path = Path(folder)
-    check_destination(path, force)
+    place = folder if isinstance(folder, Place) else check_destination(Path(folder), force)
+    path = place.path
     if not isinstance(manifest, PolicyManifest):
         manifest = PolicyManifest.from_record(manifest)
     contents = {
@@ -92,17 +94,17 @@ def write_artifact(
                 "would be read again: train a smaller policy"
             )
     contents[CHECKSUMS] = checksums(contents)
-    with staging.whole_folder(path, PolicyError) as staged:
+    with staging.whole_folder(place, PolicyError) as staged:
         for name, content in contents.items():
             (staged / name).write_bytes(content)
 
 
-def check_destination(folder: Path, force: bool = False) -> None:
-    """Raise PolicyError where `write_artifact` would refuse `folder`; writes nothing.
+def check_destination(folder: Path, force: bool = False) -> Place:
+    """The place at `folder`, or a PolicyError where `write_artifact` would refuse it.
 
     Meant for before a long training.
     """
-    staging.check_destination(folder, force, _CONTENTS)
+    return staging.check_destination(folder, force, _CONTENTS)
 
 
 def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifact:

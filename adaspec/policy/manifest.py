@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from adaspec import __version__
 from adaspec.errors import CostError, PolicyError, nearest
+from adaspec.trace.identity import VOCABULARY_HASH
 
 if TYPE_CHECKING:
     from adaspec.cost.model import CostModel
 
-SCHEMA = 1
-"""Of the whole folder, arrays included: a newer one is refused, an older one read or upgraded."""
+SCHEMA = 2
+"""Of the whole folder, arrays included: a newer one is refused, an older one upgraded on reading.
+
+2 has `vocabulary_hash`.
+"""
 
 SOURCES = ("ngram", "neural", "splice")
 EVIDENCE = ("tokens", "confidences")
@@ -50,6 +54,8 @@ class PolicyManifest:
     """What of `EVIDENCE` the training traces showed."""
     target: str | None = None
     tokenizer: str | None = None
+    vocabulary_hash: str | None = None
+    """Of the tokens that its tables speak of, as `trace.identity.vocabulary_hash` makes it."""
     drafter: str | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """On held-out requests: numbers and texts, by name, as deep as need be."""
@@ -105,6 +111,8 @@ class PolicyManifest:
         if not isinstance(record, Mapping) or "schema" not in record:
             raise PolicyError(f"{where}: not a policy's manifest: it has no 'schema'")
         _check_schema(record["schema"], where)
+        if record["schema"] == 1:
+            record = {"vocabulary_hash": None, **record, "schema": SCHEMA}
         known = [item.name for item in fields(cls)]
         for key in record:
             if key not in known:
@@ -254,6 +262,13 @@ _RULES: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ("cost", _is_text, "a cost model's name"),
     ("target", _is_text_or_none, "a text or null"),
     ("tokenizer", _is_text_or_none, "a text or null"),
+    (
+        "vocabulary_hash",
+        lambda value: (
+            value is None or (isinstance(value, str) and VOCABULARY_HASH.fullmatch(value))
+        ),
+        "a count and 16 hex digits or null",
+    ),
     ("drafter", _is_text_or_none, "a text or null"),
     ("static_tuned", _is_tuned, "an object of specs by concurrency"),
     ("training_requests", _is_hashes, "an ascending list of 16 hex digits each"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from adaspec.errors import TraceError
-from adaspec.staging import sync_folder
+from adaspec.places import sync_folder
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"

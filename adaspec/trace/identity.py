@@ -1,8 +1,11 @@
-"""What makes a request the same request, wherever and under whatever name it was recorded."""
+"""What makes a request, or a vocabulary, the same one, whatever name it was recorded under."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,3 +23,18 @@ def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     # The prompt's length keeps prompt and output apart.
     content = len(prompt).to_bytes(8, "little") + prompt.tobytes() + output.tobytes()
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
+
+
+VOCABULARY_HASH = re.compile(r"[1-9][0-9]{0,8}-[0-9a-f]{16}")
+
+
+def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
+    """How many tokens a tokenizer knows, and 16 hex digits of which id each of them has.
+
+    It takes what a tokenizer's `get_vocab()` says, added tokens included: vLLM, transformers and
+    tokenizers say the same of one tokenizer.json, in whatever folder it lies.
+    """
+    # A few tokenizers know their tokens as bytes.
+    pairs = sorted((int(id), str(token)) for token, id in vocabulary.items())
+    content = json.dumps(pairs, separators=(",", ":")).encode()
+    return f"{len(pairs)}-{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"

@@ -9,10 +9,14 @@ from typing import Any
 
 from adaspec import __version__
 from adaspec.errors import TraceError, nearest
+from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES
 
-SCHEMA = 1
-"""Of manifest and columns together: an older version is upgraded on reading, a newer refused."""
+SCHEMA = 2
+"""Of manifest and columns together: an older version is upgraded on reading, a newer refused.
+
+2 has `vocabulary_hash`.
+"""
 
 KINDS = ("dense", "logged")
 
@@ -26,6 +30,8 @@ class Manifest:
     drafter: str | None = None
     """The neural drafter's name, None where none ran."""
     tokenizer: str | None = None
+    vocabulary_hash: str | None = None
+    """Of the tokenizer's tokens and their ids, as `identity.vocabulary_hash` makes it."""
     neural_cap: int | None = None
     """Neural accepted counts are censored here; a longer draft cannot be replayed."""
     draft_cap: int | None = None
@@ -70,6 +76,8 @@ class Manifest:
         if not isinstance(record, dict) or "schema" not in record:
             raise TraceError(f"{where}: not a trace's manifest: it has no 'schema'")
         _check_schema(record["schema"], where)
+        if record["schema"] == 1:
+            record = {"vocabulary_hash": None, **record, "schema": SCHEMA}
         known = [item.name for item in fields(cls)]
         for key in record:
             if key not in known:
@@ -89,6 +97,8 @@ class Manifest:
             if item.name in ("adaspec_version", "source"):
                 continue
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if item.name == "vocabulary_hash" and None in (mine, theirs):
+                continue  # an older trace may be gone on with
             if mine != theirs:
                 return f"{item.name} is {theirs!r} there and {mine!r} here"
         return None
@@ -117,6 +127,11 @@ def _problem(manifest: Manifest) -> str | None:
         value = getattr(manifest, name)
         if value is not None and not isinstance(value, str):
             return f"{name} is {value!r}, not a text or null"
+    vocabulary = manifest.vocabulary_hash
+    if vocabulary is not None and not (
+        isinstance(vocabulary, str) and VOCABULARY_HASH.fullmatch(vocabulary)
+    ):
+        return f"vocabulary_hash is {vocabulary!r}, not a count and 16 hex digits or null"
     for name in ("neural_cap", "draft_cap"):
         value = getattr(manifest, name)
         if value is not None and not (_is_int(value) and 1 <= value <= 32767):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from adaspec import staging
 from adaspec.errors import TraceError
+from adaspec.places import Place, look
 from adaspec.trace import folder
 from adaspec.trace.columns import request_batch, row_schema, step_batch
 from adaspec.trace.manifest import Manifest
@@ -65,9 +66,12 @@ class TraceWriter:
         self._remembers = remembers
         self._shards = 0
         self._open = True
-        self._final = self.path.resolve()
-        self._replaces = not append and _check_free(self.path, self._final, force)
-        self._staged = whole or self._replaces
+        if not append:
+            staging.put_back(self.path)
+        self._place = look(self.path)
+        self._final = self._place.final
+        replaces = not append and _check_free(self._place, force)
+        self._staged = whole or replaces
         self._created = not (append and self._final.exists())
         self._folder = self._stage() if self._created else self._final
         self._lock()
@@ -230,10 +234,7 @@ class TraceWriter:
 
     def _publish(self) -> None:
         """Give the staged folder its name; an older trace of that name goes only then."""
-        try:
-            staging.publish(self._folder, self._final, self._replaces)
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
+        staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
 
     def _lock(self) -> None:
         """Hold the folder until `_release`, or until the kernel sees this process end."""
@@ -253,9 +254,10 @@ class TraceWriter:
             os.close(self._lock_file)
 
 
-def _check_free(path: Path, final: Path, force: bool) -> bool:
-    """Whether there is a trace at `path` to replace; an error if what is there must stay."""
-    if not final.exists():
+def _check_free(place: Place, force: bool) -> bool:
+    """Whether there is a trace to replace; an error if what is there must stay."""
+    path, final = place.path, place.final
+    if place.seen is None:
         return False
     if not final.is_dir():
         raise TraceError(f"{path}: is a file: choose another folder for the trace")

@@ -28,23 +28,25 @@ class Corpus:
     trained: Selection
     held_out: Selection
     tokenizer: str | None
+    vocabulary_hash: str | None
 
 
 def gather(
     paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> Corpus:
     """Read dense traces and deal their requests; what cannot be trained on is refused."""
-    selection, tokenizer = read_everything(paths, exclude_workloads, allow_mixed)
+    selection, readers = read_everything(paths, exclude_workloads, allow_mixed)
     trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
     held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
     _check_enough(selection, trained, held_out)
-    return Corpus(trained, held_out, tokenizer)
+    tokenizers = known_of("tokenizer", readers)
+    return Corpus(trained, held_out, ", ".join(tokenizers) or None, vocabulary_of(readers))
 
 
 def read_everything(
     paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
-) -> tuple[Selection, str | None]:
-    """All requests of dense traces that can be replayed, and their tokenizer."""
+) -> tuple[Selection, Sequence[TraceReader]]:
+    """All requests of dense traces that can be replayed, and who read them."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -54,9 +56,32 @@ def read_everything(
             )
     if not allow_mixed:
         _check_alike(readers)
-    selection = _without(select(paths, Wanted()), exclude_workloads)
-    tokenizers = sorted({r.manifest.tokenizer for r in readers if r.manifest.tokenizer})
-    return selection, ", ".join(tokenizers) or None
+    return _without(select(paths, Wanted()), exclude_workloads), readers
+
+
+def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
+    """What the manifests say, each with the first trace that says it; ascending."""
+    found: dict[str, Path] = {}
+    for reader in readers:
+        said = getattr(reader.manifest, what)
+        if said is not None:
+            found.setdefault(said, reader.path)
+    return dict(sorted(found.items()))
+
+
+def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
+    """The hash of the traces' vocabulary; None where none says one, or they differ."""
+    found = list(known_of("vocabulary_hash", readers))
+    return found[0] if len(found) == 1 else None
+
+
+def telling(readers: Iterable[TraceReader]) -> tuple[str, ...]:
+    """What must be alike in manifests for rows to mean the same.
+
+    Tokenizers' names only where a vocabulary is not known: one may have many names.
+    """
+    known = all(reader.manifest.vocabulary_hash for reader in readers)
+    return ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter")
 
 
 def is_held_out(request: Request) -> bool:
@@ -96,16 +121,13 @@ def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
 
 
 def _check_alike(readers: Sequence[TraceReader]) -> None:
-    for what in ("target", "tokenizer", "drafter"):
-        found: dict[str, Path] = {}
-        for reader in readers:
-            name = getattr(reader.manifest, what)
-            if name is not None:
-                found.setdefault(name, reader.path)
+    for what in telling(readers):
+        found = known_of(what, readers)
         if len(found) > 1:
-            each = ", ".join(f"'{name}' in {path}" for name, path in sorted(found.items()))
+            each = ", ".join(f"'{name}' in {path}" for name, path in found.items())
             raise TrainingError(
-                f"the traces differ in their {what} ({each}): train on one, or add --allow-mixed"
+                f"the traces differ in their {what.removesuffix('_hash')} ({each}): train on one, "
+                "or add --allow-mixed"
             )
     bare = [reader.path for reader in readers if reader.manifest.drafter is None]
     if bare and len(bare) < len(readers):

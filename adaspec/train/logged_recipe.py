@@ -36,6 +36,9 @@ from adaspec.train.corpus import (
     HELD_OUT,
     content_hashes,
     is_held_out,
+    known_of,
+    telling,
+    vocabulary_of,
 )
 from adaspec.train.heads import FEWEST_EXAMPLES, Settings
 from adaspec.train.logged import Log, LoggedRequest, log_of, read_logged
@@ -98,9 +101,10 @@ def train_logged(
     cluster: Cluster | None = None,
 ) -> LoggedProduct:
     """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
-    check_destination(folder, force)
+    place = check_destination(folder, force)
     progress("reading", 0, 1)
     readers = open_traces(traces)
+    _check_alike(readers)
     requests, left_out = read_logged(readers)
     requests = [each for each in requests if each.request.workload not in exclude_workloads]
     kept_back = [each for each in requests if is_held_out(each.request)]
@@ -123,7 +127,7 @@ def train_logged(
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     counts = (_counts(mine), _counts(kept_back))
     card = _card(manifest, log, counts, left_out, len(tables["keys"]))
-    write_artifact(folder, manifest, forest, tables, model_text(fitted.boosters), card, force)
+    write_artifact(place, manifest, forest, tables, model_text(fitted.boosters), card)
     return LoggedProduct(folder, policy, manifest, *counts, left_out)
 
 
@@ -201,22 +205,27 @@ def _manifest(
         static_tuned={},
         training_requests=content_hashes(each.request for each in requests),
         seed=options.seed,
-        target=_common(readers, "target"),
-        tokenizer=_common(readers, "tokenizer"),
-        drafter=_common(readers, "drafter") if neural else None,
+        target=_said("target", readers),
+        tokenizer=_said("tokenizer", readers),
+        vocabulary_hash=vocabulary_of(readers),
+        drafter=_said("drafter", readers) if neural else None,
         knobs=dict(KNOBS),
         metrics=metrics,
     )
 
 
-def _common(readers: Sequence[TraceReader], what: str) -> str | None:
-    """The one name in all manifests; different ones are refused."""
-    names = sorted({name for r in readers if (name := getattr(r.manifest, what)) is not None})
-    if len(names) > 1:
-        raise TrainingError(
-            f"the traces differ in their {what} ({', '.join(names)}): train on one of them"
-        )
-    return names[0] if names else None
+def _check_alike(readers: Sequence[TraceReader]) -> None:
+    for what in telling(readers):
+        names = known_of(what, readers)
+        if len(names) > 1:
+            raise TrainingError(
+                f"the traces differ in their {what.removesuffix('_hash')} ({', '.join(names)}): "
+                "train on one of them"
+            )
+
+
+def _said(what: str, readers: Sequence[TraceReader]) -> str | None:
+    return ", ".join(known_of(what, readers)) or None
 
 
 def _counts(requests: Sequence[LoggedRequest]) -> dict[str, int]:

@@ -88,7 +88,7 @@ def train_policy(
     `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
     what the held-out requests say; `ablate` trains once more for each ablation.
     """
-    check_destination(folder, force)
+    place = check_destination(folder, force)
     metrics: dict[str, Any] = {}
     earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
@@ -136,7 +136,7 @@ def train_policy(
     manifest = dataclasses.replace(manifest, metrics=metrics)
     text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
-    write_artifact(folder, manifest, forest, tables, text, card, force)
+    write_artifact(place, manifest, forest, tables, text, card)
     return Product(folder, policy, manifest, corpus, report)
 
 
@@ -189,6 +189,7 @@ def _manifest(
         evidence=tuple(evidence),
         target=corpus.trained.target,
         tokenizer=corpus.tokenizer,
+        vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter,
         knobs=KNOBS | trained.knobs,
     )

@@ -12,13 +12,11 @@ import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.protocol import Ints, Policy, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
 from adaspec.vllm.compatibility import (
-    check_names,
     draft_to_the_end,
-    installed_version,
     mend_expansion,
     mend_undrafted_steps,
     replica_of,
@@ -31,7 +29,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.rehearsal import rehearse
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Recording, Session
-from adaspec.vllm.touchpoints import RUNNER
+from adaspec.vllm.signatures import check_runner, installed_version
 from adaspec.vllm.watching import observers_of
 
 log = logging.getLogger("vllm.adaspec")
@@ -39,10 +37,10 @@ log = logging.getLogger("vllm.adaspec")
 
 def attach(runner: Any, options: Options) -> None:
     """Let the runner's drafter draft by the policy that these options name."""
-    check_names(RUNNER)
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
+    check_runner(runner, None if isinstance(drafter, NgramDrafter) else drafter)
     mend_expansion()
     mend_undrafted_steps()
     session = session_of(runner, options)
@@ -59,7 +57,7 @@ def session_of(runner: Any, options: Options) -> Session:
     """The session that serves a runner's requests."""
     config = runner.vllm_config
     has_head = options.model is not None
-    target = target_of(config.model_config)
+    target = target_of(config.model_config, options.vocabulary_hash)
     choice = choose(options, target, has_head)
     here = options.hardware or hardware()
     policy: Policy = Recording() if options.mode == "record" else choice.policy
@@ -91,6 +89,7 @@ def session_of(runner: Any, options: Options) -> Session:
         # A class of one's own may choose by chance; all others always choose alike.
         propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
+        vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
         hardware=here,
@@ -112,6 +111,8 @@ def session_of(runner: Any, options: Options) -> Session:
             choice.cost_name,
             choice.cost_why,
         )
+        if choice.doubt and options.mode != "record":
+            log.warning("adaspec: %s", choice.doubt)
         stranger = _stranger(choice.cost, target, here)
         if stranger and options.mode != "record" and not isinstance(policy, StaticPolicy):
             log.warning("adaspec: cost model %s was %s", choice.cost_name, stranger)
@@ -176,15 +177,37 @@ def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Rows:
         known -= np.array([len(came) for came in sampled], np.int32)
     else:
         sampled = _on_host(runner, sampled_token_ids, count)
+    states = [runner.requests[name] for name in requests]
+    prompt_tokens = np.array(batch.num_prompt_tokens[:count], np.int32)
+    said = known - prompt_tokens + np.array([len(came) for came in sampled], np.int32)
     return Rows(
         requests=requests,
-        states=[runner.requests[name] for name in requests],
+        states=states,
         tokens=batch.token_ids_cpu,
-        prompt_tokens=np.array(batch.num_prompt_tokens[:count], np.int32),
+        prompt_tokens=prompt_tokens,
         known=known,
         sampled=sampled,
         verified=scheduler_output.scheduled_spec_decode_tokens,
+        room=room_of(states, said),
     )
+
+
+def room_of(states: Sequence[Any], said: Ints) -> Ints | None:
+    """The most tokens that a draft for each request may hold; None where none limits that.
+
+    Until a request has said `min_tokens`, vLLM lets it say no stop token. It judges the token
+    behind a draft as though the draft were not there, so a draft must end before that length.
+    """
+    room = np.full(len(states), _NO_LIMIT, np.int32)
+    for row, state in enumerate(states):
+        params = state.sampling_params
+        least = 0 if params is None else params.min_tokens
+        if least > said[row] and params.all_stop_token_ids:
+            room[row] = least - 1 - said[row]
+    return room if (room < _NO_LIMIT).any() else None
+
+
+_NO_LIMIT = 1 << 30
 
 
 def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:

@@ -43,6 +43,8 @@ class Target:
     tokenizer: str
     other_name: str | None = None
     """What the model's own config says that it is called."""
+    vocabulary_hash: str | None = None
+    """What its token ids mean, as manifests say it; None where that is not known."""
 
     def is_called(self, name: str) -> bool:
         """Whether a hub id, or a folder named for one, means this model."""
@@ -50,7 +52,7 @@ class Target:
         return _short(name) in ours
 
 
-def target_of(config: Any) -> Target:
+def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
     """The target that a vLLM `ModelConfig` describes."""
     return Target(
         name=str(config.model),
@@ -58,6 +60,7 @@ def target_of(config: Any) -> Target:
         width=int(config.get_hidden_size()),
         tokenizer=str(config.tokenizer),
         other_name=getattr(config.hf_config, "_name_or_path", None) or None,
+        vocabulary_hash=vocabulary_hash,
     )
 
 
@@ -75,18 +78,20 @@ class Choice:
     cost_why: str
     digest: str | None = None
     """Of the policy's folder, if it came from one."""
+    doubt: str = ""
+    """What could not be checked of it, in one line."""
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
     """What serves these options; an `AdaspecError` where nothing sound does."""
     spec, why = options.policy, "asked for"
     if spec is None:
-        spec, why = _default(target, has_head)
+        spec, why = default_policy(target, has_head)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
-    digest = None
+    digest, doubt = None, ""
     if manifest is not None:
-        _check_made_for(spec, manifest, target)
+        doubt = check_made_for(spec, manifest, target)
         digest = _digest(spec)
     if options.policy_digest not in (None, digest):
         # Ranks that decide by different policies wait for each other for ever.
@@ -106,7 +111,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    return Choice(policy, spec, why, cap, *_cost(options, target, manifest), digest)
+    return Choice(policy, spec, why, cap, *_cost(options, target, manifest), digest, doubt)
 
 
 def named_policy(text: str) -> Policy:
@@ -148,7 +153,8 @@ def _is_policy_folder(text: str) -> bool:
         return False
 
 
-def _default(target: Target, has_head: bool) -> tuple[str, str]:
+def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
+    """What serves a target where no policy was asked for, and why."""
     if not has_head:
         return NGRAM_DEFAULT, "the default without a neural drafter"
     for name in shipped_policies():
@@ -157,7 +163,7 @@ def _default(target: Target, has_head: bool) -> tuple[str, str]:
             try:
                 policy = load_policy(name)
                 assert policy.manifest is not None
-                _check_made_for(name, policy.manifest, target)
+                check_made_for(name, policy.manifest, target)
             except AdaspecError:
                 continue
             return name, f"shipped for {made_for}"
@@ -173,20 +179,39 @@ def _manifest_target(name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> None:
-    """Refuse a policy whose token tables speak of another tokenizer's ids."""
+def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
+    """Refuse a policy whose token tables speak of another vocabulary's ids; what is in doubt.
+
+    A name proves nothing either way: a folder may be called anything.
+    """
     made_for = manifest.tokenizer or manifest.target
+    theirs, ours = manifest.vocabulary_hash, target.vocabulary_hash
+    if theirs is not None and ours is not None:
+        if theirs == ours:
+            return ""
+        raise ServingError(
+            f"policy '{spec}' was made for another vocabulary: {_told(theirs)} of tokenizer "
+            f"'{made_for or 'unnamed'}', this server's has {_told(ours)} of '{target.tokenizer}': "
+            "its tables would speak of other tokens; train one on traces of this target, or leave "
+            '"policy" out'
+        )
     if (
         made_for is None
         or target.is_called(made_for)
         or _short(made_for) == _short(target.tokenizer)
     ):
-        return
-    raise ServingError(
+        return ""
+    why = "the policy's manifest holds none" if theirs is None else "this server's is not known"
+    return (
         f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
-        f"'{target.tokenizer}': its tables would speak of other tokens; train one on traces of "
-        'this target, or leave "policy" out'
+        f"'{target.tokenizer}', and their vocabularies could not be compared ({why}): if they "
+        "differ, it foretells worse than it should"
     )
+
+
+def _told(vocabulary: str) -> str:
+    count, _, digest = vocabulary.partition("-")
+    return f"{int(count):,} tokens (hash {digest})"
 
 
 def _needs_head(policy: Policy) -> bool:

@@ -1,7 +1,6 @@
-"""All that is known of vLLM's versions: which are supported, what is patched, what is called.
+"""What is known of vLLM's versions: which are supported, and what is put right in them.
 
-Everything else in this package speaks to vLLM through what is listed here, so that a new version
-is judged in one place: by its number, then by the signatures of every patched and called name.
+A new version is judged by its number here, then by every patched and called name (`signatures`).
 """
 
 from __future__ import annotations
@@ -9,24 +8,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from adaspec.errors import ServingError
+from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.options import read_options
+from adaspec.vllm.signatures import check_arguments, installed_version
 from adaspec.vllm.touchpoints import (
     ATTRIBUTE,
-    ENGINE_ARGS,
     FORCED_VARIABLE,
     METHOD,
-    RUNNER,
     V2_VARIABLE,
     hand_back_runner,
 )
@@ -39,62 +36,7 @@ OLDEST, NEWEST = (0, 24), (0, 33)
 RAN = ((0, 32),)
 """The versions that the engine tests have run on."""
 
-_PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A function of vLLM's that is patched or called, and the parameters relied on."""
-
-    module: str
-    owner: str
-    name: str
-    parameters: tuple[str, ...]
-    patched: bool = False
-
-    @property
-    def dotted(self) -> str:
-        """How people write it."""
-        return f"{self.module}.{self.owner}.{self.name}"
-
-
-NAMES = (
-    Name(
-        ENGINE_ARGS,
-        "EngineArgs",
-        "create_speculative_config",
-        ("target_model_config", "target_parallel_config"),
-        patched=True,
-    ),
-    Name(RUNNER, "GPUModelRunner", "__init__", ("vllm_config", "device"), patched=True),
-    Name(
-        RUNNER,
-        "GPUModelRunner",
-        "propose_draft_token_ids",
-        ("scheduler_output", "sampled_token_ids"),
-        patched=True,
-    ),
-    Name(
-        _PROPOSER,
-        "SpecDecodeBaseProposer",
-        "propose",
-        ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
-        patched=True,
-    ),
-    Name(
-        _PROPOSER,
-        "SpecDecodeBaseProposer",
-        "_sample_draft_tokens",
-        ("hidden_states", "sampling_metadata"),
-        patched=True,
-    ),
-)
-
-
-def installed_version() -> str:
-    """The version of the vLLM that is imported here."""
-    return str(importlib.import_module("vllm").__version__)
 
 
 def version_problem(version: str) -> str | None:
@@ -118,30 +60,6 @@ def was_run(version: str) -> bool:
     return any(version.startswith(f"{_shown(each)}.") for each in RAN)
 
 
-def signature_problems(names: tuple[Name, ...] = NAMES) -> Iterator[str]:
-    """One line for every patched or called name that is not as this file expects it."""
-    for each in names:
-        try:
-            found = getattr(getattr(importlib.import_module(each.module), each.owner), each.name)
-        except (ImportError, AttributeError):
-            yield f"{each.dotted} is missing"
-            continue
-        has = inspect.signature(inspect.unwrap(found)).parameters
-        lacks = [name for name in each.parameters if name not in has]
-        if lacks:
-            yield f"{each.dotted} lacks the parameter {', '.join(lacks)}"
-
-
-def check_names(module: str) -> None:
-    """Refuse a vLLM in which a name of this module is not as expected."""
-    problems = list(signature_problems(tuple(each for each in NAMES if each.module == module)))
-    if problems:
-        raise ServingError(
-            f"vLLM {installed_version()} is not as adaspec knows it: {problems[0]}; "
-            "'adaspec doctor' lists all that differs"
-        )
-
-
 def speculative_config(
     original: Callable[..., Any], args: Any, target_model_config: Any, target_parallel_config: Any
 ) -> Any:
@@ -149,12 +67,13 @@ def speculative_config(
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
-    check_names(ENGINE_ARGS)
+    check_arguments()
     written = args.speculative_config
     flags = {name: getattr(args, name, None) for name in _FLAGS}
     options = dataclasses.replace(
         read_options(_with_flags(written or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
+        vocabulary_hash=vocabulary_of(target_model_config),
     )
     if options.mode == "off":
         hand_back_runner()
@@ -173,6 +92,11 @@ def speculative_config(
         for name, value in flags.items():
             if hasattr(args, name):
                 setattr(args, name, value)
+    if made.method != config["method"]:
+        raise ServingError(
+            f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "
+            f"for '{made.method}' by its name: give it a path that does not say so"
+        )
     shield_llvmlite()
     expose()
     # Model runner V2 and async scheduling never call what we patch, and would not say so.
@@ -181,6 +105,18 @@ def speculative_config(
     args.async_scheduling = False
     object.__setattr__(made, ATTRIBUTE, options)
     return made
+
+
+def vocabulary_of(model_config: Any) -> str | None:
+    """The hash of the vocabulary that an engine's tokenizer has; None where it cannot be read."""
+    try:
+        from vllm.tokenizers import cached_tokenizer_from_config
+
+        tokenizer = cached_tokenizer_from_config(model_config)
+        return None if tokenizer is None else vocabulary_hash(tokenizer.get_vocab())
+    except Exception as error:  # the server's own matter, if it needs one
+        log.warning("adaspec: the tokenizer's vocabulary is not known: %r", error)
+        return None
 
 
 def replica_of(parallel: Any, replicas: int) -> int | None:

@@ -27,7 +27,7 @@ FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 
 SOURCES = ("none", "ngram", "neural", "splice")
 REASONS = {
-    "none": ("policy", "nothing_to_copy", "recorded", "fault"),
+    "none": ("policy", "nothing_to_copy", "recorded", "min_tokens", "fault"),
     "ngram": ("alone", "switched"),
     "neural": ("whole", "trimmed"),
     "splice": ("whole", "trimmed"),
@@ -35,8 +35,9 @@ REASONS = {
 """Why a decision is what it is, by its source.
 
 none: the policy proposed nothing; it proposed to copy and there was nothing; the request is being
-recorded; something failed. ngram: nothing was drafted by the neural drafter for the request, or it
-was and the copy was taken instead. neural and splice: all drafted tokens, or fewer.
+recorded; any draft would reach its min_tokens; something failed. ngram: nothing was drafted by the
+neural drafter for the request, or it was and the copy was taken instead. neural and splice: all
+drafted tokens, or fewer.
 """
 DRAFTERS = ("ngram", "neural", "splice")
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)

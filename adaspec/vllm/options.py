@@ -13,6 +13,9 @@ MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
 position, propose nothing. off: vLLM without speculation."""
 
+DRAFT_METHODS = ("eagle", "eagle3", "mtp", "draft_model")
+"""How a neural drafter drafts, in vLLM's own words."""
+
 PASSED = (
     "attention_backend",
     "code_revision",
@@ -51,6 +54,8 @@ class Options:
 
     model: str | None = None
     """The neural drafter: folder or hub id; None is n-gram alone."""
+    draft_method: str | None = None
+    """Of `DRAFT_METHODS`, for a drafter that does not say itself what it is."""
     num_speculative_tokens: int | None = None
     """CAP: the most tokens that one draft may hold."""
     policy: str | None = None
@@ -69,11 +74,13 @@ class Options:
     """How many engines serve the same: vLLM's own setting, which its workers no longer know."""
     policy_digest: str | None = None
     """Of the policy's folder, as the server found it: every worker must find the same."""
+    vocabulary_hash: str | None = None
+    """Of the server's tokenizer, where it could be read: workers need not read it again."""
     hardware: str | None = None
     """This machine, as the server calls it: on a CPU a worker is bound to a part of it."""
 
 
-_NO_KEYS = ("passed", "replicas", "policy_digest", "hardware")
+_NO_KEYS = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
 _OWN = tuple(name for name in Options.__dataclass_fields__ if name not in _NO_KEYS)
 
 
@@ -110,18 +117,21 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 
 def _check(options: Options) -> None:
-    for name in ("model", "policy", "mode", "cost", "trace_dir", "scramble_key"):
+    for name in ("model", "draft_method", "policy", "mode", "cost", "trace_dir", "scramble_key"):
         value = getattr(options, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise _wrong(name, value, "a text")
         if value is not None and not _is_line(value):
             raise _wrong(name, value, f"a text of one line, of at most {LONGEST_TEXT} characters")
-    if options.mode not in MODES:
-        raise ServingError(
-            f"speculative config: mode={options.mode!r:.60}"
-            f"{nearest(options.mode.lower(), MODES) or '.'} "
-            f"Known: {', '.join(MODES)}"
-        )
+    for name, words in (("mode", MODES), ("draft_method", DRAFT_METHODS)):
+        value = getattr(options, name)
+        if value is not None and value not in words:
+            raise ServingError(
+                f"speculative config: {name}={value!r:.60}{nearest(value.lower(), words) or '.'} "
+                f"Known: {', '.join(words)}"
+            )
+    if options.draft_method is not None and options.model is None:
+        raise _wrong("draft_method", options.draft_method, "a model as well: the drafter it is of")
     cap = options.num_speculative_tokens
     if cap is not None and not _is_whole(cap, 1, MOST_VERIFIED):
         raise _wrong(

@@ -15,7 +15,7 @@ from pathlib import Path
 from adaspec.cost.load import load_cost, save_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, CostError
 
 FOLDER_VARIABLE = "ADASPEC_DATA_DIR"
 """Names another folder for what adaspec keeps of its user's than `~/.local/share/adaspec`."""
@@ -28,7 +28,12 @@ def profiles_folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named) / "profiles"
-    shared = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    try:
+        shared = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    except RuntimeError as error:
+        raise CostError(
+            f"profiles have no folder, since this user has no home: name one in ${FOLDER_VARIABLE}"
+        ) from error
     return Path(shared) / "adaspec" / "profiles"
 
 
@@ -52,8 +57,8 @@ def keep_profile(
 
 def find_profile(target: str, drafter: str | None, hardware: str) -> Path | None:
     """This machine's own profile; one that cannot be read is said and passed over."""
-    path = profile_path(target, drafter, hardware)
     try:
+        path = profile_path(target, drafter, hardware)
         if not path.is_file():
             return None
         load_cost(path)

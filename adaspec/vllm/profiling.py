@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from adaspec.errors import ServingError
-from adaspec.vllm.compatibility import installed_version, take_a_workers_threads
+from adaspec.vllm.compatibility import take_a_workers_threads
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.forced import Forced, Plan
 from adaspec.vllm.machine import hardware
+from adaspec.vllm.signatures import installed_version
 from adaspec.vllm.stopwatch import PromptStep, Stopwatch, TimedStep
 
 _FIRST_TOKEN = 3
@@ -33,6 +34,7 @@ class Subject:
     draft: str | None = None
     engine: dict[str, Any] = field(default_factory=dict)
     """Arguments of vLLM's own, as `LLM()` takes them."""
+    draft_method: str | None = None
 
 
 class ProfiledEngine:
@@ -58,7 +60,7 @@ class ProfiledEngine:
             "num_speculative_tokens": longest_draft,
         }
         if subject.draft is not None:
-            config["model"] = subject.draft
+            config |= {"model": subject.draft, "draft_method": subject.draft_method}
         arguments = {
             "max_num_seqs": most_requests,
             "distributed_executor_backend": "uni",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError, TraceError
+from adaspec.staging import check_place
 from adaspec.trace import folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -41,6 +43,7 @@ class Task:
     max_bytes: int = 10 << 30
     engine: dict[str, Any] = field(default_factory=dict)
     """Arguments of vLLM's own, as `LLM()` takes them."""
+    draft_method: str | None = None
 
     @property
     def scramble_key(self) -> Path:
@@ -97,7 +100,10 @@ def record(task: Task, progress: Progress = lambda *_: None) -> Report:
 
 def recorded_keys(task: Task) -> set[tuple[str, str]]:
     """What the trace holds already; a `TraceError` where it is one of something else."""
-    if not task.out.exists() or (task.out.is_dir() and not any(task.out.iterdir())):
+    if not os.path.lexists(task.out):
+        check_place(task.out, TraceError)
+        return set()
+    if task.out.is_dir() and not any(task.out.iterdir()):
         return set()
     if not task.out.is_dir():
         raise TraceError(f"{task.out}: is a file: choose another folder for the trace")
@@ -150,6 +156,7 @@ def _run(task: Task, prompts: list[Prompt], progress: Progress) -> list[str]:
     }
     if task.draft is not None:
         config |= {"model": task.draft, "num_speculative_tokens": task.k}
+        config["draft_method"] = task.draft_method
     if task.scramble:
         config["scramble_key"] = str(task.scramble_key.resolve())
     before = _rows(task.out)

@@ -29,6 +29,8 @@ class Rows:
     """What came in this step; nothing where the prompt is not through yet."""
     verified: Mapping[str, Sequence[int]]
     """The drafts that the target judged in this step, by request."""
+    room: Ints | None = None
+    """The most tokens that a draft may hold, row by row, where a request limits that."""
 
 
 @dataclass(slots=True)

@@ -100,18 +100,19 @@ class Session:
         since_s = began - self._began
         self._began = began
         self._open(len(rows.requests))
-        if self.guard.off:
-            self._failed = True
-            return
+        off = self._failed = self.guard.off
         try:
-            self._learn(rows, since_s)
+            if not off:
+                self._learn(rows, since_s)
         except Exception as error:
             self._fault("learn", error)
         try:
+            # Whoever has ended is forgotten even where nothing is decided any more.
             self._release(rows, alive)
-            self._admit(rows)
-            self._roster.catch_up(rows, self.step)
-            self._decision = self._look(rows)
+            if not off:
+                self._admit(rows)
+                self._roster.catch_up(rows, self.step)
+                self._decision = self._look(rows)
         except Exception as error:
             self._fault("look-up", error)
             # Whatever was half done is done again from the text in the next step.
@@ -242,6 +243,7 @@ class Session:
                 meant=made.tokens,
                 expected=self._expected(proposal),
                 decision_s=self._decision_s,
+                barred=None if decision.room is None else decision.room <= 0,
             ),
         )
 
@@ -352,6 +354,8 @@ class Session:
             np.array([seat.holds_neural for seat in chosen], np.bool_),
             self.setup.neural_cap,
         )
+        if rows.room is not None:
+            decision.room = rows.room[ready]
         if decision.batch.holds_neural.any():
             self._keep(decision.batch)
             self._keeps_alive = any(seat.holds_neural for seat in seats)

@@ -80,13 +80,17 @@ _TIME = [f"time/{bound}" for bound in (*TIMES_S, "inf")]
 def _decisions(proposed: Proposed) -> list[tuple[str, int]]:
     """How many decisions of each kind the step held."""
     neural, ngram = proposed.neural_len > 0, proposed.ngram_len > 0
+    nothing = ~neural & ~ngram & ~proposed.recorded
+    barred = np.zeros_like(nothing) if proposed.barred is None else proposed.barred & nothing
+    nothing &= ~barred
     shown = np.where(proposed.batch.holds_neural, proposed.shown, 0)
     wanted = np.asarray(proposed.proposal.ngram_len) > 0
     trimmed = proposed.neural_len < shown
     kinds = {
         ("none", "recorded"): proposed.recorded,
-        ("none", "nothing_to_copy"): ~neural & ~ngram & ~proposed.recorded & wanted,
-        ("none", "policy"): ~neural & ~ngram & ~proposed.recorded & ~wanted,
+        ("none", "min_tokens"): barred,
+        ("none", "nothing_to_copy"): nothing & wanted,
+        ("none", "policy"): nothing & ~wanted,
         ("ngram", "alone"): ngram & ~neural & (shown == 0),
         ("ngram", "switched"): ngram & ~neural & (shown > 0),
         ("neural", "whole"): neural & ~ngram & ~trimmed,

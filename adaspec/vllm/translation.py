@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from adaspec.vllm.choice import Target, choose, target_of
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.scrambling import secret_in
+from adaspec.vllm.weights import weight_names
+
+log = logging.getLogger("vllm.adaspec")
 
 NGRAM_DRAFTER = "adaspec.vllm.ngram.NgramDrafter"
 
@@ -23,10 +27,11 @@ UNPADDED = ("eagle", "eagle3", "mtp")
 
 def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
     """vLLM's speculative config for these options, and the options with nothing left open."""
-    target = target_of(target_config)
+    target = target_of(target_config, options.vocabulary_hash)
     method = None
     if options.model is not None:
-        method = head_method(options.model, target, options.passed.get("revision"))
+        revision = options.passed.get("revision")
+        method = head_method(options.model, target, revision, options.draft_method)
     choice = choose(options, target, method is not None)
     if options.trace_dir is not None:
         _check_writable(Path(options.trace_dir))
@@ -84,14 +89,17 @@ def _check_recording(folder: Path) -> None:
             )
 
 
-def head_method(model: str, target: Target, revision: str | None = None) -> str:
-    """vLLM's method for a drafter, recognised by its own config: eagle, eagle3, mtp, draft_model.
+def head_method(
+    model: str, target: Target, revision: str | None = None, asked: str | None = None
+) -> str:
+    """vLLM's method for a drafter, one of `DRAFT_METHODS`: as asked, or else recognised.
 
     A `ServingError` says what does not fit the target.
     """
     config = _config_of(model, revision)
     try:
-        method = _recognised(model, config, target)
+        _check_kind(model, config)
+        method = asked or _recognised(model, config, target, revision)
         _check_fit(model, method, config, target)
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, ServingError):
@@ -118,14 +126,23 @@ def _config_of(model: str, revision: str | None) -> dict[str, Any]:
     return dict(config)
 
 
-def _recognised(model: str, config: Mapping[str, Any], target: Target) -> str:
+def _declared(config: Mapping[str, Any]) -> tuple[str, str]:
+    """What a config calls its model, and its architectures."""
     declared = str(config.get("speculators_model_type") or config.get("model_type") or "").lower()
-    architectures = " ".join(config.get("architectures") or []).lower()
+    return declared, " ".join(config.get("architectures") or []).lower()
+
+
+def _check_kind(model: str, config: Mapping[str, Any]) -> None:
+    declared, architectures = _declared(config)
     if declared in _OTHER_KINDS or any(kind in architectures for kind in _OTHER_KINDS):
         raise ServingError(
             f"drafter '{model}' is of a kind that adaspec does not drive "
             f"({declared or architectures}): use an EAGLE, EAGLE-3 or MTP head or a draft model"
         )
+
+
+def _recognised(model: str, config: Mapping[str, Any], target: Target, revision: str | None) -> str:
+    declared, architectures = _declared(config)
     for kind in ("eagle3", "eagle"):  # the longer word first: the other is a part of it
         if kind in declared or kind in architectures:
             return kind
@@ -133,11 +150,31 @@ def _recognised(model: str, config: Mapping[str, Any], target: Target) -> str:
         return "mtp"
     if target.is_called(model) and _predicts(config):
         return "mtp"
-    # Heads of the first days say in their name alone what they are, and vLLM goes by that too.
-    name = model.lower()
+    # Heads of the first days have the config of a Llama; their weights are another's.
+    names = weight_names(model, revision)
+    if names is not None:
+        return _method_by_weights(names)
+    name = model.lower()  # which is what vLLM goes by
     if "eagle3" in name or "eagle-3" in name:
         return "eagle3"
-    return "eagle" if "eagle" in name else "draft_model"
+    if "eagle" in name:
+        return "eagle"
+    log.warning(
+        "adaspec: drafter '%s' is taken for a draft model: its config says nothing else, and what "
+        'its weights are called cannot be read here: if it is a head, say so by "draft_method"',
+        model,
+    )
+    return "draft_model"
+
+
+def _method_by_weights(names: Iterable[str]) -> str:
+    """vLLM's method for a drafter whose weights are called so."""
+    # Heads read hidden states through a layer `fc`; EAGLE-3 ones norm them in a layer of their own.
+    own = [name.removeprefix("model.") for name in names]
+    if not any(name.startswith("fc.") for name in own):
+        return "draft_model"
+    third = any(name == "d2t" or "midlayer." in name or "hidden_norm." in name for name in own)
+    return "eagle3" if third else "eagle"
 
 
 _OTHER_KINDS = ("medusa", "mlp_speculator", "mlpspeculator", "dflash", "dspark")

@@ -148,11 +148,40 @@ def changed(folder, **manifest):
     return str(folder)
 
 
-def test_a_policy_made_for_another_tokenizer_is_refused(models):
-    line = refusal(models, {**HEAD, "policy": str(SHIPPED)})
-    assert "made for tokenizer" in line
-    assert "Llama-3.1-8B-Instruct" in line
+def test_a_policy_made_for_another_vocabulary_is_refused(models, tmp_path):
+    policy = changed(
+        tmp_path / "ours", schema=2, tokenizer="target", vocabulary_hash=f"128256-{'a' * 16}"
+    )
+    line = refusal(models, {**HEAD, "policy": policy})
+    assert "made for another vocabulary: 128,256 tokens" in line
+    assert "this server's has 128 tokens" in line
     assert str(models / "target") in line
+
+
+def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
+    from adaspec.vllm.choice import choose, target_of
+    from adaspec.vllm.touchpoints import ATTRIBUTE
+
+    made = speculative(models, model=str(models / "eagle"), policy=str(SHIPPED))
+    options = getattr(made, ATTRIBUTE)
+    assert options.vocabulary_hash.startswith("128-")
+    target = target_of(made.target_model_config, options.vocabulary_hash)
+    assert "could not be compared" in choose(options, target, has_head=True).doubt
+
+
+def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp_path):
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.vllm.compatibility import vocabulary_of
+
+    shutil.copytree(models / "target", tmp_path / "copy")
+    found = [
+        vocabulary_of(EngineArgs(str(path), dtype="float32").create_model_config())
+        for path in (models / "target", tmp_path / "copy")
+    ]
+    assert found[0] == found[1] is not None
+    bare = EngineArgs(str(models / "target"), dtype="float32", skip_tokenizer_init=True)
+    assert vocabulary_of(bare.create_model_config()) is None
 
 
 def test_a_policy_made_for_other_features_is_refused(models, tmp_path):
@@ -216,7 +245,7 @@ def test_drafts_are_no_longer_than_vllm_verifies():
 
 
 def test_every_patched_name_is_as_expected():
-    from adaspec.vllm.compatibility import signature_problems
+    from adaspec.vllm.signatures import signature_problems
 
     assert list(signature_problems()) == []
 
@@ -237,3 +266,67 @@ def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
     assert made.method == method
     assert getattr(made, ATTRIBUTE).policy.startswith("hybrid-splice")
     assert args.speculative_config == config
+
+
+@pytest.fixture
+def first_format(models, tmp_path):
+    """Copies the EAGLE head as the first heads were: a Llama's config, a name that is no help."""
+
+    def made(name):
+        folder = tmp_path / name
+        shutil.copytree(models / "eagle", folder)
+        record = json.loads((folder / "config.json").read_text())
+        record |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+        (folder / "config.json").write_text(json.dumps(record))
+        return folder
+
+    return made
+
+
+def speculative(models, **config):
+    """vLLM's speculative config for ours."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaspec.vllm.plugin import register
+
+    register()
+    config = {"method": "adaspec", **config}
+    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
+    return args.create_engine_config().speculative_config
+
+
+def test_a_head_of_the_first_format_is_recognised_whatever_its_folder_is_called(
+    models, first_format
+):
+    made = speculative(models, model=str(first_format("mine")))
+    assert made.method == "eagle"
+    assert made.draft_model_config.architectures == ["EagleLlamaForCausalLM"]
+
+
+def test_a_drafter_that_says_nothing_is_what_its_user_says(models, first_format):
+    folder = first_format("mine")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert speculative(models, model=str(folder)).method == "draft_model"
+    assert speculative(models, model=str(folder), draft_method="eagle").method == "eagle"
+
+
+def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
+    folder = tmp_path / "eagle-and-others" / "draft"
+    shutil.copytree(models / "draft", folder)
+    line = refusal(models, {**BARE, "model": str(folder)})
+    assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
+
+
+def test_a_vllm_whose_proposers_take_other_arguments_is_refused_as_it_starts(models, monkeypatch):
+    from live_engine import Engine
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    from adaspec.errors import ServingError
+
+    def propose(self, num_speculative_tokens, positions, common_attn_metadata):
+        """As a later vLLM might have it."""
+
+    monkeypatch.setattr(SpecDecodeBaseProposer, "propose", propose)
+    config = {"method": "adaspec", "model": str(models / "eagle")}
+    with pytest.raises(ServingError, match=r"propose lacks the parameter target_positions"):
+        Engine(models, config)

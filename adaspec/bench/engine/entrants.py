@@ -58,6 +58,13 @@ class Drafter:
 
     model: str
     method: str
+    asked: str | None = None
+    """That method where the user said it, or else None."""
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        """What adaspec's config says of it."""
+        return {"model": self.model} | ({"draft_method": self.asked} if self.asked else {})
 
 
 def entrant_of(method: str, spec: str, drafter: Drafter | None, runner_up: bool = False) -> Entrant:
@@ -85,7 +92,7 @@ def entrant_of(method: str, spec: str, drafter: Drafter | None, runner_up: bool 
         config = stock | _table(spec)
         return Entrant(method, spec.partition(":")[2], config, spec, runner_up)
     if method == STATIC:
-        config = {"method": "adaspec", "model": drafter.model, "policy": spec}
+        config = {"method": "adaspec", **drafter.ours, "policy": spec}
         return Entrant(method, spec.partition(":")[2], config, spec, runner_up)
     raise BenchError(f"no method '{method}' (known: {', '.join(METHODS)})")
 
@@ -110,7 +117,7 @@ def adaspec_entrant(
     """adaspec by a policy, or by what it would choose itself."""
     config: dict[str, Any] = {"method": "adaspec"}
     if drafter is not None:
-        config["model"] = drafter.model
+        config |= drafter.ours
     if policy is not None:
         config["policy"] = policy
     if cost is not None:

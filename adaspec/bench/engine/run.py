@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.options import Progress
+from adaspec.staging import check_place
 from adaspec.vllm.prompts import Prompt, read_prompts
 
 LEDGER = "rounds.jsonl"
@@ -74,8 +76,8 @@ def bench_engine(task: Task, force: bool, report: Progress) -> dict[str, Any]:
 
 
 def _served_on() -> dict[str, str]:
-    from adaspec.vllm.compatibility import installed_version
     from adaspec.vllm.machine import hardware
+    from adaspec.vllm.signatures import installed_version
 
     return {"hardware": hardware(), "vllm": installed_version()}
 
@@ -115,9 +117,12 @@ def near_tie(task: Task) -> float:
 
 
 def _check_out(out: Path, force: bool) -> None:
-    if out.exists() and not out.is_dir():
+    if not os.path.lexists(out):
+        check_place(out, BenchError)
+        return
+    if not out.is_dir():
         raise BenchError(f"{out}: not a folder: name one that the results go to")
-    if not out.is_dir() or force or (out / LEDGER).exists():
+    if force or (out / LEDGER).exists():
         return
     # A benchmark that was killed as its first servers started has left nothing but their logs.
     if any(path.name != LOGS for path in out.iterdir()):
@@ -175,7 +180,9 @@ def _drafter(task: Task) -> Drafter | None:
     from adaspec.vllm.doctor import target_named
     from adaspec.vllm.translation import head_method
 
-    return Drafter(task.draft, head_method(task.draft, target_named(task.model)))
+    asked = task.draft_method
+    method = head_method(task.draft, target_named(task.model), asked=asked)
+    return Drafter(task.draft, method, asked)
 
 
 def _settings(task: Task, trained: frozenset[str], report: Progress) -> Settings:

@@ -17,6 +17,7 @@ class Task:
     prompts: tuple[Path, ...]
     out: Path
     draft: str | None = None
+    draft_method: str | None = None
     traces: tuple[Path, ...] = ()
     cost: str | None = None
     policies: tuple[str, ...] = ()

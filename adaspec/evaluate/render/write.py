@@ -14,6 +14,7 @@ from adaspec.errors import EvaluationError
 from adaspec.evaluate.render.acceptance import Acceptance
 from adaspec.evaluate.render.markdown import Plot, report_markdown
 from adaspec.evaluate.render.results import Report
+from adaspec.places import Place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,29 +28,30 @@ def strict_json(report: Report) -> str:
     return json.dumps(_plain(report), allow_nan=False, indent=1) + "\n"
 
 
-def check_destination(folder: Path, force: bool = False) -> None:
-    """Raise EvaluationError where `write_report` would refuse `folder`; writes nothing.
+def check_destination(folder: Path, force: bool = False) -> Place:
+    """The place at `folder`, or an EvaluationError where `write_report` would refuse it.
 
     Meant for before a long evaluation. With `force` a folder is replaced only if it holds a
     report.json and nothing that a report does not.
     """
-    staging.check_destination(folder, force, _CONTENTS)
+    return staging.check_destination(folder, force, _CONTENTS)
 
 
 def write_report(
     report: Report,
     acceptance: Sequence[Acceptance] | None,
-    folder: Path,
+    folder: Path | Place,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write report.json, report.md and plots/*.png to `folder`, all or nothing.
 
-    Everything is written beside the folder first and renamed at the end. `acceptance` adds the
-    figures of the trace. `progress` is told (pictures done, pictures in all).
+    Everything is written beside the folder first and renamed at the end. A place that was checked
+    before is written to only as it was then. `acceptance` adds the figures of the trace. `progress`
+    is told (pictures done, pictures in all).
     """
-    check_destination(folder, force)
-    with staging.whole_folder(folder, EvaluationError) as staged:
+    place = folder if isinstance(folder, Place) else check_destination(folder, force)
+    with staging.whole_folder(place, EvaluationError) as staged:
         _fill(report, acceptance, staged, progress)
 
 

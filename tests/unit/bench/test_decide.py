@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from random_models import random_policy
@@ -10,6 +14,7 @@ from adaspec.bench import decide
 from adaspec.bench.lookup import BenchError
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.tables import packed
 
 FEW = np.empty(0, np.float32)
@@ -22,13 +27,19 @@ def policy_that(*, evidence: bool, neural_cap: int = 5) -> LearnedPolicy:
     )
 
 
-@pytest.mark.parametrize("evidence", [False, True])
-def test_a_row_per_batch_and_context_holds_every_part_of_a_step(evidence: bool) -> None:
-    found = decide.bench_decide(policy_that(evidence=evidence), [64, 128], [1, 3], steps=12)
-    asked = [(row.context_tokens, row.batch) for row in found.rows]
-    assert asked == [(64, 1), (64, 3), (128, 1), (128, 3)]
-    assert (found.drafted, found.evidence) == (3, evidence)
+def test_a_row_per_policy_batch_and_context_holds_every_part_of_a_step() -> None:
+    deaf, hears = policy_that(evidence=False), policy_that(evidence=True)
+    deaf.name, hears.name = "deaf", "a policy that hears"
+    found = decide.bench_decide([deaf, hears], [64, 128], [1, 3], steps=12)
+    asked = [(row.policy, row.evidence, row.context_tokens, row.batch) for row in found.rows]
+    cells = [(64, 1), (64, 3), (128, 1), (128, 3)]
+    assert asked == [
+        (policy.name, evidence, *cell)
+        for policy, evidence in ((deaf, False), (hears, True))
+        for cell in cells
+    ]
     for row in found.rows:
+        assert row.drafted == 3
         assert row.steps == 12
         parts = (row.lookup_us, row.before_us, row.while_us, row.after_us)
         assert all(part is not None and part >= 0 for part in parts)
@@ -52,8 +63,8 @@ def test_requests_leave_at_their_end_and_others_enter() -> None:
 
 
 def test_an_ngram_only_policy_is_measured_without_a_draft() -> None:
-    found = decide.bench_decide(policy_that(evidence=False, neural_cap=0), [64], [2], steps=3)
-    assert found.drafted == 0
+    found = decide.bench_decide([policy_that(evidence=False, neural_cap=0)], [64], [2], steps=3)
+    assert found.rows[0].drafted == 0
     assert found.rows[0].median_us is not None
 
 
@@ -61,7 +72,7 @@ def test_a_batch_that_memory_cannot_hold_is_skipped_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(decide, "free_memory", lambda: 1e6)
-    found = decide.bench_decide(policy_that(evidence=False), [64, 1 << 20], [1], steps=2)
+    found = decide.bench_decide([policy_that(evidence=False)], [64, 1 << 20], [1], steps=2)
     assert [row.skipped is None for row in found.rows] == [True, False]
     assert "GiB are free" in str(found.rows[1].skipped)
 
@@ -69,4 +80,35 @@ def test_a_batch_that_memory_cannot_hold_is_skipped_and_says_why(
 def test_without_a_shipped_policy_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "shipped_policies", dict)
     with pytest.raises(BenchError, match=r"no policy is shipped.*--policy DIR.*adaspec train"):
-        decide.find_benched(None)
+        decide.find_benched([])
+
+
+def test_every_shipped_policy_is_measured_unless_some_are_named() -> None:
+    shipped = shipped_policies()
+    assert [policy.name for policy in decide.find_benched([])] == list(shipped)
+    last = list(shipped)[-1]
+    assert [policy.name for policy in decide.find_benched([last, last])] == [last]
+
+
+def test_two_policies_of_one_name_are_refused(tmp_path: Path) -> None:
+    name, folder = next(iter(shipped_policies().items()))
+    shutil.copytree(folder, tmp_path / name)
+    with pytest.raises(BenchError, match="another policy is called"):
+        decide.find_benched([name, str(tmp_path / name)])
+
+
+def test_policies_take_turns_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = []
+    step = decide.Lane.step
+
+    def noted(lane: decide.Lane, timed: bool) -> None:
+        if timed:
+            stepped.append((lane.policy.name, lane.batch))
+        step(lane, timed)
+
+    monkeypatch.setattr(decide.Lane, "step", noted)
+    one, other = policy_that(evidence=False), policy_that(evidence=True)
+    one.name, other.name = "one", "other"
+    decide.bench_decide([one, other], [32], [1, 2], steps=2 * decide.STEPS_PER_ROUND)
+    turns = [cell for cell, _ in itertools.groupby(stepped)]
+    assert turns == 2 * [("one", 1), ("other", 1), ("one", 2), ("other", 2)]

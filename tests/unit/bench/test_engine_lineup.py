@@ -52,6 +52,18 @@ def test_adaspecs_entrants_serve_by_the_plug_in():
     assert ours.config == {"method": "adaspec", "model": "H", "cost": "cost.json"}
 
 
+def test_adaspec_is_told_what_the_drafter_is_where_the_user_had_to_say():
+    head = Drafter("H", "eagle", asked="eagle")
+    for entrant in (
+        entrant_of("hybrid-splice", "hybrid-splice", head),
+        entrants.adaspec_entrant(None, head, None),
+    ):
+        assert entrant.config["draft_method"] == "eagle"
+        assert entrant.config["model"] == "H"
+    assert entrant_of("neural", "fixed:neural:3", head).config["method"] == "eagle"
+    assert "draft_method" not in entrants.adaspec_entrant(None, HEAD, None).config
+
+
 def test_what_cannot_run_here_is_named_with_its_reason(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = missing(entrants.METHODS, None)

@@ -47,12 +47,13 @@ def test_tokens_that_come_together_are_one_gap_and_many_tokens():
 
 def test_calls_run_so_many_at_once_and_answers_keep_their_order():
     running, most, lock = [0], [0], threading.Lock()
+    all_there = threading.Barrier(3, timeout=60)
 
     def stream(prompt, max_tokens):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.01)
+        all_there.wait()
         yield time.perf_counter(), [7, 8]
         with lock:
             running[0] -= 1

@@ -46,15 +46,24 @@ def test_decide_refuses_in_one_line_a_policy_that_is_none(tmp_path: Path) -> Non
 
 
 def test_decides_json_has_the_promised_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = decide.DecideRow(1, 64, *(float(at) for at in range(9)), 0.5, 10)
-    found = decide.Decided("mine", True, 3, [row], 1.0, 1.0, 2.0)
-    monkeypatch.setattr(decide, "find_benched", lambda name: name)
-    monkeypatch.setattr(decide, "bench_decide", lambda *more: found)
+    figures = [1, 64, *(float(at) for at in range(9)), 0.5, 10]
+    rows = [
+        decide.DecideRow("mine", True, 3, *figures),
+        decide.DecideRow("deaf", False, 2, *figures),
+    ]
+    asked = []
+    monkeypatch.setattr(decide, "find_benched", asked.append)
+    monkeypatch.setattr(decide, "bench_decide", lambda *_: decide.Decided(rows, 1.0, 1.0, 2.0))
     said = json.loads(CliRunner().invoke(command, ["decide", "--json"]).stdout)["rows"][0]
-    for key in ("batch", "context_tokens", "median_us", "p99_us", "lookup_us", "before_us"):
+    for key in ("policy", "evidence", "batch", "context_tokens", "median_us", "p99_us"):
         assert key in said
-    for key in ("while_us", "after_us", "reference_us"):
+    for key in ("lookup_us", "before_us", "while_us", "after_us", "reference_us"):
         assert key in said
-    table = CliRunner().invoke(command, ["decide"]).stdout
+    words = ["decide", "--policy", "mine", "--policy", "deaf"]
+    table = CliRunner().invoke(command, words).stdout
+    assert asked == [(), ("mine", "deaf")]
     assert "reference loop" in table
-    assert "read as evidence" in table
+    of_mine, of_deaf = table.split("policy deaf")
+    assert "policy mine" in of_mine
+    assert "drafts of 3 tokens, which it listens to" in of_mine
+    assert "drafts of 2 tokens, which it does not listen to" in of_deaf

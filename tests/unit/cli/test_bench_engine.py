@@ -157,6 +157,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
     assert "holds no benchmark" in mistake(capsys, *words)
 
 
+@pytest.mark.parametrize("place", ["/proc/bench", "x" * 250])
+def test_a_place_that_takes_no_benchmark_is_refused_before_anything_runs(
+    tmp_path, capsys, monkeypatch, place
+):
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    monkeypatch.setattr(running, "_prompts", lambda _: pytest.fail("it went on"))
+    words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", str(tmp_path / place)]
+    assert "choose a" in mistake(capsys, *words)
+
+
 def test_a_tie_of_nan_is_refused(tmp_path, capsys):
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
     words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", f"{tmp_path}/o"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pytest
 from adaspec.cli import reporting
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate import evaluation
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep
 from adaspec.trace.synthetic import Workload, write_synthetic
@@ -33,6 +35,7 @@ WORKLOADS = (
 QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2"]
 
 OWN = """
+import pathlib
 import numpy as np
 from adaspec.policy.protocol import Proposal
 
@@ -82,6 +85,12 @@ class CopiesFromAfar(Plain):
 
 class FailsToStart(Plain):
     def start(self, setup): raise KeyError("table")
+
+class WritesBeside(Plain):
+    def start(self, setup):
+        super().start(setup)
+        pathlib.Path("report").mkdir(exist_ok=True)
+        pathlib.Path("report/notes.txt").write_text("theirs")
 
 class Wants(Plain):
     def __init__(self, knob): pass
@@ -390,8 +399,34 @@ def test_a_report_goes_nowhere_but_to_a_new_folder_or_over_a_report(mistake, tra
     assert "is not a folder" in mistake(trace, "-o", there / "notes.txt" / "report")
 
 
-def test_a_folder_that_takes_no_files_leaves_nothing(mistake, trace):
-    assert "/proc/report: cannot be written" in mistake(trace, "-o", "/proc/report", *QUICK)
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/proc/report", "/proc/report: /proc cannot be written"),
+        ("x" * 300, "a name of over"),
+        ("x" * 250, "a name of over"),
+        ("nowhere/report", "nowhere is not a folder"),
+    ],
+)
+def test_a_place_that_takes_no_report_is_refused_before_the_evaluation(
+    mistake, trace, tmp_path, monkeypatch, place, said
+):
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: pytest.fail("it was evaluated"))
+    (tmp_path / "nowhere").symlink_to("gone")
+    assert said in mistake(trace, "-o", tmp_path / place)
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_came_to_the_reports_place_during_the_evaluation_stays(
+    trace, tmp_path, own, capsys, force
+):
+    policy = "python:own_policies:WritesBeside"
+    more = [*QUICK, "--jobs", "1", *force]
+    assert run(["eval", str(trace), "--policy", policy, "-o", "report", *more]) == 2
+    assert (tmp_path / "report" / "notes.txt").read_text() == "theirs"
+    (left,) = tmp_path.glob("report.*.finished")
+    assert (left / "report.json").exists()
+    assert "report: came into being meanwhile, and is left as it is" in capsys.readouterr().err
 
 
 def test_a_full_disk_while_the_report_is_written_leaves_nothing(mistake, trace, tmp_path):
@@ -406,23 +441,32 @@ def test_a_full_disk_while_the_report_is_written_leaves_nothing(mistake, trace, 
 
 def test_an_interrupted_evaluation_leaves_nothing_and_says_so(pristine, tmp_path):
     command = [sys.executable, "-m", "adaspec", "eval", str(pristine), "-o", str(tmp_path / "r")]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    screen, terminal = pty.openpty()
     process = subprocess.Popen(
         [*command, "--orders", "1000", "--json"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
+        stderr=terminal,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "TERM": "xterm"},
         # Whoever runs the tests in the background may ignore interrupts, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    os.close(terminal)
+    shown = b""
     try:
-        time.sleep(4)
+        # Its bar says that it is at work, in threads of its own.
+        while b"static grids" not in shown:
+            assert process.poll() is None, shown
+            shown += os.read(screen, 1 << 16)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)  # compiling cannot be interrupted
+        with contextlib.suppress(OSError):  # a terminal that nobody holds any more
+            while read := os.read(screen, 1 << 16):
+                shown += read
+        out, _ = process.communicate()
     finally:
         process.kill()
-    assert (process.returncode, out, err) == (130, "", "adaspec: error: interrupted\n")
+        os.close(screen)
+    assert (process.returncode, out) == (130, b""), shown
+    assert shown.endswith(b"adaspec: error: interrupted\r\n")
     assert list(tmp_path.iterdir()) == []
 
 

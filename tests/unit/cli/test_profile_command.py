@@ -58,6 +58,7 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     assert document["files"]["kept"] == str(kept())
     assert tasks[0].batches == (1, 2)
     assert tasks[0].subject.draft == "H"
+    assert tasks[0].subject.draft_method is None
     assert "kept for servers" in said.err
 
 
@@ -77,6 +78,33 @@ def test_no_keep_keeps_nothing(asked, tmp_path):
     asked(0.01)
     assert command(tmp_path, "--no-keep") == 0
     assert kept() is None
+
+
+def test_a_file_that_came_while_it_measured_is_not_replaced(asked, tmp_path, monkeypatch, capsys):
+    asked(0.01)
+    measure = running.profile_machine
+
+    def meanwhile(task, report):
+        (tmp_path / "c.json").write_text("theirs")
+        return measure(task, report)
+
+    monkeypatch.setattr(running, "profile_machine", meanwhile)
+    assert command(tmp_path) == 2
+    (left,) = tmp_path.glob("c.json.*.finished")
+    assert (
+        f"c.json: came into being meanwhile, and is left as it is; what was finished is now {left}"
+        in capsys.readouterr().err
+    )
+    assert (tmp_path / "c.json").read_text() == "theirs"
+    assert load_cost(left) == COST
+
+
+def test_a_place_where_no_file_can_be_is_refused_before_anything_is_measured(asked, tmp_path):
+    tasks = asked(0.01)
+    assert command(tmp_path / ("x" * 300)) == 2
+    assert run(["profile", "--model", "M", "-o", f"{tmp_path}/{'x' * 250}"]) == 2
+    assert run(["profile", "--model", "M", "-o", "/proc/c.json"]) == 2
+    assert tasks == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from adaspec.cli.main import run
 from adaspec.cli.synthesize_command import command as synthesize_command
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
+from adaspec.vllm import recording
 
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
 
@@ -84,3 +85,17 @@ def test_record_refuses_a_file_as_its_folder_before_it_looks_for_an_engine(
 def test_help_holds_an_example(command: object) -> None:
     result = CliRunner().invoke(command, ["--help"])  # type: ignore[arg-type]
     assert "Example:" in result.output
+
+
+@pytest.mark.parametrize("place", ["/proc/traces", "x" * 250])
+def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engine(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
+    monkeypatch.setattr(recording, "prepare_vllm", lambda _: pytest.fail("it went on"))
+    words = ["record", "--model", "M", "--prompts", str(tmp_path / "prompts.jsonl")]
+    assert run([*words, "-o", str(tmp_path / place)]) == 2
+    assert "choose a" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document
 from adaspec.errors import PolicyError
-from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.manifest import SCHEMA, PolicyManifest
 
 
 def record(**changes):
@@ -35,8 +35,18 @@ def test_numbers_are_written_alike_however_they_were_given():
 
 
 def test_a_newer_schema_says_to_update():
-    assert "schema 2 is newer than the 1" in refused(record(schema=2))
-    assert "update adaspec" in refused(record(schema=2, new_key=1))
+    assert f"schema {SCHEMA + 1} is newer than the {SCHEMA}" in refused(record(schema=SCHEMA + 1))
+    assert "update adaspec" in refused(record(schema=SCHEMA + 1, new_key=1))
+
+
+def test_a_policy_of_the_first_schema_says_no_vocabulary_and_is_read():
+    first = record(schema=1, seed=11)
+    del first["vocabulary_hash"]
+    manifest = PolicyManifest.from_json(json.dumps(first), "m.json")
+    assert manifest == fakes.manifest(seed=11)
+    assert manifest.vocabulary_hash is None
+    del first["target"]
+    assert "key 'target' is missing" in refused(first)
 
 
 @pytest.mark.parametrize("schema", [0, -1, "1", True, None, 1.0])
@@ -98,6 +108,9 @@ def test_a_missing_key_is_named():
         ("evidence", ["prefix"]),
         ("target", 3),
         ("target", "two\nlines"),
+        ("vocabulary_hash", 3),
+        ("vocabulary_hash", "0123456789abcdef"),
+        ("vocabulary_hash", "0-0123456789abcdef"),
         ("metrics", 3),
         ("metrics", {"a": {"b": 10**400}}),
         ("knobs", {"a": "b"}),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from adaspec.trace.identity import request_hash
+from adaspec.trace.identity import VOCABULARY_HASH, request_hash, vocabulary_hash
 
 
 def test_the_hash_of_a_request_is_this_one_for_ever():
@@ -26,3 +26,41 @@ def test_where_the_prompt_ends_matters():
 def test_tokens_that_are_no_whole_numbers_are_refused():
     with pytest.raises(TypeError):
         request_hash([1.5], [2])
+
+
+VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
+
+
+def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
+    found = vocabulary_hash(VOCABULARY)
+    assert VOCABULARY_HASH.fullmatch(found)
+    assert found.startswith("4-")
+    assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
+    others = [
+        VOCABULARY | {"a": 2, "b": 1},
+        VOCABULARY | {"c": 4},
+        {"c" if token == "a" else token: id for token, id in VOCABULARY.items()},
+    ]
+    assert len({found, *map(vocabulary_hash, others)}) == 4
+
+
+def test_the_hash_of_a_vocabulary_is_this_one_for_ever():
+    assert vocabulary_hash(VOCABULARY) == "4-c64bb92bbbbb4dfc"
+
+
+def test_tokens_that_are_no_text_have_a_hash_too():
+    odd = {"\ud800": 0, b"\xff": 1}
+    assert vocabulary_hash(odd).startswith("2-")
+
+
+def test_a_tokenizers_file_alone_gives_the_hash_that_its_model_folder_does(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, "<s>"))
+    made.add_special_tokens(["<end>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer.json"
+    alone = tokenizers.Tokenizer.from_file(str(file)).get_vocab()
+    whole = transformers.AutoTokenizer.from_pretrained(tmp_path / "model").get_vocab()
+    assert vocabulary_hash(alone) == vocabulary_hash(whole) == vocabulary_hash(made.get_vocab())
+    assert vocabulary_hash(alone).startswith("5-")

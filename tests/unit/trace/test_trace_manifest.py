@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,25 @@ def test_a_newer_schema_is_refused_with_what_to_do(dense: Manifest) -> None:
         Manifest.from_json(changed(dense, schema=SCHEMA + 1, somethingnew=1), "m.json")
 
 
+def test_a_trace_of_the_first_schema_says_no_vocabulary_and_is_read(dense: Manifest) -> None:
+    first = json.loads(changed(dense, schema=1))
+    del first["vocabulary_hash"]
+    manifest = Manifest.from_json(json.dumps(first), "m.json")
+    assert manifest == dense
+    assert manifest.vocabulary_hash is None
+    del first["target"]
+    with pytest.raises(TraceError, match="'target' is missing"):
+        Manifest.from_json(json.dumps(first), "m.json")
+
+
+def test_traces_of_two_vocabularies_differ_where_both_are_known(dense: Manifest) -> None:
+    mine, theirs = (replace(dense, vocabulary_hash=f"3-{digit * 16}") for digit in "ab")
+    said = f"vocabulary_hash is '3-{'b' * 16}' there and '3-{'a' * 16}' here"
+    assert mine.difference(theirs) == said
+    assert mine.difference(dense) is None
+    assert dense.difference(mine) is None
+
+
 @pytest.mark.parametrize("schema", [0, -1, "1", None, True, 1.5])
 def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object) -> None:
     with pytest.raises(TraceError, match="not a version number"):
@@ -61,6 +81,8 @@ def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object)
         ({"scrambled": "no"}, "scrambled is 'no', not true or false"),
         ({"sampling": 0}, "sampling is 0, not an object"),
         ({"target": 8}, "target is 8, not a text"),
+        ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x', not a count and 16 hex digits"),
+        ({"vocabulary_hash": 8}, "vocabulary_hash is 8, not a count and 16 hex digits"),
     ],
 )
 def test_fields_that_contradict_are_refused(

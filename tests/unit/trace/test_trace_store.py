@@ -171,7 +171,7 @@ def test_a_failed_whole_trace_leaves_nothing(
 def test_what_a_killed_writer_staged_is_cleared_by_the_next_one_and_a_live_one_left_alone(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
-    dead = tmp_path / ".t.k1ll3d.staged"
+    dead = tmp_path / ".t.0dead000.staged"
     dead.mkdir()
     (dead / "part-00000.parquet").write_bytes(b"half")
     with TraceWriter(tmp_path / "t", dense, whole=True) as live:
@@ -180,9 +180,11 @@ def test_what_a_killed_writer_staged_is_cleared_by_the_next_one_and_a_live_one_l
             assert not dead.exists()
             assert len(names(tmp_path)) == 2
             other.add(request_of())
-        with pytest.raises(TraceError, match="cannot be written"):
+        with pytest.raises(TraceError, match="came into being meanwhile"):
             live.close()
-    assert names(tmp_path) == ["t"]
+    (left,) = tmp_path.glob("t.*.finished")
+    assert names(tmp_path) == ["t", left.name]
+    assert TraceReader(left).warnings == []
 
 
 def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(

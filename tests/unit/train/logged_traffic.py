@@ -43,9 +43,15 @@ def logged_steps(
         position += accepted + 1
 
 
-def write_logged(path, requests, lengths, seed=0, text=True):
+def write_logged(path, requests, lengths, seed=0, text=True, vocabulary_hash=None):
     rng = np.random.default_rng(seed)
-    manifest = Manifest(kind="logged", target="a/target", drafter="a/head", synthetic=True)
+    manifest = Manifest(
+        kind="logged",
+        target="a/target",
+        drafter="a/head",
+        vocabulary_hash=vocabulary_hash,
+        synthetic=True,
+    )
     with TraceWriter(path, manifest) as writer:
         for request in requests:
             for step in logged_steps(request, lengths, rng, text):

@@ -130,11 +130,13 @@ def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests
 
 # --- the recipe -----------------------------------------------------------------------------------
 
+VOCABULARIES = [f"128-{digit * 16}" for digit in "ab"]
+
 
 @pytest.fixture(scope="module")
 def product(requests, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logged")
-    trace = write_logged(folder / "log", requests, VARIED)
+    trace = write_logged(folder / "log", requests, VARIED, vocabulary_hash=VOCABULARIES[0])
     assert are_logged([trace])
     return train_logged([trace], folder / "mine", H100_LLAMA_3_1_8B, OPTIONS)
 
@@ -144,6 +146,7 @@ def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(produc
     assert policy.neural_cap == 6
     assert policy.manifest.sources == ("ngram", "neural", "splice")
     card = load_artifact(product.folder).card
+    assert policy.manifest.vocabulary_hash == VOCABULARIES[0]
     assert "logged traces alone" in card
     assert "neural hazard 1" in card
     found = policy.manifest.metrics["identified"]["neural hazard 1"]
@@ -153,10 +156,19 @@ def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(produc
 
 
 def test_the_same_log_and_seed_give_the_same_bytes(product, requests, tmp_path):
-    trace = write_logged(tmp_path / "log", requests, VARIED)
+    trace = write_logged(tmp_path / "log", requests, VARIED, vocabulary_hash=VOCABULARIES[0])
     again = train_logged([trace], tmp_path / "other", H100_LLAMA_3_1_8B, OPTIONS)
     for file in product.folder.iterdir():
         assert (again.folder / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_logs_of_different_vocabularies_are_refused_together(requests, tmp_path):
+    traces = [
+        write_logged(tmp_path / digest[-1], some, VARIED, vocabulary_hash=digest)
+        for digest, some in zip(VOCABULARIES, (requests[:10], requests[10:20]), strict=True)
+    ]
+    with pytest.raises(TrainingError, match="differ in their vocabulary"):
+        train_logged(traces, tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
 
 
 def test_lengths_beyond_the_longest_drafted_are_not_asked_for(requests, tmp_path):

@@ -177,17 +177,31 @@ def test_what_kills_every_worker_is_done_here_and_said_once(mortal_workers, hear
     assert "going on on this machine" in heard[0]
 
 
+def kill_as_trees_grow(found, pid, ended):
+    """Kill a worker as soon as LightGBM's part is running on every one."""
+    with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+        while not ended.wait(0.05):
+            running = client.processing().values()
+            if running and all(any("_train_part" in str(key) for key in keys) for keys in running):
+                os.kill(pid, signal.SIGKILL)
+                return
+
+
 def test_a_worker_killed_while_trees_grow_is_no_loss_of_trees(mortal_workers, heard):
     x, y, weight = examples(0, 60_000)
     victim, _ = pids_of(mortal_workers)
     with Cluster(mortal_workers.scheduler_address, heard.append, 1000) as cluster:
         settings = Settings(rounds=2000, leaves=255, threads=1, fitter=cluster)
-        timer = threading.Timer(3.0, os.kill, (victim, signal.SIGKILL))
-        timer.start()
+        ended = threading.Event()
+        killer = threading.Thread(target=kill_as_trees_grow, args=(mortal_workers, victim, ended))
+        killer.start()
         quick = Settings(rounds=5, threads=1)
         parameters = settings.parameters("binary", len(y))
-        grown = cluster.boost(x, y, weight, NAMES, parameters, settings.rounds)
-        timer.join()
+        try:
+            grown = cluster.boost(x, y, weight, NAMES, parameters, settings.rounds)
+        finally:
+            ended.set()
+            killer.join()
         assert grown is None
         assert boost(x, y, weight, "binary", NAMES, quick).num_trees() == 5
     assert len(heard) == 1

@@ -282,6 +282,46 @@ def test_mixed_targets_are_refused_unless_asked_for(trace, tmp_path):
     assert "other/target" in str(gather([trace, other], allow_mixed=True).trained.target)
 
 
+VOCABULARIES = [f"128-{digit * 16}" for digit in "ab"]
+
+
+def copies(trace, folder, *manifests):
+    """The trace and copies of it, by other names and with other manifests."""
+    found = []
+    for at, changes in enumerate(manifests):
+        found.append(folder / f"copy-{at}")
+        rewritten(
+            trace,
+            found[-1],
+            lambda r, at=at: dataclasses.replace(r, id=f"{at} {r.id}"),
+            **changes,
+        )
+    return found
+
+
+def test_traces_of_different_vocabularies_are_refused_together(trace, tmp_path):
+    mixed = copies(trace, tmp_path, *({"vocabulary_hash": each} for each in VOCABULARIES))
+    with pytest.raises(AdaspecError, match=r"differ in their vocabulary \('128-a.*--allow-mixed"):
+        gather(mixed)
+    assert gather(mixed, allow_mixed=True).vocabulary_hash is None
+
+
+def test_one_vocabulary_by_two_names_is_one(trace, tmp_path):
+    same = {"vocabulary_hash": VOCABULARIES[0]}
+    named = copies(trace, tmp_path, *({"tokenizer": name, **same} for name in ("one", "two")))
+    corpus = gather(named)
+    assert corpus.vocabulary_hash == VOCABULARIES[0]
+    assert corpus.tokenizer == "one, two"
+
+
+def test_where_a_vocabulary_is_not_known_tokenizers_names_must_agree(trace, tmp_path):
+    known = {"tokenizer": "one", "vocabulary_hash": VOCABULARIES[0]}
+    traces = copies(trace, tmp_path, known, {"tokenizer": "one"}, {"tokenizer": "two"})
+    assert gather(traces[:2]).vocabulary_hash == VOCABULARIES[0]
+    with pytest.raises(AdaspecError, match="differ in their tokenizer"):
+        gather(traces)
+
+
 def test_an_unknown_workload_to_exclude_is_answered_with_the_nearest(refused, trace):
     said = refused(trace, exclude_workloads=["tlk"])
     assert "no workload 'tlk' to exclude; did you mean 'talk'? (has: edits, talk)" in said

@@ -84,3 +84,78 @@ def test_a_gpu_brings_the_caveat(monkeypatch):
     torch.cuda = Cuda
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert "not measured yet" in " ".join(doctor.gpu_caveat().split())
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A small Llama's config and tokenizer, in a folder called for the shipped policy's target."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    folder = tmp_path / "SmolLM2-135M-Instruct"
+    transformers.LlamaConfig(
+        vocab_size=128, hidden_size=64, architectures=["LlamaForCausalLM"]
+    ).save_pretrained(folder)
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "a": 1}, "<s>"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(folder)
+    return folder
+
+
+def test_a_model_is_looked_at_without_a_head(bare, model):
+    finding = found(model=str(model))["model"]
+    assert finding.ok
+    assert "LlamaForCausalLM with 128 tokens" in finding.found
+    assert "whether vLLM serves it was not looked at" in finding.found
+    assert "without it is served by 'hybrid:4:16:0'" in finding.found
+    assert "with a head it is served by" in finding.found
+    assert "head" not in found(model=str(model))
+
+
+@pytest.mark.parametrize("archs", [{"LlamaForCausalLM"}, {"Other"}])
+def test_whether_vllm_serves_a_model_is_said(bare, model, archs, monkeypatch):
+    vllm = type(sys)("vllm")
+    vllm.ModelRegistry = type("Registry", (), {"get_supported_archs": staticmethod(lambda: archs)})
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    said = found(model=str(model))["model"].found
+    assert ("vLLM serves it" in said) == ("LlamaForCausalLM" in archs)
+    assert ("would try that of transformers" in said) == ("Other" in archs)
+
+
+def test_a_model_that_is_not_there_is_named(bare, tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty").mkdir()
+    for missing in (str(tmp_path / "nowhere"), str(tmp_path / "empty")):
+        finding = found(model=missing)["model"]
+        assert not finding.ok
+        assert missing in finding.found
+        assert "model's folder" in finding.advice
+
+
+def test_a_model_that_is_no_decoder_is_named(bare, model):
+    record = json.loads((model / "config.json").read_text())
+    record |= {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
+    (model / "config.json").write_text(json.dumps(record))
+    finding = found(model=str(model))["model"]
+    assert not finding.ok
+    assert "T5ForConditionalGeneration" in finding.found
+
+
+def test_a_model_whose_tokenizer_cannot_be_read_is_named(bare, model):
+    for file in model.glob("tokenizer*"):
+        file.write_text("{")
+    finding = found(model=str(model))["model"]
+    assert not finding.ok
+    assert "tokenizer cannot be read" in finding.found
+
+
+def test_a_policy_that_does_not_fit_the_model_is_named(bare, model):
+    said = found(model=str(model), policy="fixed:ngram:4:1")["model"].found
+    assert "policy 'fixed:ngram:4:1' fits it" in said
+    finding = found(model=str(model), policy="llama-3.1-8b-instruct-h100")["model"]
+    assert finding.ok
+    assert "could not be compared" in finding.found
+
+
+def test_what_a_head_is_said_to_be_is_believed(bare, model):
+    said = found(model=str(model), draft=str(model), draft_method="draft_model")["head"].found
+    assert "is said to be draft_model and fits" in said

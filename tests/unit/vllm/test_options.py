@@ -34,6 +34,9 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("record_fraction", 1.5, "0 to 1"),
         ("max_trace_bytes", 0, "max_trace_bytes=0"),
         ("policy", 7, "policy=7"),
+        ("draft_method", "egale", "did you mean 'eagle'? Known: eagle, eagle3, mtp, draft_model"),
+        ("draft_method", "eagle", "a model as well"),
+        ("draft_method", 3, "draft_method=3"),
         ("parallel_drafting", True, "does not go with"),
         ("mode", "SERVE", "did you mean 'serve'"),
         ("mode", "x", "mode='x'. Known:"),
@@ -69,6 +72,11 @@ def test_a_worker_that_unpickles_options_imports_nothing_heavy():
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_how_a_drafter_drafts_can_be_said():
+    options = read_options({"method": "adaspec", "model": "x", "draft-method": "eagle3"})
+    assert options.draft_method == "eagle3"
 
 
 def test_recording_needs_a_place():

@@ -9,6 +9,7 @@ import pytest
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, load_cost, save_cost
 from adaspec.cost.report import FitReport
+from adaspec.errors import CostError
 from adaspec.vllm import choice, profiles
 from adaspec.vllm.choice import Target, choose
 from adaspec.vllm.machine import hardware, same_hardware
@@ -38,6 +39,16 @@ def test_a_kept_profile_is_the_default_of_its_model_on_its_hardware():
     assert found.cost_name == str(path)
     assert found.cost_why == "this machine's own profile"
     assert found.cost == load_cost(path)
+
+
+def test_a_user_without_a_home_has_no_profile_and_is_told_where_one_could_be(monkeypatch):
+    monkeypatch.delenv(profiles.FOLDER_VARIABLE)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert chosen().cost_name == DEFAULT
+    with pytest.raises(CostError, match=f"no home: name one in .{profiles.FOLDER_VARIABLE}"):
+        profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
+from adaspec.vllm.counters import FIGURES, Counters
 from adaspec.vllm.guard import MOST_IN_A_ROW
 from adaspec.vllm.observer import Serving, Silent
 from adaspec.vllm.roster import Rows
 from adaspec.vllm.session import Session, is_recorded
+from adaspec.vllm.tally import Tally
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_tapes import NEURAL_CAP, random_requests, tape_of
@@ -97,8 +99,9 @@ class Dice(BasePolicy):
 class ScriptedEngine:
     """Verifies drafts against recorded texts; drafts what the recording drafted."""
 
-    def __init__(self, requests, session):
-        self.requests, self.session = requests, session
+    def __init__(self, requests, session, shortest=None):
+        """`shortest`: a draft may not reach that output token of any request."""
+        self.requests, self.session, self.shortest = requests, session, shortest
         self.running = list(range(len(requests)))
         self.position = dict.fromkeys(self.running, 0)
         self.states = {f"r{at}": object() for at in self.running}
@@ -145,6 +148,9 @@ class ScriptedEngine:
             known=np.array([known[at] for at in self.running]),
             sampled=[sampled[at] for at in self.running],
             verified=verified,
+            room=None
+            if self.shortest is None
+            else np.array([self.shortest - 1 - self.position[at] for at in self.running]),
         )
         self.session.begin(rows, self.states)
         most = self.session.forwards()
@@ -472,3 +478,91 @@ def test_a_step_that_cannot_be_read_proposes_nothing():
     assert session.keeps_alive
     assert session.finish() == [[], []]
     assert session.guard.counts["batch"] == 1
+
+
+def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
+    class Broken(Dice):
+        released = 0
+
+        def plan(self, batch):
+            raise RuntimeError("injected")
+
+        def release(self, slots):
+            Broken.released += len(slots)
+
+    left = []
+
+    class Ear(Silent):
+        def left(self, requests):
+            left.extend(requests)
+
+    requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
+    session = session_of(Broken(), 5)
+    session.watched_by(Ear())
+    engine = ScriptedEngine(requests, session)
+    while not session.guard.off:
+        engine.step()
+    faults = dict(session.guard.counts)
+    assert len(session._roster.seats) == 5
+    engine.run()
+    nobody = np.zeros(0, np.int32)
+    session.begin(Rows([], [], np.zeros((0, 1), np.int32), nobody, nobody, [], {}), {})
+    assert session._roster.seats == {}
+    assert sorted(left) == [f"r{at}" for at in range(5)]
+    assert Broken.released == 5
+    assert session.finish() == []
+    assert session.guard.counts == faults
+
+
+def test_a_policy_that_is_switched_off_is_not_complained_of_again():
+    class Hopeless(Dice):
+        def plan(self, batch):
+            raise RuntimeError("injected")
+
+        def release(self, slots):
+            raise RuntimeError("injected")
+
+    faults = []
+
+    class Ear(Silent):
+        def fault(self, fault):
+            faults.append(fault.stage)
+
+    session = session_of(Hopeless(), 5)
+    session.watched_by(Ear())
+    ScriptedEngine(random_requests(8, 5, tokens=True, output_tokens=(20, 44)), session).run()
+    assert faults == ["plan"] * MOST_IN_A_ROW
+    assert len(session._roster.seats) < 5
+
+
+@pytest.mark.parametrize("name", [*POLICIES, "dice"])
+def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
+    proposed = []
+
+    class Ear(Silent):
+        def proposed(self, step):
+            proposed.append(step)
+
+    shortest = 12
+    session = session_of(Dice() if name == "dice" else parse_policy(name), 5)
+    counters = Counters(None, {})
+    session.watched_by(Ear(), Tally(counters))
+    requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
+    engine = ScriptedEngine(requests, session, shortest)
+    reached = 0
+    for _ in range(6):
+        engine.step()
+        for at, tokens in engine.drafts.items():
+            room = shortest - 1 - engine.position[at]
+            assert len(tokens) <= max(0, room)
+            reached += len(tokens) == room > 0
+    assert not session.guard.counts
+    if name != "none":
+        assert reached
+    for step in proposed:
+        left = shortest - 1 - step.batch.position
+        np.testing.assert_array_equal(step.barred, left <= 0)
+        assert (step.neural_len + step.ngram_len <= np.maximum(left, 0)).all()
+    barred = sum(int(step.barred.sum()) for step in proposed)
+    assert counters["decisions/none/min_tokens"] == barred
+    assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import report_fakes as fakes
 
+from adaspec import renames
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render import write
 from adaspec.evaluate.render.acceptance import acceptance
@@ -107,8 +108,12 @@ def test_a_file_in_the_way_is_refused_with_or_without_force(tmp_path):
 
 
 def test_a_read_only_place_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "cannot be written to" in refused(tmp_path / "r")
+    def fail(*_):
+        raise OSError(errno.EROFS, "no")
+
+    # The superuser writes anywhere, so the refusal is acted.
+    monkeypatch.setattr(os, "mkdir", fail)
+    assert "lies on a read-only file system: choose another" in refused(tmp_path / "r")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
@@ -159,6 +164,7 @@ def test_a_fault_while_renaming_brings_the_old_report_back(tmp_path, small, monk
             raise OSError(errno.EIO, "broken")
         return rename(self, target)
 
+    monkeypatch.setattr(renames, "_rename", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(EvaluationError):
         write_report(small, None, tmp_path / "r", force=True)

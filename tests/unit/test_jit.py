@@ -1,0 +1,195 @@
+"""Compiled code is kept where it can be, and never where others could have put it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adaspec.trace.synthetic import WORKLOADS, write_synthetic
+
+CHECKOUT = Path(__file__).parents[2]
+
+LOOP = """
+from adaspec.draft import positions  # any module that compiles at its import
+from adaspec.jit import compiled
+
+@compiled
+def doubled(number):
+    return 2 * number
+
+print(doubled(21), doubled.stats.cache_path)
+"""
+
+WITHOUT_LOCATORS = """
+from numba.core import caching
+caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    """A folder for temporary files that all may write to."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+def run(command, temporary, site=CHECKOUT, home=None, **more):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+    }
+    environment |= {"TMPDIR": str(temporary), "PYTHONPATH": str(site)}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(temporary)}
+    if home is not None:
+        environment["HOME"] = str(home)
+    done = subprocess.run(
+        [sys.executable, "-P", *map(str, command)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        **more,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "loop.py"
+    path.write_text(WITHOUT_LOCATORS + LOOP)
+    return path
+
+
+def test_where_numba_finds_no_place_code_is_kept_privately_which_is_said_once(script, temporary):
+    said = [run([script], temporary) for _ in range(2)]
+    folder = temporary / f"adaspec-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.rglob("*.nbi"))
+    for done in said:
+        number, path = done.stdout.split()
+        assert number == "42"
+        assert Path(path).parent == folder
+    assert said[0].stderr.count("\n") == 1
+    assert f"compiled code is kept in {folder}" in said[0].stderr
+    assert said[1].stderr == ""
+
+
+def others_may_write(folder):
+    folder.mkdir(0o700)
+    folder.chmod(0o770)
+
+
+def leads_elsewhere(folder):
+    (folder.parent / "elsewhere").mkdir(0o700)
+    folder.symlink_to("elsewhere")
+
+
+def others_may_rename(folder):
+    folder.parent.chmod(0o777)
+
+
+def is_a_file(folder):
+    folder.touch()
+
+
+def is_owned_by_another(folder):
+    if os.geteuid():
+        pytest.skip("only root can give a folder away")
+    folder.mkdir(0o700)
+    os.chown(folder, 65534, 65534)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [others_may_write, leads_elsewhere, others_may_rename, is_a_file, is_owned_by_another],
+)
+def test_a_folder_that_others_could_fill_is_not_used(script, temporary, prepare):
+    folder = temporary / f"adaspec-{os.geteuid()}"
+    prepare(folder)
+    done = run([script], temporary)
+    assert done.stdout == "42 None\n"
+    assert done.stderr.splitlines()[-1].startswith("adaspec: functions are compiled anew")
+    assert not list(temporary.rglob("*.nb?"))
+
+
+def test_a_home_in_the_working_folder_is_not_used(tmp_path, temporary):
+    work = tmp_path / "work"
+    work.mkdir()
+    script = tmp_path / "loop.py"
+    script.write_text(
+        "from numba.core import caching\n"
+        "caching.CacheImpl._locator_classes = ["
+        "caching.UserProvidedCacheLocator, caching.UserWideCacheLocator]\n"
+        "import os; os.path.expanduser = lambda path: path\n" + LOOP
+    )
+    done = run([script], temporary, cwd=work)
+    assert Path(done.stdout.split()[1]).parent == temporary / f"adaspec-{os.geteuid()}"
+    assert not list(work.rglob("*.nb?"))
+
+
+def test_code_that_is_older_than_the_sources_is_dropped_there_too(script, temporary):
+    run([script], temporary)
+    folder = temporary / f"adaspec-{os.geteuid()}"
+    (old, *_) = folder.rglob("loop.doubled*.nbi")
+    stale = old.with_name("stale.nbi")
+    stale.touch()
+    os.utime(stale, (0, 0))
+    run([script], temporary)
+    assert old.exists()
+    assert not stale.exists()
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """An installed adaspec, and a home, where nothing can be written."""
+    site = tmp_path / "site"
+    shutil.copytree(
+        CHECKOUT / "adaspec", site / "adaspec", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    folders = [site, *(path for path in site.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield site
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+def give_up_rights():
+    """Modes do not bind the superuser; without these two rights they do, from the next exec on."""
+    for right in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        ctypes.CDLL(None).prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.slow
+def test_commands_work_where_neither_the_package_nor_a_home_can_be_written(
+    read_only, tmp_path, temporary
+):
+    write_synthetic(tmp_path / "traces", 0, WORKLOADS, requests_per_workload=2)
+    there = {
+        "site": read_only,
+        "home": read_only,
+        "cwd": read_only,
+        "preexec_fn": give_up_rights if os.geteuid() == 0 else None,
+    }
+    quick = ["--concurrency", "1", "--orders", "1", "--resamples", "2", "--jobs", "2", "--json"]
+    inspected, evaluated = (
+        run(["-m", "adaspec", *command, tmp_path / "traces"], temporary, **there)
+        for command in (["inspect"], ["eval", *quick])
+    )
+    assert json.loads(evaluated.stdout)["rows"]
+    assert inspected.stderr.count("compiled code is kept in") == 1
+    assert evaluated.stderr == ""
+    assert not list(read_only.rglob("*.nb?"))
+    # Worker processes of vLLM start with these, and find what others have compiled.
+    workers = "import adaspec.vllm.desk, adaspec.vllm.session, adaspec.policy.learned"
+    assert run(["-c", workers], temporary, **there).stderr == ""

@@ -1,0 +1,107 @@
+"""A policy fits a server by the tokens of both, whatever their folders are called."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.errors import ServingError
+from adaspec.vllm.choice import Target, check_made_for, choose
+from adaspec.vllm.options import Options
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
+from policy_fakes import manifest
+
+MINE, OTHER = "128-" + "a" * 16, "49152-" + "b" * 16
+
+
+def target(name="org/model", vocabulary_hash=None):
+    return Target(
+        name=name, vocabulary=128, width=64, tokenizer=name, vocabulary_hash=vocabulary_hash
+    )
+
+
+def made_for(name, vocabulary_hash=None):
+    return manifest(tokenizer=name, target=name, vocabulary_hash=vocabulary_hash)
+
+
+def test_a_policy_of_the_same_vocabulary_serves_a_folder_of_another_name():
+    assert check_made_for("mine", made_for("org/model", MINE), target("elsewhere/copy", MINE)) == ""
+
+
+@pytest.mark.parametrize("name", ["org/model", "elsewhere/model"])
+def test_a_policy_of_another_vocabulary_is_refused_by_whatever_name(name):
+    with pytest.raises(ServingError) as caught:
+        check_made_for("mine", made_for(name, OTHER), target("org/model", MINE))
+    line = str(caught.value)
+    assert line.isprintable()
+    assert f"49,152 tokens (hash {'b' * 16}) of tokenizer '{name}'" in line
+    assert f"128 tokens (hash {'a' * 16}) of 'org/model'" in line
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "says"),
+    [
+        (None, MINE, "manifest holds none"),
+        (None, None, "manifest holds none"),
+        (MINE, None, "is not known"),
+    ],
+)
+def test_a_vocabulary_that_is_not_known_is_a_doubt_and_no_refusal(theirs, ours, says):
+    doubt = check_made_for("mine", made_for("org/model", theirs), target("elsewhere/copy", ours))
+    assert "could not be compared" in doubt
+    assert says in doubt
+    assert doubt.isprintable()
+    for name in ("org/model", "a/folder/model"):
+        assert check_made_for("mine", made_for("org/model", theirs), target(name, ours)) == ""
+    assert check_made_for("mine", made_for(None, theirs), target("org/model", ours)) == ""
+
+
+@pytest.fixture
+def learned(tmp_path):
+    """A trained policy's folder, by the vocabulary that it says."""
+    from random_models import random_policy
+
+    from adaspec.policy.artifact import write_artifact
+    from adaspec.predict.model import feature_fingerprint
+    from adaspec.predict.tables import packed
+
+    def made(vocabulary_hash):
+        none = np.empty(0, np.float32)
+        tables = packed(np.empty(0, np.uint64), none, none, none, (0.5, 0.5, 1.0, 1.0), 1)
+        policy = random_policy(
+            np.random.default_rng(0), tables, evidence=False, cap=24, neural_cap=8
+        )
+        own = dataclasses.replace(
+            made_for("org/model", vocabulary_hash),
+            cap=24,
+            evidence=(),
+            fingerprint=feature_fingerprint(),
+            knobs={},
+        )
+        arrays = policy.model.forest_arrays(), policy.model.table_arrays()
+        write_artifact(tmp_path / "mine", own, *arrays, "tree\n", "# Card\n", force=True)
+        return str(tmp_path / "mine")
+
+    return made
+
+
+def test_the_choice_carries_the_doubt_to_whoever_logs_it(learned):
+    chosen = choose(Options(policy=learned(None)), target("elsewhere/copy", MINE), has_head=True)
+    assert "could not be compared" in chosen.doubt
+    chosen = choose(Options(policy=learned(MINE)), target("elsewhere/copy", MINE), has_head=True)
+    assert chosen.doubt == ""
+    with pytest.raises(ServingError, match="another vocabulary"):
+        choose(Options(policy=learned(OTHER)), target("org/model", MINE), has_head=True)
+
+
+def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypatch):
+    from adaspec.vllm import choice
+
+    for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
+        folder = learned(vocabulary_hash)
+        monkeypatch.setattr(choice, "shipped_policies", lambda folder=folder: {folder: folder})
+        chosen = choose(Options(), target("org/model", MINE), has_head=True)
+        assert (chosen.spec == folder) == is_default
