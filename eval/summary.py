@@ -63,13 +63,14 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
     found, suffix = report(name), report(f"{name}-suffix")
     (policy,) = found["policies"]
     cells = {(row["concurrency"], row["policy"]): row for row in found["rows"] if _mixed(row)}
-    suffixes = [row for row in suffix["rows"] if _mixed(row) and row["policy"].startswith("suffix")]
+    suffixes = [row for row in suffix["rows"] if row["policy"].startswith("suffix")]
     rows = []
     for entry in filter(_mixed, found["headline"]):
         load = entry["concurrency"]
         ours = cells[load, policy]
         offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
-        offered += [(row["policy"], row) for row in suffixes if row["concurrency"] == load]
+        here = [row for row in suffixes if row["concurrency"] == load]
+        offered += [(row["policy"], row) for row in here if _mixed(row)]
         spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
         emitted = 1 + ours["accepted_per_step"]
         step_s = load * emitted / ours["tokens_per_s"]
@@ -82,8 +83,15 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
                 "vllm_best": spec,
                 "vllm_best_speedup": best["speedup"],
                 "lift_over_vllm_best": ours["tokens_per_s"] / best["tokens_per_s"] - 1,
-                "suffix_best_speedup": max(
-                    row["speedup"] for row in suffixes if row["concurrency"] == load
+                "suffix_best_speedup": max(row["speedup"] for row in here if _mixed(row)),
+                "worst_workload_over_suffix": min(
+                    row["tokens_per_s"]
+                    / max(
+                        each["tokens_per_s"] for each in here if each["workload"] == row["workload"]
+                    )
+                    - 1
+                    for row in found["rows"]
+                    if (row["concurrency"], row["policy"]) == (load, policy) and not _mixed(row)
                 ),
                 "static_best": cells[load, "static:best"]["detail"]["spec"],
                 "static_best_speedup": cells[load, "static:best"]["speedup"],
@@ -126,9 +134,9 @@ def server_row(name: str, load: int) -> dict[str, Any]:
             else (" ".join(best).strip(), ours["speedup"] / speed[best])
         )
 
-    vllm, over_vllm = (
-        over(SERVER_METHODS) if any(key[0] == "ngram" for key in speed) else (None, None)
-    )
+    # Where neither of vLLM's two best methods ran, the rest say little.
+    ran = any(key[0] in ("ngram", "suffix") for key in speed)
+    vllm, over_vllm = over(SERVER_METHODS) if ran else (None, None)
     static, over_static = over(("hybrid-splice",))
     return {
         "report": name,
@@ -145,17 +153,21 @@ def server_row(name: str, load: int) -> dict[str, Any]:
 def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """All benchmarks at one load together: geometric means, each weighted by its rounds."""
 
-    def mean(key: str) -> float | None:
+    def mean(key: str) -> dict[str, Any]:
         known = [row for row in rows if row[key] is not None]
         rounds = sum(row["rounds"] for row in known)
-        if not rounds:
-            return None
-        return math.exp(sum(row["rounds"] * math.log(row[key]) for row in known) / rounds)
+        logs = sum(row["rounds"] * math.log(row[key]) for row in known)
+        values = [row[key] for row in known]
+        spread = [min(values), max(values)]
+        return {
+            "rounds": rounds,
+            "runs": len(known),
+            "mean": math.exp(logs / rounds),
+            "range": spread,
+        }
 
-    return {
-        "concurrency": rows[0]["concurrency"],
-        "rounds": sum(row["rounds"] for row in rows),
-        **{key: mean(key) for key in ("speedup", "over_vllm_best", "over_static_best")},
+    return {"concurrency": rows[0]["concurrency"]} | {
+        key: mean(key) for key in ("speedup", "over_vllm_best", "over_static_best")
     }
 
 
@@ -192,18 +204,19 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
     for row in found["servers_pooled"]:
         rows.append([
             "[servers: vLLM 0.32 on two CPU cores, the second pair](docs/results.md#in-vllm)",
-            f"{row['concurrency']} ({row['rounds']} rounds)",
-            times(row["speedup"]),
-            percent(row["over_vllm_best"] - 1),
-            f"**{percent(row['over_static_best'] - 1)}**",
+            f"{row['concurrency']} ({row['speedup']['rounds']} rounds)",
+            times(row["speedup"]["mean"]),
+            _pooled(row["over_vllm_best"], row["speedup"]["rounds"]),
+            _pooled(row["over_static_best"], row["speedup"]["rounds"]),
         ])  # fmt: skip
     return _said_once(rows)
 
 
 def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
     """Every opponent of one cross-fitted report."""
-    rows = [[AT_ONCE, "adaspec", "vLLM's own best", "suffix decoding", "best static rule",
-             "perfect foresight", "worst workload", "deciding, ms of a step"]]  # fmt: skip
+    opponents = ["vLLM's own best", "suffix decoding", "best static rule", "perfect foresight"]
+    worst = ["worst workload", "the same over suffix decoding"]
+    rows = [[AT_ONCE, "adaspec", *opponents, *worst, "deciding, ms of a step"]]
     for row in found["replays"][name]:
         low, high = row["speedup_ci95"]
         rows.append([
@@ -214,6 +227,7 @@ def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
             f"{times(row['static_best_speedup'])} `{row['static_best']}`",
             times(row["foresight_speedup"]),
             percent(row["worst_workload_lift"]),
+            percent(row["worst_workload_over_suffix"]),
             f"{1e3 * row['decision_s']:.2f} of {1e3 * row['step_s']:.1f}"
             f" ({row['decision_share_of_step']:.1%})",
         ])  # fmt: skip
@@ -252,6 +266,13 @@ def decide_table() -> list[list[str]]:
     ]
 
 
+def _pooled(found: dict[str, Any], rounds: int) -> str:
+    least, greatest = found["range"]
+    of = "" if found["rounds"] == rounds else f"{found['rounds']} rounds, "
+    spread = f"{percent(least - 1)} .. {percent(greatest - 1)}" if found["runs"] > 1 else "one run"
+    return f"{percent(found['mean'] - 1)} ({of}{spread})"
+
+
 def _over(ratio: float | None, opponent: str | None) -> str:
     return "not run" if ratio is None else f"{percent(ratio - 1)} (`{opponent}`)"
 
@@ -283,7 +304,7 @@ def times(value: float) -> str:
 
 def percent(value: float) -> str:
     """A lift, as +1.2%."""
-    return f"{100 * value:+.1f}%"
+    return f"{round(100 * value, 1) + 0.0:+.1f}%"
 
 
 def method(spec: str) -> str:
