@@ -22,6 +22,8 @@ LAYERS = [
     "trace",
     "jit",
     "staging",
+    "documents",
+    "arguments",
     "errors",
 ]
 """Top to bottom; a module may import its own layer and those below."""
@@ -82,7 +84,15 @@ def test_every_folder_of_the_package_has_its_layer():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders <= set(LAYERS)
     files = {path.stem for path in PACKAGE.glob("*.py")}
-    assert files == {"__init__", "__main__", "errors", "jit", "staging"}
+    assert files == {
+        "__init__",
+        "__main__",
+        "arguments",
+        "documents",
+        "errors",
+        "jit",
+        "staging",
+    }
 
 
 def test_the_packages_root_imports_nothing_of_its_own():
