@@ -78,6 +78,17 @@ def whole_number(
     return int(value)  # type: ignore[call-overload]
 
 
+def numbers_of(
+    values: object, what: str, least: int, most: int | None, error: type[AdaspecError]
+) -> tuple[int, ...]:
+    """The whole number or numbers given as `what`, at least one of them."""
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    found = tuple(values) if several else (values,)  # type: ignore[arg-type]
+    if not found:
+        raise error(f"{what} is empty: give at least one whole number")
+    return tuple(whole_number(each, what, least, most, error) for each in found)
+
+
 def truth(value: object, what: str, error: type[AdaspecError]) -> bool:
     """The truth value given as `what`."""
     if not isinstance(value, bool):

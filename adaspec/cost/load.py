@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
 from adaspec.cost.check import MEASURED, SECONDS, check_cost
 from adaspec.cost.model import CostModel
@@ -27,9 +28,9 @@ _OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target"
 _KNOWN = (*_REQUIRED, *_OPTIONAL)
 
 
-def load_cost(name_or_path: str | os.PathLike[str]) -> CostModel:
+def load_cost(name_or_path: AnyPath) -> CostModel:
     """The builtin cost model of that name, or else the one in that file."""
-    text = os.fspath(name_or_path)
+    text = os.fspath(path_of(name_or_path, "the cost model", CostError))
     if text in BUILTIN:
         return BUILTIN[text]
     if text == PROTOCOL:
