@@ -9,27 +9,16 @@ from click.core import ParameterSource
 
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar
-from adaspec.cli.reporting import annotate, show, write_folder
+from adaspec.cli.reporting import finish, show
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
-from adaspec.cost.load import load_cost
-from adaspec.errors import EvaluationError
-from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options
-from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted
-
-LARGEST_CONCURRENCY = 4096
-
-_NOT_BESIDE_PROTOCOL = {
-    "cost",
-    "batching",
-    "prefill",
-    "max_output_tokens",
-    "charge_decisions",
-    "stress_splices",
-    "orders",
-    "resamples",
-    "cap",
-    "keep_alive",
-}
+from adaspec.evaluate.options import (
+    CAP,
+    CONCURRENCY,
+    LARGEST_CONCURRENCY,
+    ORDERS,
+    RESAMPLES,
+)
+from adaspec.evaluate.selection import LONGEST_OUTPUT
 
 
 class OutputTokens(click.ParamType[int | None]):
@@ -63,8 +52,7 @@ class OutputTokens(click.ParamType[int | None]):
 @click.option(
     "--cost",
     metavar="NAME|FILE",
-    default=DEFAULT,
-    show_default=True,
+    show_default=DEFAULT,
     help="What a step takes: a builtin machine, or your own JSON file.",
 )
 @click.option(
@@ -157,7 +145,7 @@ class OutputTokens(click.ParamType[int | None]):
 def command(
     traces: tuple[Path, ...],
     specs: tuple[str, ...],
-    cost: str,
+    cost: str | None,
     concurrency: tuple[int, ...],
     seed: int,
     batching: str | None,
@@ -190,66 +178,45 @@ def command(
         --protocol specdecode-bench --concurrency 1,8 --json
     """
     # Imported here: numba and the replay take a second to load, --help should not.
-    from dataclasses import replace
-
-    from adaspec.evaluate.evaluation import (
-        CLOSED_LOOP,
-        evaluate,
-        evaluate_by_protocol,
-        seen_in_training,
-    )
+    from adaspec.api import evaluate_policies
+    from adaspec.evaluate.evaluation import refuse_beside
     from adaspec.evaluate.render.write import check_destination
-    from adaspec.evaluate.selection import select
-    from adaspec.replay.contender import parse_contender
 
     place = None if out is None else check_destination(out, force)
-    options = Options(
-        concurrency=concurrency,
-        orders=orders,
-        resamples=resamples,
-        seed=seed,
-        cap=cap,
-        prefill=prefill,
-        charge_decisions=charge_decisions,
-        stress_splices=stress_splices,
-        jobs=jobs,
-    )
-    named = [parse_contender(spec) for spec in dict.fromkeys(specs)]
-    wanted = Wanted(
-        workload,
-        max_output_tokens,
-        exclude,
-        filtered=protocol is None,
-        seen=frozenset() if include_training else seen_in_training(named),
-    )
+    if protocol is not None:
+        refuse_beside(protocol, _given())
     with ProgressBar() as bar:
-        if protocol is not None:
-            _refuse_beside_protocol(protocol, cost, batching)
-            selection = select(traces, wanted)
-            report = evaluate_by_protocol(selection, named, protocol, options, bar)
-        else:
-            model = load_cost(cost)
-            if keep_alive is not None:
-                model = replace(model, keep_alive_forwards=keep_alive)
-            selection = select(traces, wanted)
-            report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
-        annotate(report, None if protocol else model)
-        if place is not None:
-            write_folder(report, selection.requests, place, bar)
+        report = evaluate_policies(
+            traces,
+            specs,
+            cost=cost,
+            concurrency=concurrency,
+            seed=seed,
+            batching=batching,
+            protocol=protocol,
+            workload=workload,
+            prefill=prefill,
+            max_output_tokens=max_output_tokens,
+            exclude_requests=exclude,
+            include_training=include_training,
+            charge_decisions=charge_decisions,
+            stress_splices=stress_splices,
+            orders=orders,
+            resamples=resamples,
+            cap=cap,
+            keep_alive=keep_alive,
+            jobs=jobs,
+            progress=bar,
+        )
+        finish(report, place, bar)
     show(report, out, as_json)
 
 
-def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> None:
-    """A protocol fixes costs, batching and requests; a flag that it would ignore is an error."""
+def _given() -> dict[str, object]:
+    """What stands on the command line, be it a default."""
     context = click.get_current_context()
-    for option in context.command.params:
-        if option.name not in _NOT_BESIDE_PROTOCOL:
-            continue
-        given = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-        agrees = (option.name, cost) == ("cost", protocol) or (
-            (option.name, batching) == ("batching", "lockstep")
-        )
-        if given and not agrees:
-            raise EvaluationError(
-                f"--protocol {protocol} fixes what {option.opts[0]} would: leave one of the two out"
-            )
+    return {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }

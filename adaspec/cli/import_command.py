@@ -65,7 +65,7 @@ def command(
             target=target,
             drafter=drafter,
             force=force,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total or None),
         )
     if as_json:
         click.echo(json.dumps(summary))
@@ -77,7 +77,7 @@ def command(
         counted += ", for n-gram drafts alone: it holds no neural counts"
     elif summary["paired"] != summary["requests"]:
         counted += f", {summary['paired']:,} of the requests paired"
-    click.echo(f"{out}: a {summary['kind']} trace: {counted}", err=True)
+    click.echo(f"{printable(str(out))}: a {summary['kind']} trace: {counted}", err=True)
     for workload, requests in summary["workloads"].items():
         click.echo(f"  {printable(workload)}: {requests:,}", err=True)
     if unfit := (summary["neural"] or 0) - (summary["paired"] or 0):
@@ -87,4 +87,4 @@ def command(
             err=True,
         )
     for note, times in summary["notes"].items():
-        click.echo(f"  note: {note}: {times:,}", err=True)
+        click.echo(f"  note: {printable(note)}: {times:,}", err=True)

@@ -42,13 +42,13 @@ def command(path: Path, as_json: bool) -> None:
 
 def _print(found: Inspection) -> None:
     console = results()
-    console.print(escape(_headline(found)), soft_wrap=True)
+    console.print(escape(printable(_headline(found))), soft_wrap=True)
     if isinstance(found, TraceInspection):
         console.print(_trace_table(found))
     elif isinstance(found, CostInspection):
         console.print(_cost_table(found))
     for warning in found.warnings:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+        console.print(f"[yellow]warning:[/yellow] {escape(printable(warning))}", soft_wrap=True)
 
 
 def _headline(found: Inspection) -> str:
@@ -148,7 +148,7 @@ def _cost_table(found: CostInspection) -> Table:
             remark = f"+- {fit['standard_errors_s'][name]:.2g}"
         if fit is not None and name in fit["not_identified"]:
             remark = f"not identified: {fit['not_identified'][name]}"
-        table.add_row(name, shown, escape(remark))
+        table.add_row(name, shown, escape(printable(remark)))
     if fit is not None:
         table.add_row(
             "held-out error",

@@ -123,7 +123,10 @@ def _names_no_command(mistake: click.ClickException) -> bool:
 
 def _say(text: str, code: int) -> int:
     """Write `adaspec: error: TEXT` as one line to standard error, and hand back the code."""
-    line = " ".join(part.strip() for part in text.splitlines())
+    # Imported here: it brings rich, which --help should not wait for.
+    from adaspec.cli.output import printable
+
+    line = printable(" ".join(part.strip() for part in text.splitlines()))
     # Where even standard error is gone there is nobody left to tell.
     with contextlib.suppress(OSError):
         print(f"adaspec: error: {line}", file=sys.stderr, flush=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
+
+from adaspec.documents import parse_json
+from adaspec.errors import AdaspecError
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):
@@ -20,9 +22,9 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         if isinstance(value, dict):
             return value
         try:
-            found = json.loads(str(value))
-        except ValueError as error:
-            self.fail(f"'{value}' is not JSON ({error})", param, ctx)
+            found = parse_json(str(value), f"'{value}'", AdaspecError, "write it as JSON")
+        except AdaspecError as error:
+            self.fail(str(error), param, ctx)
         if not isinstance(found, dict):
             self.fail(f"'{value}' is not a JSON object", param, ctx)
         return found

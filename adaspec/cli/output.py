@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,10 @@ PIPE_WIDTH = 100
 
 PATIENCE_S = 1.0
 """How long work may last before a progress bar is worth a line."""
+
+
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What JSON lets stand though it steers terminals, or cannot be written at all."""
 
 
 class _PlainPipeConsole(Console):
@@ -45,8 +50,12 @@ def printable(text: str) -> str:
 
 
 def print_json(document: object) -> None:
-    """Write a document to standard output as strict JSON: NaN and infinities become null."""
-    print(json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False))
+    """Write a document to standard output as strict JSON: NaN and infinities become null.
+
+    What would steer a terminal, or is no text, is escaped as JSON may have it.
+    """
+    text = json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False)
+    print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
 
 
 def strict(value: Any) -> Any:

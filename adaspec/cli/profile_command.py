@@ -162,7 +162,7 @@ def command(
         _print(profile)
     said = remarks()
     for complaint in profile.complaints:
-        said.print(f"warning: {complaint}", soft_wrap=True, markup=False)
+        said.print(f"warning: {printable(complaint)}", soft_wrap=True, markup=False)
     shown = ", ".join(str(path) for path in (out, *plots))
     said.print(f"written: {shown}", soft_wrap=True, markup=False)
     said.print(
@@ -221,7 +221,7 @@ def _print(profile: Profile) -> None:
         )
     console.print(table)
     for name, why in profile.skipped.items():
-        console.print(f"not measured: {name}: {why}", soft_wrap=True, markup=False)
+        console.print(f"not measured: {name}: {printable(why)}", soft_wrap=True, markup=False)
 
 
 def _remark(profile: Profile, name: str) -> str:

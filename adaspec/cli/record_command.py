@@ -9,7 +9,7 @@ import click
 
 from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.objects import JsonObject
-from adaspec.cli.output import ProgressBar, print_json
+from adaspec.cli.output import ProgressBar, print_json, printable
 from adaspec.vllm.options import MOST_VERIFIED
 
 
@@ -115,7 +115,7 @@ def command(
         err=True,
     )
     for line in report.refused:
-        click.echo(f"  not taken by vLLM: {line}", err=True)
+        click.echo(f"  not taken by vLLM: {printable(line)}", err=True)
     if report.missing:
         click.echo(
             f"  {report.missing:,} prompts are missing: too near the model's longest length, or "

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adaspec.cli.eval_command import LARGEST_CONCURRENCY
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, remarks
-from adaspec.cli.reporting import annotate, show, write_folder
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
-from adaspec.evaluate.options import CONCURRENCY, ORDERS, RESAMPLES, Options
+from adaspec.evaluate.options import (
+    CONCURRENCY,
+    LARGEST_CONCURRENCY,
+    ORDERS,
+    RESAMPLES,
+    Options,
+)
 
 if TYPE_CHECKING:
     from adaspec.places import Place
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
 )
-@click.option("--cost", metavar="NAME|FILE", default=DEFAULT, show_default=True)
+@click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--concurrency",
@@ -89,7 +93,7 @@ def command(
     folds: int | None,
     crossfit_report: Path | None,
     ablations: bool,
-    cost: str,
+    cost: str | None,
     seed: int,
     concurrency: tuple[int, ...],
     exclude: tuple[str, ...],
@@ -111,9 +115,6 @@ def command(
     trained on N - 1 parts of the requests do on the part that they never saw. It is for the
     figures in a card, not for choosing what to train.
     """
-    options = Options(
-        concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
-    )
     if folds is not None:
         if crossfit_report is not None:
             raise TrainingError(
@@ -124,53 +125,49 @@ def command(
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
         place = None if out is None else _check_report(out, force)
         # Imported here: LightGBM and numba take seconds to load, --help should not.
+        from adaspec.cli.reporting import finish, show
+        from adaspec.evaluate.report import EvaluationReport, note_costs
         from adaspec.train.crossfit import cross_fit
 
-        model = load_cost(cost)
+        options = Options(
+            concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
+        )
+        model = load_cost(cost or DEFAULT)
         with ProgressBar() as bar:
             found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
-            annotate(found.report, model)
-            if place is not None:
-                write_folder(found.report, found.selection.requests, place, bar)
-        show(found.report, out, as_json)
+            note_costs(found.report, model, given=cost is not None)
+            report = EvaluationReport(found.report, found.selection.requests)
+            finish(report, place, bar)
+        show(report, out, as_json)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
+    from adaspec.api import train_policy
     from adaspec.policy.artifact import check_destination
     from adaspec.train.cluster import Cluster
-    from adaspec.train.logged_recipe import LoggedProduct, are_logged, train_logged
-    from adaspec.train.recipe import Product, train_policy
 
-    product: Product | LoggedProduct
     check_destination(out, force)
-    logged = are_logged(traces)
-    if logged and (crossfit_report is not None or ablations):
-        raise TrainingError(
-            "--crossfit-report and --ablations rest on replays, which logged traces do not allow: "
-            "leave them out, or train on dense traces"
-        )
     with contextlib.ExitStack() as open_things:
         cluster = None
         if dask is not None:
             cluster = open_things.enter_context(Cluster(dask, lambda what: remarks().print(what)))
-        bar = open_things.enter_context(ProgressBar())
-        model = load_cost(cost)
-        if logged:
-            product = train_logged(traces, out, model, options, exclude, force, bar, cluster)
-        else:
-            product = train_policy(
-                traces,
-                out,
-                model,
-                options,
-                exclude,
-                allow_mixed,
-                force,
-                bar,
-                cluster,
-                crossfit_report=crossfit_report,
-                ablate=ablations,
-            )
+        product = train_policy(
+            traces,
+            out,
+            cost=cost,
+            seed=seed,
+            concurrency=concurrency,
+            exclude_workloads=exclude,
+            allow_mixed=allow_mixed,
+            orders=orders,
+            resamples=resamples,
+            crossfit_report=crossfit_report,
+            ablations=ablations,
+            jobs=jobs,
+            cluster=cluster,
+            force=force,
+            progress=open_things.enter_context(ProgressBar()),
+        )
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)

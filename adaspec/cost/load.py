@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
 from adaspec.cost.check import MEASURED, SECONDS, check_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
+from adaspec.documents import parse_json, read_file
 from adaspec.errors import CostError, nearest
 from adaspec.places import STAGED, Place, beside, flush, look
 from adaspec.staging import publish
@@ -28,9 +30,9 @@ _OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target"
 _KNOWN = (*_REQUIRED, *_OPTIONAL)
 
 
-def load_cost(name_or_path: str | os.PathLike[str]) -> CostModel:
+def load_cost(name_or_path: AnyPath) -> CostModel:
     """The builtin cost model of that name, or else the one in that file."""
-    text = os.fspath(name_or_path)
+    text = os.fspath(path_of(name_or_path, "the cost model", CostError))
     if text in BUILTIN:
         return BUILTIN[text]
     if text == PROTOCOL:
@@ -53,16 +55,14 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     """The cost model in a file and, where the file says it, how well the model fitted."""
     if not _exists(path):
         raise CostError(f"{path}: no such cost file")
-    if not path.is_file():
-        raise CostError(f"{path}: not a file; a cost model is one JSON file")
-    if path.stat().st_size > LARGEST_BYTES:
-        raise CostError(f"{path}: {path.stat().st_size:,} bytes are too many for a cost file")
     where = str(path)
     try:
-        content = path.read_bytes()
+        content = read_file(path, CostError, "a cost model is one JSON file", LARGEST_BYTES)
     except OSError as error:
         raise CostError(f"{path}: cannot be read ({error.strerror})") from error
-    document = _parse(content, where)
+    document = parse_json(content, where, CostError)
+    if not isinstance(document, dict):
+        raise CostError(f"{where}: a cost file holds one JSON object, not {document!r:.40}")
     fit = document.pop("fit", None)
     cost = cost_from_document(document, where)
     return cost, None if fit is None else FitReport.from_document(fit, f"{where}: fit")
@@ -130,28 +130,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name that no file can have
         return False
-
-
-def _parse(content: bytes, where: str) -> dict[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                raise CostError(f"{where}: '{key}' stands there twice")
-            seen[key] = value
-        return seen
-
-    try:
-        document = json.loads(content.decode("utf-8"), object_pairs_hook=once)
-    except UnicodeDecodeError as error:
-        raise CostError(f"{where}: not UTF-8 text (byte {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise CostError(f"{where} line {error.lineno}: broken JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:
-        raise CostError(f"{where}: nested too deep, or a number too long") from error
-    if not isinstance(document, dict):
-        raise CostError(f"{where}: a cost file holds one JSON object, not {document!r:.40}")
-    return document
 
 
 def _check_schema(document: Mapping[str, Any], where: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from adaspec import __version__
+from adaspec.arguments import one_of
+from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.closed_loop import ALL, evaluate_closed_loop
@@ -23,6 +25,18 @@ from adaspec.replay.tape import build_tape
 
 REPORT_SCHEMA = 1
 CLOSED_LOOP, LOCKSTEP = "closed-loop", "lockstep"
+_FIXED_BY_PROTOCOL = (
+    "cost",
+    "batching",
+    "prefill",
+    "max_output_tokens",
+    "charge_decisions",
+    "stress_splices",
+    "orders",
+    "resamples",
+    "cap",
+    "keep_alive",
+)
 BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 
 
@@ -35,6 +49,7 @@ def evaluate(
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """The report of the design's section 8."""
+    one_of(batching, BATCHINGS, "batching", EvaluationError)
     check_distinct(named)
     progress("looking up", 0, 1)
     tape = build_tape(selection.requests, selection.neural_cap)
@@ -65,12 +80,24 @@ def evaluate_by_protocol(
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """The same document for a protocol, which brings its own costs and batching."""
+    one_of(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
         raise EvaluationError(f"--protocol {protocol} runs the named policies: name one")
     check_distinct(named)
     found = evaluate_protocol(selection, named, options, progress)
     _mark_seen(found["rows"], selection, named)
     return _document(selection, named, options, protocol, LOCKSTEP, protocol) | found
+
+
+def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
+    """Refuse what was given of that which a protocol fixes, and would ignore."""
+    for name in _FIXED_BY_PROTOCOL:
+        agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
+        if name in given and not agrees:
+            raise EvaluationError(
+                f"--protocol {protocol} fixes what --{name.replace('_', '-')} would: "
+                "leave one of the two out"
+            )
 
 
 def _document(
@@ -145,10 +172,9 @@ def check_distinct(named: Sequence[Contender]) -> None:
     """Refuse two policies whose rows would go by the same name."""
     names = Counter(contender.name for contender in named)
     for contender in named:
-        if names[contender.name] > 1 and isinstance(contender, LearnedPolicy):
-            raise EvaluationError(
-                f"two policies are called '{contender.name}', as their folders are: rename one"
-            )
+        if names[contender.name] > 1:
+            why = ", as their folders are" if isinstance(contender, LearnedPolicy) else ""
+            raise EvaluationError(f"two policies are called '{contender.name}'{why}: rename one")
 
 
 def _trained_on(policy: Contender) -> frozenset[str]:

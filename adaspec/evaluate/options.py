@@ -6,7 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
+from adaspec.arguments import numbers_of, truth, whole_number
+from adaspec.errors import EvaluationError
+
 CONCURRENCY = (1, 8, 32, 128)
+LARGEST_CONCURRENCY = 4096
 ORDERS = 3
 RESAMPLES = 40
 CAP = 48
@@ -38,11 +42,30 @@ class Options:
     jobs: int = 0
     """Worker threads or processes; 0: one per core."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no evaluation can be run with; concurrencies ascend, each once."""
+        for name, least, most in _WHOLE:
+            number = whole_number(getattr(self, name), name, least, most, EvaluationError)
+            object.__setattr__(self, name, number)
+        for name in ("prefill", "charge_decisions", "stress_splices"):
+            truth(getattr(self, name), name, EvaluationError)
+        found = numbers_of(self.concurrency, "concurrency", 1, LARGEST_CONCURRENCY, EvaluationError)
+        object.__setattr__(self, "concurrency", tuple(sorted(set(found))))
+
     @property
     def workers(self) -> int:
         """How many workers to use."""
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
 
+
+_WHOLE = (
+    ("orders", 1, 1000),
+    ("resamples", 0, 10_000),
+    ("seed", 0, None),
+    ("cap", 1, 1000),
+    ("jobs", 0, None),
+)
+"""(field, least, most)."""
 
 Cell = tuple[str | None, int]
 """A workload (None: the equal-weight mix of all) at a concurrency."""

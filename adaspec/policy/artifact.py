@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from adaspec import staging
+from adaspec.documents import read_file
 from adaspec.errors import PolicyError, nearest
 from adaspec.places import Place
 from adaspec.policy.arrays import Arrays, npz_arrays, npz_bytes
@@ -116,9 +115,7 @@ def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifac
     path = Path(folder)
     contents = _read(path)
     _check_sums(contents, path)
-    manifest = PolicyManifest.from_json(
-        _decoded(contents[MANIFEST], path / MANIFEST), str(path / MANIFEST)
-    )
+    manifest = PolicyManifest.from_json(contents[MANIFEST], str(path / MANIFEST))
     if fingerprint is not None and manifest.fingerprint != fingerprint:
         raise PolicyError(
             f"policy '{path.resolve().name}' was trained for features {manifest.fingerprint}, this "
@@ -148,7 +145,11 @@ def _read(path: Path) -> dict[str, bytes]:
     """Every file's bytes, read once: what is checked is what is parsed."""
     _check_names(path)
     try:
-        return {name: _read_file(path / name, limit) for name, limit in MAX_BYTES.items()}
+        return {
+            # Not through a link, which could lead anywhere.
+            name: read_file(path / name, PolicyError, _RECOVER, limit, through_links=False)
+            for name, limit in MAX_BYTES.items()
+        }
     except OSError as error:
         raise PolicyError(
             f"{error.filename or path}: cannot be read ({error.strerror or error}): {_RECOVER}"
@@ -175,30 +176,6 @@ def _check_names(path: Path) -> None:
     for name in (CHECKSUMS, *_SUMMED):
         if name not in held:
             raise PolicyError(f"{path / name}: is missing: {_RECOVER}")
-
-
-def _read_file(path: Path, limit: int) -> bytes:
-    try:
-        # Not through a link, which could lead anywhere; and not waiting for a pipe's writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise PolicyError(f"{path}: is a link: copy the file itself there") from None
-        raise
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise PolicyError(f"{path}: is not a file: {_RECOVER}")
-        with open(descriptor, "rb", closefd=False) as file:
-            # Never more than was found: a reader sets aside what it is asked for.
-            content = file.read(found.st_size) if found.st_size <= limit else b""
-    finally:
-        os.close(descriptor)
-    if found.st_size > limit:
-        raise PolicyError(
-            f"{path}: {found.st_size} bytes are more than the {limit} that a policy's may be"
-        )
-    return content
 
 
 def _check_sums(contents: Mapping[str, bytes], path: Path) -> None:

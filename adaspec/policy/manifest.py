@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from adaspec import __version__
+from adaspec.documents import parse_json
 from adaspec.errors import CostError, PolicyError, nearest
 from adaspec.trace.identity import VOCABULARY_HASH
 
@@ -97,13 +98,11 @@ class PolicyManifest:
         return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> PolicyManifest:
+    def from_json(cls, text: str | bytes, where: str) -> PolicyManifest:
         """The manifest in `text`; a `PolicyError` that starts with `where` if it is not one."""
-        try:
-            record = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
-            raise PolicyError(f"{where}: not JSON ({error}): restore it from a copy") from None
-        return cls.from_record(record, where)
+        return cls.from_record(
+            parse_json(text, where, PolicyError, "restore it from a copy"), where
+        )
 
     @classmethod
     def from_record(cls, record: object, where: str = "manifest of a policy") -> PolicyManifest:
@@ -282,18 +281,6 @@ _RULES: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ("metrics", _is_metrics, "an object of finite numbers and texts"),
 )
 """(field, what it must pass, what to say it should have been)."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which no key comes twice: readers would differ over which one counts."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError("a key comes twice")
-    return record
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
 
 
 def _shown(value: object) -> str:

@@ -40,13 +40,18 @@ def own_policy(text: str) -> Policy:
             f"policy '{text}' cannot be made: {_said(error)}{guess} (NAME must be a class, or a "
             "function, that takes no arguments)"
         ) from error
+    return guarded(text, policy)
+
+
+def guarded(name: str, policy: Any) -> Policy:
+    """The policy under this name, guarded; a `SpecError` where it lacks what a policy has."""
     lacks = [stage for stage in STAGES if not callable(getattr(policy, stage, None))]
     if lacks:
         raise SpecError(
-            f"policy '{text}' is no policy: it lacks {', '.join(lacks)}; "
+            f"policy '{name}' is no policy: it lacks {', '.join(lacks)}; "
             "adaspec.policy.protocol.Policy says what a policy has"
         )
-    return OwnPolicy(text, policy)
+    return OwnPolicy(name, policy)
 
 
 class OwnPolicy:

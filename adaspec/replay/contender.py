@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -9,12 +10,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.arguments import path_of
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.artifact import CHECKSUMS, FOREST
+from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.own import own_policy
+from adaspec.policy.own import OwnPolicy, guarded, own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import USAGES, check_legible, parse_policy
@@ -73,6 +76,30 @@ def parse_contender(text: str) -> Contender:
     return parse_policy(text)
 
 
+def contender_of(given: object) -> Contender:
+    """The contender that is given as a spec, a policy's folder, or an object that is a policy.
+
+    An object of a class of one's own goes by its `name`, or else by its class's.
+    """
+    if isinstance(given, str):
+        return parse_contender(given)
+    if isinstance(given, os.PathLike):
+        found = load_policy(path_of(given, "a policy", SpecError))
+        _check_name(found.name, str(given))
+        return found
+    if isinstance(given, OwnPolicy | SuffixDecoding) or is_compiled(given):
+        return given  # type: ignore[return-value]
+    if isinstance(given, type):
+        raise SpecError(f"policy {given.__name__} is a class: give an object, {given.__name__}()")
+    name = getattr(given, "name", None)
+    if not isinstance(name, str) or name == BasePolicy.name:
+        name = type(given).__name__
+    check_legible(name)
+    policy = guarded(name, given)
+    _check_name(name, f"{type(given).__name__} object")
+    return policy
+
+
 _HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
 _ROWS = {"oracle", "python", "static", "adaptive", "crossfit", HEAD}
 """What else the rows of a report begin with."""
@@ -90,7 +117,7 @@ def _check_name(name: str, text: str) -> None:
     if name.partition(":")[0] in _HEADS | _ROWS or not name:
         raise SpecError(
             f"'{text}': reports would call this policy '{name}', which means something else "
-            "there: rename the folder"
+            "there: rename it"
         )
 
 
@@ -302,7 +329,7 @@ class Player:
         )
 
 
-def is_compiled(contender: Contender) -> bool:
+def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
     known = Oracle | StaticPolicy | BatchTable | Budget | Ema | LearnedPolicy | Panel | RulePanel
     return isinstance(contender, known)

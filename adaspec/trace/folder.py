@@ -11,12 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from adaspec.documents import parse_json, read_file
 from adaspec.errors import TraceError
 from adaspec.places import sync_folder
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"
 """Written last: its absence tells a reader that the writer was cut off."""
+
+LARGEST_BYTES = 16 << 20
+"""Of either: whatever is larger is something else."""
+RESTORE = "restore it from a copy"
 
 _SHARD = re.compile(r"part-(\d{5,})\.parquet")
 _UNFINISHED = ".unfinished"
@@ -88,11 +93,12 @@ def completed_shards(path: Path) -> int | None:
     """How many shards the finished trace at `path` has, None if its writer never finished."""
     file = path / COMPLETE
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        content = read_file(file, TraceError, RESTORE, LARGEST_BYTES)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{file}: cannot be read ({error}): restore it from a copy") from error
+    except OSError as error:
+        raise TraceError(f"{file}: cannot be read ({error}): {RESTORE}") from error
+    record = parse_json(content, str(file), TraceError, RESTORE)
     if not isinstance(record, dict) or not isinstance(record.get("shards"), int):
-        raise TraceError(f'{file}: is not {{"shards": number}}: restore it from a copy')
+        raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
     return int(record["shards"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from adaspec import __version__
+from adaspec.documents import is_json, parse_json
 from adaspec.errors import TraceError, nearest
 from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES
@@ -19,6 +20,9 @@ SCHEMA = 2
 """
 
 KINDS = ("dense", "logged")
+
+MOST_DRAFTED = 128
+"""Drafted tokens per position: a reader sets room aside for so many at every one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +71,9 @@ class Manifest:
         return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> Manifest:
+    def from_json(cls, text: str | bytes, where: str) -> Manifest:
         """The manifest in `text`; a `TraceError` that starts with `where` if it is not one."""
-        try:
-            record = json.loads(text)
-        except ValueError as error:
-            raise TraceError(f"{where}: not JSON ({error}): restore it from a copy") from None
+        record = parse_json(text, where, TraceError, "restore it from a copy")
         if not isinstance(record, dict) or "schema" not in record:
             raise TraceError(f"{where}: not a trace's manifest: it has no 'schema'")
         _check_schema(record["schema"], where)
@@ -125,22 +126,24 @@ def _problem(manifest: Manifest) -> str | None:
     texts = ("target", "drafter", "tokenizer", "engine", "engine_version", "hardware")
     for name in (*texts, "fingerprint", "source"):
         value = getattr(manifest, name)
-        if value is not None and not isinstance(value, str):
+        if value is not None and not (isinstance(value, str) and is_json(value)):
             return f"{name} is {value!r}, not a text or null"
     vocabulary = manifest.vocabulary_hash
     if vocabulary is not None and not (
         isinstance(vocabulary, str) and VOCABULARY_HASH.fullmatch(vocabulary)
     ):
         return f"vocabulary_hash is {vocabulary!r}, not a count and 16 hex digits or null"
-    for name in ("neural_cap", "draft_cap"):
+    for name, most in (("neural_cap", 32767), ("draft_cap", MOST_DRAFTED)):
         value = getattr(manifest, name)
-        if value is not None and not (_is_int(value) and 1 <= value <= 32767):
-            return f"{name} is {value!r}, not a number from 1 to 32767 or null"
+        if value is not None and not (_is_int(value) and 1 <= value <= most):
+            return f"{name} is {value!r}, not a number from 1 to {most} or null"
     for name in ("scrambled", "synthetic"):
         if not isinstance(getattr(manifest, name), bool):
             return f"{name} is {getattr(manifest, name)!r}, not true or false"
     if not isinstance(manifest.sampling, Mapping):
         return f"sampling is {manifest.sampling!r}, not an object"
+    if not is_json(dict(manifest.sampling)):
+        return f"sampling is {manifest.sampling!r:.60}, which JSON cannot hold"
     if not isinstance(manifest.confidences, list | tuple):
         return f"confidences is {manifest.confidences!r}, not a list"
     for name in manifest.confidences:

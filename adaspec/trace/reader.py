@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from adaspec.arguments import AnyPath, Paths, path_of, paths_of
+from adaspec.documents import read_file
 from adaspec.errors import TraceError
 from adaspec.trace import folder
 from adaspec.trace.columns import LATER_COLUMNS, batch_requests, batch_steps, row_schema
@@ -40,8 +42,8 @@ class TraceReader:
     folder whose writer was cut off.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: AnyPath):
+        self.path = path_of(path, "the trace", TraceError)
         self.warnings: list[str] = []
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
@@ -150,6 +152,8 @@ class TraceReader:
         return [self._shard(path) for _, path in found]
 
     def _shard(self, path: Path) -> Shard:
+        if not path.is_file():  # a pipe would be waited for
+            raise TraceError(f"{path}: is not a file: {_RECOVER}")
         try:
             with pq.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -180,9 +184,9 @@ def _shards(count: int) -> str:
     return "1 shard" if count == 1 else f"{count} shards"
 
 
-def open_traces(paths: Iterable[str | Path]) -> list[TraceReader]:
+def open_traces(paths: Paths) -> list[TraceReader]:
     """Readers of the trace folders at `paths`, in which no request occurs twice."""
-    readers = [TraceReader(path) for path in paths]
+    readers = [TraceReader(path) for path in paths_of(paths, "traces", TraceError)]
     if not readers:
         raise TraceError("no trace given: name at least one trace folder")
     seen: dict[Key, str] = {}
@@ -212,19 +216,20 @@ def _manifest(path: Path) -> Manifest:
     if not path.exists():
         raise TraceError(f"{path}: there is no such folder: {advice}")
     if not path.is_dir():
-        raise TraceError(f"{path}: is a file, not a trace's folder: {advice}")
+        found = "a file" if path.is_file() else "a pipe or device"
+        raise TraceError(f"{path}: is {found}, not a trace's folder: {advice}")
     file = path / folder.MANIFEST
     try:
         if not any(path.iterdir()):
             raise TraceError(f"{path}: the folder is empty, it holds no trace: {advice}")
-        text = file.read_text(encoding="utf-8")
+        content = read_file(file, TraceError, _RECOVER, folder.LARGEST_BYTES)
     except FileNotFoundError:
         raise TraceError(
             f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise TraceError(f"{file}: cannot be read ({error}): {_RECOVER}") from error
-    return Manifest.from_json(text, str(file))
+    return Manifest.from_json(content, str(file))
 
 
 def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str) -> None:

@@ -201,6 +201,13 @@ def _check_range(step: LoggedStep, name: str, least: int, greatest: int, where: 
 
 
 def _check_key(workload: str, id: str, where: str) -> None:
+    for name, value in (("workload", workload), ("id", id)):
+        if not isinstance(value, str):
+            raise TraceError(f"{where}: {name}={value!r:.60} is a {type(value).__name__}, no text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise TraceError(f"{where}: {name}={value!r:.60} is no text in UTF-8") from None
     if not workload or not id:
         raise TraceError(f"{where}: workload={workload!r}, id={id!r}: neither may be empty")
 

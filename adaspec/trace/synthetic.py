@@ -12,11 +12,12 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.arguments import AnyPath, whole_number
+from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
@@ -89,14 +90,16 @@ def synthesize(
 
 
 def write_synthetic(
-    path: str | Path,
-    seed: int,
+    path: AnyPath,
+    seed: int = 0,
     workloads: Sequence[Workload] = WORKLOADS,
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
     force: bool = False,
 ) -> None:
     """Write what `synthesize` yields as a trace whose manifest says that it is synthetic."""
+    whole_number(seed, "seed", 0, None, TraceError)
+    whole_number(requests_per_workload, "requests_per_workload", 1, None, TraceError)
     manifest = Manifest(
         kind="dense",
         target="synthetic",

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from adaspec import staging
+from adaspec.arguments import AnyPath, path_of
 from adaspec.errors import TraceError
 from adaspec.places import Place, look
 from adaspec.trace import folder
@@ -42,7 +43,7 @@ class TraceWriter:
 
     def __init__(
         self,
-        path: str | Path,
+        path: AnyPath,
         manifest: Manifest,
         *,
         force: bool = False,
@@ -54,7 +55,9 @@ class TraceWriter:
     ):
         if append and (force or whole):
             raise ValueError("append continues a trace in place: neither force nor whole fit")
-        self.path = Path(path)
+        self.path = path_of(path, "the trace", TraceError)
+        if not isinstance(manifest, Manifest):
+            raise TraceError(f"{path}: its manifest is a {type(manifest).__name__}, no Manifest")
         self.manifest = manifest
         self._shard_bytes, self._shard_rows = shard_bytes, shard_rows
         self._requests: list[Request] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from adaspec.cost.model import CostModel
+from adaspec.documents import parse_json, read_file
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import REPORT_SCHEMA
 from adaspec.evaluate.options import Options
@@ -22,14 +22,15 @@ def read_crossfit_report(folder: Path) -> dict[str, Any]:
     """The report in a folder; a `TrainingError` where it is none, or not cross-fitted."""
     path = folder / REPORT
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        content = read_file(path, TrainingError, _AGAIN)
     except FileNotFoundError:
         raise TrainingError(
             f"{path}: there is no such file: give the folder that "
             "'adaspec train --crossfit N -o FOLDER' wrote"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise TrainingError(f"{path}: cannot be read as a report ({error}): {_AGAIN}") from None
+    report = parse_json(content, str(path), TrainingError, _AGAIN)
     if not isinstance(report, dict) or report.get("schema") != REPORT_SCHEMA:
         raise TrainingError(f"{path}: is no report that this build reads: {_AGAIN}")
     if not isinstance(report.get("cross_fitted"), Mapping):

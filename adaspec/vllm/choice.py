@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
+from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError, PolicyError, ServingError
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.artifact import CHECKSUMS, FOREST, MANIFEST
@@ -172,9 +172,9 @@ def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
 
 def _manifest_target(name: str) -> str | None:
     try:
-        text = (find_policy(name) / MANIFEST).read_text(encoding="utf-8")
-        found = json.loads(text).get("target")
-    except (OSError, ValueError, AttributeError, AdaspecError):
+        content = (find_policy(name) / MANIFEST).read_bytes()
+        found = parse_json(content, name, AdaspecError).get("target")
+    except (OSError, AttributeError, AdaspecError):
         return None
     return found if isinstance(found, str) else None
 

@@ -22,6 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.documents import parse_json
+from adaspec.errors import AdaspecError
+
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """Names the folder to every process of a server."""
 
@@ -172,8 +175,8 @@ def _mapped(folder: Path, about: dict[str, Any]) -> mmap.mmap:
 def read_counters(folder: Path) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
     """What every engine that counts in the folder serves, and its figures now."""
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, AdaspecError):
             content = path.read_bytes()
             if len(content) == _BYTES:
-                about = json.loads(content[:_ABOUT_BYTES])
+                about = parse_json(content[:_ABOUT_BYTES], str(path), AdaspecError)
                 yield about, np.frombuffer(content, np.float64, offset=_ABOUT_BYTES)

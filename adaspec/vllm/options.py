@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adaspec.documents import is_json
 from adaspec.errors import ServingError, nearest
 
 MODES = ("serve", "record", "shadow", "off")
@@ -148,7 +148,7 @@ def _check(options: Options) -> None:
         raise _wrong("record_fraction", fraction, "a number from 0 to 1")
     if not isinstance(options.sampling, Mapping):
         raise _wrong("sampling", options.sampling, "an object")
-    if not _is_json(options.sampling):
+    if not is_json(dict(options.sampling)):
         raise _wrong("sampling", options.sampling, "what JSON can hold: it goes into a manifest")
     if options.mode == "record" and options.record_fraction == 0:
         raise _wrong("record_fraction", 0, "more than 0, or mode 'record' records nothing")
@@ -173,14 +173,6 @@ def _is_line(text: str) -> bool:
     return len(text) <= LONGEST_TEXT and not any(
         ord(each) < 32 or ord(each) == 127 for each in text
     )
-
-
-def _is_json(found: Mapping[str, Any]) -> bool:
-    """Whether it is read back from JSON as it was."""
-    try:
-        return bool(json.loads(json.dumps(dict(found), allow_nan=False)) == dict(found))
-    except (TypeError, ValueError, RecursionError):
-        return False
 
 
 def _wrong(name: str, value: object, expected: str) -> ServingError:

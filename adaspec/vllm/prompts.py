@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import TraceError, nearest
-from adaspec.trace.importers.lines import Lines, Record, find_files, whole_numbers
+from adaspec.trace.importers.lines import Lines, Record, find_files, name_of, whole_numbers
 from adaspec.trace.importers.recording import workload_of
 
 _FORMS = ("text", "prompt", "messages", "prompt_token_ids", "token_ids")
@@ -85,7 +85,7 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
     if len(forms) != 1:
         found = ", ".join(forms) or "none"
         raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {found}")
-    workload = _name(record.get("workload", default), "workload", where)
+    workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
     form, value = forms[0], record[forms[0]]
@@ -101,17 +101,11 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
     }
     return Prompt(
         workload=workload,
-        id=_name(record.get("id", number), "id", where),
+        id=name_of(record.get("id", number), "id", where),
         where=where,
         max_tokens=most,
         **make[form](),
     )
-
-
-def _name(value: Any, key: str, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise TraceError(f"{where}: '{key}' is {value!r}, expected a text or a number")
-    return str(value)
 
 
 def _text(value: Any, key: str, where: str) -> str:

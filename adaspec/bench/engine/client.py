@@ -12,10 +12,12 @@ from typing import Any
 
 from adaspec.bench.engine.figures import Figures
 from adaspec.bench.lookup import BenchError
+from adaspec.documents import parse_json
 
 TIMEOUT_S = 600.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Asks servers of this machine: urlopen would ask a proxy of the environment for them."""
+_LOG = "its log says more"
 COUNTERS = {
     "drafted": "vllm:spec_decode_num_draft_tokens",
     "accepted": "vllm:spec_decode_num_accepted_tokens",
@@ -45,7 +47,7 @@ def stream(
             if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
                 continue
             at_s = time.perf_counter()
-            event = json.loads(line[len(b"data: ") :])
+            event = parse_json(line[len(b"data: ") :], "the server's answer", BenchError, _LOG)
             if "error" in event:
                 raise BenchError(f"the server broke off: {str(event['error'])[:300]}")
             tokens = [token for each in event["choices"] for token in each["token_ids"] or ()]
@@ -70,7 +72,7 @@ def chat(address: str, question: str, max_tokens: int) -> tuple[str, int]:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    answer = json.loads(_read(request))
+    answer = parse_json(_read(request), "the server's answer", BenchError, _LOG)
     return answer["choices"][0]["message"]["content"] or "", answer["usage"]["completion_tokens"]
 
 
@@ -105,7 +107,7 @@ def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    answer = json.loads(_read(request))
+    answer = parse_json(_read(request), "the server's answer", BenchError, _LOG)
     best = answer["choices"][0]["logprobs"]["top_logprobs"][0]
     return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
 
@@ -132,4 +134,4 @@ def _refused(status: int, body: bytes) -> BenchError:
 
 
 def _gone(error: Exception) -> BenchError:
-    return BenchError(f"the server broke off ({type(error).__name__}: {error}): its log says more")
+    return BenchError(f"the server broke off ({type(error).__name__}: {error}): {_LOG}")

@@ -11,8 +11,10 @@ from typing import Any
 
 from adaspec.bench.engine.traffic import Answer
 from adaspec.bench.lookup import BenchError
+from adaspec.documents import parse_json
 
 SCHEMA = 1
+_AGAIN = "give --force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,17 @@ class Ledger:
             os.fsync(file.fileno())
 
     def _read(self, wanted: Mapping[str, Any]) -> None:
-        content = self._path.read_text(encoding="utf-8")
+        try:
+            content = self._path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BenchError(f"{self._path}: damaged ({error}): {_AGAIN}") from error
         whole, _, torn = content.rpartition("\n")
         if torn:
             # The last line of a killed run: nobody has read it yet.
             os.truncate(self._path, len(content.encode()) - len(torn.encode()))
         lines = whole.split("\n") if whole else []
         try:
-            documents = [json.loads(line) for line in lines]
+            documents = [parse_json(line, str(self._path), BenchError, _AGAIN) for line in lines]
             if not documents:
                 self._append(wanted)
                 return
@@ -105,7 +110,7 @@ class Ledger:
                 entry = Entry(**each, answers=answers)
                 self._entries[entry.key] = entry
         except (ValueError, KeyError, TypeError) as error:
-            raise BenchError(f"{self._path}: damaged ({error}): give --force") from error
+            raise BenchError(f"{self._path}: damaged ({error}): {_AGAIN}") from error
 
 
 def _differs(found: Any, wanted: Mapping[str, Any]) -> str:

@@ -171,7 +171,7 @@ def rests_on_few(report: Report) -> str:
     for workload, n in used.items():
         total = n + sum(requests_left_out(report, workload).values())
         if total - n > _MANY * total:
-            found.append(f"{workload} rests on {n:,} of {total:,}")
+            found.append(f"{plain(workload)} rests on {n:,} of {total:,}")
     total_out, total_used = sum(requests_left_out(report).values()), sum(used.values())
     if not found and total_out > _MANY * (total_out + total_used):
         found.append(f"all rest on {total_used:,} of {total_out + total_used:,}")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from adaspec.errors import TraceError, nearest
+from adaspec.arguments import AnyPath, Paths, one_of, paths_of, text_of
+from adaspec.errors import TraceError
 from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
 from adaspec.trace.importers.lines import Progress
 from adaspec.trace.importers.recording import Recording
@@ -36,8 +37,8 @@ FORMATS: dict[str, Importer] = {
 
 def import_trace(
     kind: str,
-    sources: Iterable[str | Path],
-    out: str | Path,
+    sources: Paths,
+    out: AnyPath,
     *,
     target: str | None = None,
     drafter: str | None = None,
@@ -51,9 +52,9 @@ def import_trace(
     counts fit their output), `steps`, `output_tokens`, `workloads` (requests each), and `notes`
     (what was left out, and how often).
     """
-    if kind not in FORMATS:
-        raise TraceError(f"no format is called '{kind}'{nearest(kind, FORMATS)}")
-    recording = FORMATS[kind](sources, target, progress)
+    one_of(kind, FORMATS, "format", TraceError)
+    paths = paths_of(sources, "what to import", TraceError)
+    recording = FORMATS[kind](paths, text_of(target, "target", TraceError), progress)
     manifest = _drafted_by(recording.manifest, drafter)
     workloads: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -72,7 +73,7 @@ def import_trace(
                 latest = (row.workload, row.id)
                 workloads[row.workload] += 1
         if not workloads:
-            raise TraceError(f"{', '.join(map(str, sources))}: nothing to import was found there")
+            raise TraceError(f"{', '.join(map(str, paths))}: nothing to import was found there")
     dense = manifest.kind == "dense"
     return {
         "trace": str(out),

@@ -27,6 +27,7 @@ from adaspec.trace.importers.lines import (
     Record,
     counts,
     find_files,
+    name_of,
     tokens,
     whole_numbers,
 )
@@ -85,7 +86,7 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
     numbers: Counter[str] = Counter()
     for file in lines.files:
         for where, record in lines.of(file):
-            workload = _name(record.get("workload", workload_of(file)), "workload", where)
+            workload = name_of(record.get("workload", workload_of(file)), "workload", where)
             number = numbers[workload]
             numbers[workload] += 1
             accepted, ngram = (
@@ -97,7 +98,7 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
                 where,
                 Request(
                     workload=workload,
-                    id=_name(record.get("id", number), "id", where),
+                    id=name_of(record.get("id", number), "id", where),
                     prompt_tokens=_tokens(record, _PROMPT, where),
                     output_tokens=_tokens(record, _OUTPUT, where),
                     neural_accepted=accepted,
@@ -106,12 +107,6 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
                     ngram_accepted=ngram,
                 ),
             )
-
-
-def _name(value: Any, key: str, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise TraceError(f"{where}: '{key}' is {value!r}, expected a text or a number")
-    return str(value)
 
 
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 
 Record = dict[str, Any]
@@ -18,16 +21,24 @@ Progress = Callable[[int, int], None]
 
 
 def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[Path]:
-    """The files at `sources`; of a folder those of the first pattern that matches any."""
+    """The files at `sources`; of a folder those of the first pattern that matches any.
+
+    A pipe is read where it is named itself: one that lies in a folder would be waited for.
+    """
     files: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
             matches = next(filter(None, (sorted(source.glob(p)) for p in patterns)), None)
             if not matches:
                 raise TraceError(f"{source}: the folder holds no {' or '.join(patterns)}")
+            for file in matches:
+                if not file.is_file():
+                    raise TraceError(f"{file}: is not a file: move it away, or name the files")
             files += matches
-        elif source.exists():
+        elif source.is_file() or source.is_fifo():
             files.append(source)
+        elif source.exists():
+            raise TraceError(f"{source}: is a device, neither a file nor a pipe: name a file")
         else:
             raise TraceError(f"{source}: there is no such file or folder")
     if not files:
@@ -36,18 +47,24 @@ def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[P
 
 
 class Lines:
-    """The JSON objects of some files, one a line, each with where it stands; reports progress."""
+    """The JSON objects of some files, one a line, each with where it stands; reports progress.
+
+    A pipe gives its lines once: for several passes they are kept, in a file without a name.
+    """
 
     def __init__(self, files: Sequence[Path], progress: Progress | None = None, passes: int = 1):
         self.files = list(files)
         self._progress = progress
+        self._kept: dict[Path, BinaryIO | None] = {
+            file: None for file in files if passes > 1 and file.is_fifo()
+        }
         self._total = passes * sum(file.stat().st_size for file in self.files)
         self._done = 0
 
     def of(self, file: Path) -> Iterator[tuple[str, Record]]:
         """Every non-empty line of `file` as an object; a `TraceError` at the first that is none."""
         try:
-            with file.open("rb") as stream:
+            with self._opened(file) as stream:
                 for number, line in enumerate(stream, 1):
                     if line.strip():
                         where = f"{file} line {number}"
@@ -56,6 +73,20 @@ class Lines:
         except OSError as error:
             raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
 
+    @contextmanager
+    def _opened(self, file: Path) -> Iterator[BinaryIO]:
+        if file not in self._kept:
+            with file.open("rb") as stream:
+                yield stream
+            return
+        kept = self._kept[file]
+        if kept is None:
+            kept = self._kept[file] = tempfile.TemporaryFile()  # noqa: SIM115
+            with file.open("rb") as stream:
+                shutil.copyfileobj(stream, kept)
+        kept.seek(0)
+        yield kept
+
     def advance(self, size: int) -> None:
         """Note that `size` more bytes were read."""
         self._done += size
@@ -63,17 +94,9 @@ class Lines:
             self._progress(self._done, self._total)
 
 
-def parse(text: bytes, where: str) -> Any:
-    """The JSON value in `text`; NaN and infinities are refused, as JSON does."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError alike
-        raise TraceError(f"{where}: broken JSON ({error}): mend or remove it") from None
-
-
 def parse_object(text: bytes, where: str) -> Record:
     """The JSON object in `text`."""
-    record = parse(text, where)
+    record = parse_json(text, where, TraceError)
     if not isinstance(record, dict):
         raise TraceError(f"{where}: is a {type(record).__name__}, expected an object")
     return record
@@ -84,6 +107,13 @@ def required(record: Record, key: str, where: str) -> Any:
     if record.get(key) is None:
         raise TraceError(f"{where}: '{key}' is missing")
     return record[key]
+
+
+def name_of(value: Any, key: str, where: str) -> str:
+    """A workload's or request's name: a text, or a number in digits."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise TraceError(f"{where}: '{key}' is {value!r:.60}, expected a text or a number")
+    return str(value)
 
 
 def tokens(values: Any, key: str, where: str) -> NDArray[np.int32]:
@@ -110,9 +140,5 @@ def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     for at, value in enumerate(values):
         if type(value) is not int or not -(2**31) <= value < 2**31:
-            raise TraceError(f"{where}: {key}[{at}]={value!r} is not a whole number of 32 bits")
+            raise TraceError(f"{where}: {key}[{at}]={value!r:.60} is not a whole number of 32 bits")
     return np.array(values, dtype=np.int64)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")

@@ -10,6 +10,8 @@ from pathlib import Path
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 
+_NUMBERED = (Path("/dev/fd"), Path("/proc/self/fd"))
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -22,7 +24,12 @@ class Recording:
 
 
 def workload_of(file: Path) -> str:
-    """The workload a file holds: its name without ending and without `combined_`."""
+    """The workload a file holds: its name without ending and without `combined_`.
+
+    A shell numbers the pipes that it hands over, differently every time: they are standard input.
+    """
+    if file.parent in _NUMBERED:
+        return "stdin"
     return file.stem.removeprefix("combined_")
 
 

@@ -24,6 +24,7 @@ from adaspec.trace.importers.lines import (
     Record,
     counts,
     find_files,
+    name_of,
     required,
     tokens,
 )
@@ -60,7 +61,7 @@ def _requests(lines: Lines, notes: Counter[str]) -> Iterator[tuple[str, Request]
                 notes[f"key '{key}' ignored"] += 1
             request = Request(
                 workload=workload_of(file),
-                id=str(required(record, "id", where)),
+                id=name_of(required(record, "id", where), "id", where),
                 prompt_tokens=_tokens(record, "prompt_token_ids", where),
                 output_tokens=_tokens(record, "generated_token_ids", where),
                 neural_accepted=_accepted(record, "acc_eagle", where),

@@ -24,13 +24,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
     Lines,
     Progress,
     Record,
     find_files,
-    parse,
+    name_of,
     whole_numbers,
 )
 from adaspec.trace.importers.recording import Recording, described, workload_of
@@ -78,7 +79,7 @@ def _responses(lines: Lines, folders: set[Path]) -> Iterator[Found]:
 
 def _whole(file: Path) -> Iterator[tuple[str, Record]]:
     try:
-        value = parse(file.read_bytes(), str(file))
+        value = parse_json(file.read_bytes(), str(file), TraceError)
     except OSError as error:
         raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
     for at, record in enumerate(value if isinstance(value, list) else [value]):
@@ -152,10 +153,10 @@ def _request_steps(
             "per_step_drafted"
         )
     id = response.get("id") or response.get("request_id")
-    if not isinstance(id, str | int):
+    if id is None:
         raise TraceError(f"{where}: the response has no id")
     prompt_len, output_len = (
-        _used(response, key) for key in ("prompt_tokens", "completion_tokens")
+        _used(response, key, where) for key in ("prompt_tokens", "completion_tokens")
     )
     positions = _positions(accepted, output_len)
     steps = []
@@ -167,7 +168,7 @@ def _request_steps(
         steps.append(
             LoggedStep(
                 workload=workload,
-                id=str(id),
+                id=name_of(id, "id", where),
                 step=step,
                 draft_len=draft_len,
                 accepted=taken,
@@ -181,10 +182,12 @@ def _request_steps(
     return steps
 
 
-def _used(response: Record, key: str) -> int | None:
+def _used(response: Record, key: str, where: str) -> int | None:
     usage = response.get("usage")
     value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value > 0 else None
+    if value is not None and type(value) is not int:
+        raise TraceError(f"{where}: usage.{key} is {value!r:.60}, expected a whole number")
+    return value if value is not None and value > 0 else None
 
 
 def _positions(accepted: NDArray[np.int64], output_len: int | None) -> NDArray[np.int64] | None:

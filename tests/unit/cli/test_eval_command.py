@@ -14,15 +14,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adaspec.cli import reporting
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate import evaluation
+from adaspec.evaluate.report import note_costs
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep
 from adaspec.trace.synthetic import Workload, write_synthetic
@@ -474,10 +473,7 @@ def test_an_interrupted_evaluation_leaves_nothing_and_says_so(pristine, tmp_path
     ("measured", "warned"), [("org/Other", True), ("models/target", False), (None, False)]
 )
 def test_costs_of_another_model_than_the_traces_are_warned_of(measured, warned):
-    context = click.Context(click.Command("eval"))
-    context.set_parameter_source("cost", click.core.ParameterSource.COMMANDLINE)
     report = {"notes": [], "traces": {"target": "org/Target"}}
-    with context:
-        reporting.annotate(report, replace(H100_LLAMA_3_1_8B, target=measured))
+    note_costs(report, replace(H100_LLAMA_3_1_8B, target=measured), given=True)
     assert bool(report["notes"]) is warned
     assert all("measured with org/Other" in note for note in report["notes"])

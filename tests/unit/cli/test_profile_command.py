@@ -138,3 +138,9 @@ def test_without_vllm_it_says_what_is_missing(tmp_path):
     assert done.returncode == 2
     assert "profiling needs vLLM" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', "[" * 5_000, "9" * 5_000])
+def test_engine_options_that_are_no_strict_json_are_refused(capsys, text):
+    assert run(["profile", "--model", "M", "-o", "c.json", "--engine", text]) == 2
+    assert "broken JSON" in capsys.readouterr().err

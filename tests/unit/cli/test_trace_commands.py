@@ -99,3 +99,66 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     words = ["record", "--model", "M", "--prompts", str(tmp_path / "prompts.jsonl")]
     assert run([*words, "-o", str(tmp_path / place)]) == 2
     assert "choose a" in capsys.readouterr().err
+
+
+GOOD = {"workload": "w", "prompt_tokens": [1], "output_tokens": [2, 3]}
+NEURAL = GOOD | {"neural_accepted": [None, 1], "drafted_tokens": [[], [3]]}
+DRAFTED = {"per_step_accepted": [0], "per_step_drafted": [1]}
+ANSWER = {"id": "1", "model": "m", "metrics": {"speculative_decoding": DRAFTED}}
+DEEP = "[" * 5_000 + "]" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("format", "line"),
+    [
+        ("jsonl", json.dumps(GOOD | {"id": "\ud800"})),
+        ("jsonl", json.dumps(GOOD | {"workload": "\ud800"})),
+        ("jsonl", json.dumps(GOOD | {"id": True})),
+        ("jsonl", json.dumps(GOOD | {"id": 0}).replace(": 0", ": " + "9" * 5_000)),
+        ("jsonl", json.dumps(GOOD | {"output_tokens": [10**400]})),
+        ("jsonl", json.dumps(NEURAL | {"margin": [[], [10**400]]})),
+        ("jsonl", json.dumps(NEURAL)[:-1] + ', "id": ' + DEEP + "}"),
+        ("specdecode-bench", json.dumps({"id": "\ud800", "prompt_token_ids": [1]})),
+        ("vllm-responses", json.dumps(ANSWER | {"usage": {"completion_tokens": True}})),
+        ("vllm-responses", json.dumps(ANSWER | {"usage": {"prompt_tokens": "8"}})),
+        ("vllm-responses", json.dumps(ANSWER | {"usage": {"completion_tokens": 10**400}})),
+        ("vllm-responses", json.dumps(ANSWER | {"id": True})),
+        ("vllm-responses", json.dumps(ANSWER | {"id": "\udfff"})),
+        ("vllm-responses", DEEP),
+    ],
+)
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_a_line_that_no_reader_should_take_is_the_users_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str, line: str, ending: str
+) -> None:
+    file = tmp_path / f"x.{ending}"
+    file.write_text(line)
+    assert run(["import", format, str(file), "-o", str(tmp_path / "t")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(file) in said
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("broken", [DEEP, "9" * 5_000, '"\\ud800"', "NaN", '{"a": 1, "a": 1}'])
+@pytest.mark.parametrize("name", ["manifest.json", "complete.json"])
+def test_a_traces_file_of_hostile_json_is_the_users_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, broken: str
+) -> None:
+    assert run(["synthesize", "-o", str(tmp_path / "t"), "--requests", "1"]) == 0
+    capsys.readouterr()
+    file = tmp_path / "t" / name
+    text = file.read_text()
+    file.write_text(text.replace("{", '{"x": ' + broken + ", ", 1))
+    assert run(["inspect", str(tmp_path / "t")]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--target", "\udc80"], ["--drafter", "\udc80"]])
+def test_a_name_that_is_no_text_is_refused_and_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps(NEURAL))
+    arguments = ["import", "jsonl", str(tmp_path / "x.jsonl"), "-o", str(tmp_path / "t"), *words]
+    assert run(arguments) == 2
+    assert "not a text" in capsys.readouterr().err

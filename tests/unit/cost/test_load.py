@@ -97,7 +97,8 @@ def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
         ({"fixed_s": True}, "fixed_s=True is no number"),
         ({"fixed_s": None}, "fixed_s=None is no number"),
         ({"fixed_s": 5885.9}, "is it another unit?"),
-        ({"fixed_s": 10**400}, "is it another unit?"),
+        ({"fixed_s": 10**400}, "a number too long"),
+        ({"fixed_s": 10**19}, "is it another unit?"),
         ({"name": ""}, "name=''"),
         ({"name": 7}, "name=7 must be a text"),
         ({"target": 7}, "target=7 must be a text"),
@@ -107,7 +108,7 @@ def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
         ({"captured_sizes": [0, 4]}, "captured_sizes[0]=0"),
         ({"captured_sizes": [1.5]}, "captured_sizes[0]=1.5"),
         ({"captured_sizes": [True]}, "captured_sizes[0]=True"),
-        ({"captured_sizes": [10**400]}, "captured_sizes[0]="),
+        ({"captured_sizes": [10**19]}, "captured_sizes[0]="),
         ({"keep_alive_forwards": -1}, "keep_alive_forwards=-1"),
         ({"keep_alive_forwards": 0.5}, "keep_alive_forwards=0.5"),
         ({"fixed_s": 0, "overhead_s": 0, "per_token_s": 0}, "cost nothing"),
@@ -128,14 +129,17 @@ def test_a_missing_key_is_named(tmp_path, key):
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_finite_number_is_refused(tmp_path, number):
     text = json.dumps(SOUND).replace("0.006", number)
-    assert "must be finite" in complaint(tmp_path, text)
+    assert "broken JSON" in complaint(tmp_path, text)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "line 1: broken JSON"),
-        ('{\n"schema": 1,\n"kind" "cost"}', "line 3: broken JSON"),
+        ("", "broken JSON (Expecting value: line 1 column 1"),
+        (
+            '{\n"schema": 1,\n"kind" "cost"}',
+            "broken JSON (Expecting ':' delimiter: line 3 column 8",
+        ),
         ("[1, 2]", "holds one JSON object"),
         ('{"schema": 1, "schema": 1}', "'schema' stands there twice"),
         ("[" * 100_000, "nested too deep"),
@@ -154,7 +158,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 
 def test_a_large_file_is_refused_unread(tmp_path):
-    assert "too many" in complaint(tmp_path, " " * (1 << 20) + "{}")
+    assert "more than the 1048576" in complaint(tmp_path, " " * (1 << 20) + "{}")
 
 
 seconds = st.floats(min_value=0, max_value=50, allow_nan=False)

@@ -262,7 +262,9 @@ def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
 def test_texts_that_are_no_texts_are_refused(folder):
     assert "CARD.md: not a text" in refused_with(folder, "CARD.md", b"\xff")
     fakes.written(folder, force=True)
-    assert "manifest.json: not a text" in refused_with(folder, "manifest.json", b"\xff")
+    assert "manifest.json: broken JSON (not UTF-8 text" in refused_with(
+        folder, "manifest.json", b"\xff"
+    )
 
 
 def test_an_existing_policy_is_replaced_only_with_force(tmp_path, folder):

@@ -72,8 +72,10 @@ def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object)
     [
         ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
         ({"neural_cap": 0}, "neural_cap is 0"),
-        ({"neural_cap": float("nan")}, "neural_cap is nan"),
+        ({"neural_cap": float("nan")}, "NaN is not a JSON number"),
         ({"draft_cap": True}, "draft_cap is True"),
+        ({"draft_cap": 129}, "draft_cap is 129, not a number from 1 to 128"),
+        ({"draft_cap": 10**9, "neural_cap": 4}, "draft_cap is 1000000000, not a number"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
         ({"confidences": ["logprobs"]}, "unknown confidence 'logprobs'; did you mean 'logprob'"),

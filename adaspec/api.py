@@ -1,0 +1,219 @@
+"""What `import adaspec` offers beyond traces: train, load and evaluate policies.
+
+The command line calls the same functions. Heavy modules are imported as they are needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from adaspec.arguments import (
+    AnyPath,
+    Paths,
+    path_of,
+    paths_of,
+    text_of,
+    texts_of,
+    truth,
+    whole_number,
+)
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.check import check_cost
+from adaspec.cost.load import load_cost
+from adaspec.cost.model import CostModel
+from adaspec.errors import CostError, EvaluationError, TrainingError
+from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
+from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted, select
+
+if TYPE_CHECKING:
+    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.policy.protocol import Policy
+    from adaspec.replay.contender import Contender
+    from adaspec.train.cluster import Cluster
+    from adaspec.train.logged_recipe import LoggedProduct
+    from adaspec.train.recipe import Product
+
+AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
+"""A spec, a trained policy's folder or shipped name, or an object that is a policy."""
+AnyCost: TypeAlias = AnyPath | CostModel
+"""A builtin cost model's name, a cost file, or the model itself."""
+
+
+def load_policy(folder_or_spec: AnyPolicy) -> Contender:
+    """The policy in a folder, a shipped one by its name, or the one that a spec names."""
+    from adaspec.replay.contender import contender_of
+
+    return contender_of(folder_or_spec)
+
+
+def evaluate_policies(
+    traces: Paths,
+    policies: AnyPolicy | Iterable[AnyPolicy] = (),
+    *,
+    cost: AnyCost | None = None,
+    concurrency: int | Iterable[int] = CONCURRENCY,
+    seed: int = 0,
+    batching: str | None = None,
+    protocol: str | None = None,
+    workload: str | None = None,
+    prefill: bool = False,
+    max_output_tokens: int | None = LONGEST_OUTPUT,
+    exclude_requests: str | Iterable[str] = (),
+    include_training: bool = False,
+    charge_decisions: bool = False,
+    stress_splices: bool = False,
+    orders: int = ORDERS,
+    resamples: int = RESAMPLES,
+    cap: int = CAP,
+    keep_alive: int | None = None,
+    jobs: int = 0,
+    progress: Progress = silent,
+) -> EvaluationReport:
+    """Judge policies over dense traces beside every baseline and bound: `adaspec eval`.
+
+    Requests that a policy was trained on are left out. Without `cost` steps are charged as on one
+    H100. `batching` is closed-loop or lockstep; `orders` and `resamples` trade time for certainty.
+    """
+    from adaspec.evaluate.evaluation import (
+        CLOSED_LOOP,
+        evaluate,
+        evaluate_by_protocol,
+        refuse_beside,
+        seen_in_training,
+    )
+    from adaspec.evaluate.report import EvaluationReport, note_costs
+
+    options = Options(
+        concurrency=concurrency,  # type: ignore[arg-type]
+        orders=orders,
+        resamples=resamples,
+        seed=seed,
+        cap=cap,
+        prefill=prefill,
+        charge_decisions=charge_decisions,
+        stress_splices=stress_splices,
+        jobs=jobs,
+    )
+    if max_output_tokens is not None:
+        whole_number(max_output_tokens, "max_output_tokens", 1, None, EvaluationError)
+    named = _contenders(policies)
+    wanted = Wanted(
+        text_of(workload, "workload", EvaluationError),
+        max_output_tokens,
+        texts_of(exclude_requests, "exclude_requests", EvaluationError),
+        filtered=protocol is None,
+        seen=(
+            frozenset()
+            if truth(include_training, "include_training", EvaluationError)
+            else seen_in_training(named)
+        ),
+    )
+    folders = paths_of(traces, "traces", EvaluationError)
+    if protocol is None:
+        model = _cost(cost, keep_alive)
+        selection = select(folders, wanted)
+        document = evaluate(
+            selection,
+            named,
+            model,
+            options,
+            batching if batching is not None else CLOSED_LOOP,
+            progress,
+        )
+        note_costs(document, model, given=cost is not None)
+    else:
+        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": LONGEST_OUTPUT}
+        asked = dataclasses.asdict(options) | {"max_output_tokens": max_output_tokens}
+        asked |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
+        given = {name: each for name, each in asked.items() if each != defaults.get(name)}
+        refuse_beside(protocol, given)
+        selection = select(folders, wanted)
+        document = evaluate_by_protocol(selection, named, protocol, options, progress)
+        note_costs(document, None, given=False)
+    return EvaluationReport(document, selection.requests)
+
+
+def train_policy(
+    traces: Paths,
+    folder: AnyPath,
+    *,
+    cost: AnyCost | None = None,
+    concurrency: int | Iterable[int] = CONCURRENCY,
+    seed: int = 0,
+    exclude_workloads: str | Iterable[str] = (),
+    allow_mixed: bool = False,
+    orders: int = ORDERS,
+    resamples: int = RESAMPLES,
+    crossfit_report: AnyPath | None = None,
+    ablations: bool = False,
+    jobs: int = 0,
+    cluster: Cluster | None = None,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Product | LoggedProduct:
+    """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
+
+    30% of each workload's requests are kept back, and the policy is judged on them. `concurrency`
+    are the loads to train for. Returns the `policy`, its `manifest`, and what it was judged by.
+    """
+    from adaspec.policy.artifact import check_destination
+    from adaspec.train import recipe
+    from adaspec.train.logged_recipe import are_logged, train_logged
+
+    options = Options(
+        concurrency=concurrency,  # type: ignore[arg-type]
+        orders=orders,
+        resamples=resamples,
+        seed=whole_number(seed, "seed", 0, recipe.LARGEST_SEED, TrainingError),
+        jobs=jobs,
+    )
+    sources = paths_of(traces, "traces", TrainingError)
+    out = path_of(folder, "folder", TrainingError)
+    excluded = texts_of(exclude_workloads, "exclude_workloads", TrainingError)
+    earlier = None
+    if crossfit_report is not None:
+        earlier = path_of(crossfit_report, "crossfit_report", TrainingError)
+    for name, value in (("allow_mixed", allow_mixed), ("ablations", ablations), ("force", force)):
+        truth(value, name, TrainingError)
+    check_destination(out, force)
+    logged = are_logged(sources)
+    if logged and (earlier is not None or ablations):
+        raise TrainingError(
+            "--crossfit-report and --ablations rest on replays, which logged traces do not allow: "
+            "leave them out, or train on dense traces"
+        )
+    model = _cost(cost)
+    if logged:
+        return train_logged(sources, out, model, options, excluded, force, progress, cluster)
+    return recipe.train_policy(
+        sources,
+        out,
+        model,
+        options,
+        excluded,
+        allow_mixed,
+        force,
+        progress,
+        cluster,
+        crossfit_report=earlier,
+        ablate=ablations,
+    )
+
+
+def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
+    several = isinstance(policies, Iterable) and not isinstance(policies, str)
+    given: list[Any] = list(policies) if several else [policies]  # type: ignore[arg-type]
+    # Twice the same is once: a spec by its text, an object by being the same.
+    distinct = {each if isinstance(each, str) else id(each): each for each in given}
+    return [load_policy(each) for each in distinct.values()]
+
+
+def _cost(cost: AnyCost | None, keep_alive: int | None = None) -> CostModel:
+    model = cost if isinstance(cost, CostModel) else load_cost(DEFAULT if cost is None else cost)
+    if keep_alive is not None:
+        most = whole_number(keep_alive, "keep_alive", 0, 100, CostError)
+        model = dataclasses.replace(model, keep_alive_forwards=most)
+    check_cost(model, f"cost model '{model.name}'")
+    return model

@@ -1,0 +1,101 @@
+"""What callers of the library give: paths, texts and numbers, checked before anything is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from numbers import Integral
+from pathlib import Path
+from typing import TypeAlias
+
+from adaspec.errors import AdaspecError, nearest
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+Paths: TypeAlias = AnyPath | Iterable[AnyPath]
+"""One path, or several: a text is a path, never a row of letters."""
+
+
+def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
+    """The path given as `what`, which a text or path-like object must be."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise error(f"{what} is {_shown(value)}: give a path, as a text or a Path")
+    if not path or "\0" in path:
+        raise error(f"{what} is {path!r:.60}, which no path is: name a file or folder")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise error(f"{path!r}: is no path in UTF-8: rename it") from None
+    return Path(path)
+
+
+def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]:
+    """The path or paths given as `what`; that there are any is for the caller to check."""
+    if isinstance(values, str | os.PathLike):
+        return [path_of(values, what, error)]
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise error(f"{what} is {_shown(values)}: give a path, or a list of paths")
+    return [path_of(each, what, error) for each in values]
+
+
+def texts_of(values: object, what: str, error: type[AdaspecError]) -> tuple[str, ...]:
+    """The text or texts given as `what`."""
+    if isinstance(values, str):
+        return (values,)
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise error(f"{what} is {_shown(values)}: give a list of texts")
+    texts = tuple(values)
+    for each in texts:
+        if not isinstance(each, str):
+            raise error(f"{what} holds {_shown(each)}: give texts")
+    return texts
+
+
+def text_of(value: object, what: str, error: type[AdaspecError]) -> str | None:
+    """The text given as `what`, or None."""
+    if value is not None and not isinstance(value, str):
+        raise error(f"{what} is {_shown(value)}: give a text, or None")
+    return value
+
+
+def one_of(value: object, known: Iterable[str], what: str, error: type[AdaspecError]) -> str:
+    """The one of the known words that is given as `what`."""
+    words = list(known)
+    if not isinstance(value, str) or value not in words:
+        close = nearest(value, words) if isinstance(value, str) else ""
+        raise error(f"{what} is {_shown(value)}{close} (known: {', '.join(words)})")
+    return value
+
+
+def whole_number(
+    value: object, what: str, least: int, most: int | None, error: type[AdaspecError]
+) -> int:
+    """The whole number given as `what`, from `least` to `most`."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        reach = f"{least} up" if most is None else f"{least} to {most}"
+        raise error(f"{what} is {_shown(value)}: give a whole number from {reach}")
+    return int(value)  # type: ignore[call-overload]
+
+
+def numbers_of(
+    values: object, what: str, least: int, most: int | None, error: type[AdaspecError]
+) -> tuple[int, ...]:
+    """The whole number or numbers given as `what`, at least one of them."""
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    found = tuple(values) if several else (values,)  # type: ignore[arg-type]
+    if not found:
+        raise error(f"{what} is empty: give at least one whole number")
+    return tuple(whole_number(each, what, least, most, error) for each in found)
+
+
+def truth(value: object, what: str, error: type[AdaspecError]) -> bool:
+    """The truth value given as `what`."""
+    if not isinstance(value, bool):
+        raise error(f"{what} is {_shown(value)}: give True or False")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

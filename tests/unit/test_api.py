@@ -1,0 +1,300 @@
+"""What `import adaspec` offers: it works, it is lazy, and a wrong call is answered in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import adaspec
+from adaspec.policy.own import STAGES
+from adaspec.trace.synthetic import Workload, write_synthetic
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = CHECKOUT / "docs" / "api.md"
+WORKLOADS = (Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),)
+QUICK = {"concurrency": 2, "orders": 1, "resamples": 0, "jobs": 1}
+
+
+class Drafts(adaspec.BasePolicy):
+    def plan(self, batch):
+        return int(batch.holds_neural.any())
+
+    def settle(self, batch, drafts):
+        return adaspec.Proposal(
+            np.where(batch.holds_neural, drafts.count, 0), np.zeros(len(batch), np.int32)
+        )
+
+
+class Fails(Drafts):
+    name = "fails"
+
+    def plan(self, batch):
+        raise RuntimeError("lost my way")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "trace"
+    write_synthetic(path, 0, WORKLOADS, requests_per_workload=8)
+    return path
+
+
+@pytest.fixture(scope="module")
+def requests(trace):
+    return list(adaspec.read_trace(trace).requests())
+
+
+def test_importing_loads_nothing_and_dir_names_everything():
+    code = (
+        "import sys, adaspec; before = set(sys.modules); names = dir(adaspec);"
+        "assert set(adaspec.__all__) <= set(names); assert set(sys.modules) == before;"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'lightgbm', 'sklearn', 'torch', 'vllm'};"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", adaspec.__all__)
+def test_every_name_is_there_and_says_what_it_is(name):
+    assert getattr(adaspec, name).__doc__
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'evalute'"):
+        adaspec.evalute  # noqa: B018
+
+
+def test_one_path_will_do_where_several_may_be_given_and_a_report_says_it_all(trace, tmp_path):
+    report = adaspec.evaluate_policies(str(trace), "fixed:neural:3", **QUICK)
+    again = adaspec.evaluate_policies(iter([trace]), iter(["fixed:neural:3"]), **QUICK)
+    assert report.document == again.document
+    assert {entry["policy"] for entry in report.headline} == {"fixed:neural:3"}
+    assert "none" in {row["policy"] for row in report.rows}
+    assert any("--cost was not given" in note for note in report.notes)
+    assert json.loads(report.to_json())["rows"]
+    assert "fixed:neural:3" in str(report)
+    assert report.write(str(tmp_path / "report")) == tmp_path / "report"
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["rows"]
+
+
+def test_a_policy_object_is_replayed_as_its_class_on_the_command_line_is(trace, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    spec = f"python:{Path(__file__).stem}:Drafts"
+    report = adaspec.evaluate_policies(trace, [Drafts(), spec, "fixed:neural:1"], **QUICK)
+    speeds = {row["policy"]: row["speedup"] for row in report.rows if row["workload"] == "all"}
+    assert speeds["Drafts"] == speeds[spec] == pytest.approx(speeds["fixed:neural:1"])
+
+
+def test_a_policy_that_was_loaded_is_judged_as_by_its_spec(trace):
+    loaded = adaspec.load_policy("hybrid:4:16:2")
+    assert loaded.name == "hybrid:4:16:2"
+    by_object = adaspec.evaluate_policies(trace, loaded, **QUICK)
+    assert by_object.document == adaspec.evaluate_policies(trace, loaded.name, **QUICK).document
+
+
+def test_what_a_trace_held_is_written_again(trace, requests, tmp_path):
+    adaspec.write_trace(tmp_path / "t", requests, target="a/target", drafter="a/head")
+    written = adaspec.read_trace(tmp_path / "t")
+    assert (written.manifest.target, written.manifest.drafter) == ("a/target", "a/head")
+    assert written.manifest.draft_cap == 8
+    assert len(written.manifest.confidences) == 3
+    manifest = adaspec.read_trace(trace).manifest
+    adaspec.write_trace(str(tmp_path / "u"), iter(requests), manifest=manifest)
+    for folder in ("t", "u"):
+        for mine, theirs in zip(
+            adaspec.read_trace(tmp_path / folder).requests(), requests, strict=True
+        ):
+            for field in dataclasses.fields(mine):
+                np.testing.assert_array_equal(
+                    getattr(mine, field.name), getattr(theirs, field.name)
+                )
+
+
+def test_lists_make_a_request_as_well_as_arrays(tmp_path):
+    request = adaspec.Request("chat", "1", [1, 2], [3, 4, 5], neural_accepted=[None, 2, 0])
+    adaspec.write_trace(tmp_path / "t", [request])
+    (found,) = adaspec.read_trace(tmp_path / "t").requests()
+    assert found.output_tokens.tolist() == [3, 4, 5]
+    assert found.neural_accepted.tolist() == [-1, 2, 0]
+    assert adaspec.read_trace(tmp_path / "t").manifest.neural_cap == 2
+
+
+def test_a_fault_in_a_policy_of_ones_own_names_the_stage(trace):
+    with pytest.raises(adaspec.AdaspecError, match=r"'fails' failed in plan.*lost my way"):
+        adaspec.evaluate_policies(trace, Fails(), **QUICK)
+
+
+def request_of(**changes):
+    known = {"workload": "w", "id": "1", "prompt_tokens": [1], "output_tokens": [2, 3]}
+    return adaspec.Request(**(known | changes))
+
+
+def evaluated(**changes):
+    def call(trace, folder):
+        given = {"traces": trace, "policies": "none", **QUICK, **changes}
+        adaspec.evaluate_policies(given.pop("traces"), given.pop("policies"), **given)
+
+    return call
+
+
+def trained(**changes):
+    def call(trace, folder):
+        given = {"traces": trace, "folder": folder / "p", **QUICK, **changes}
+        adaspec.train_policy(given.pop("traces"), given.pop("folder"), **given)
+
+    return call
+
+
+def written(*requests, **options):
+    return lambda trace, folder: adaspec.write_trace(folder / "w", requests, **options)
+
+
+def lacks_plan():
+    stages = {stage: (lambda self, *facts: None) for stage in STAGES if stage != "plan"}
+    return type("Lacks", (), stages)()
+
+
+def named(name):
+    policy = Drafts()
+    policy.name = name
+    return policy
+
+
+WRONG = {
+    "read a number": lambda trace, folder: adaspec.read_trace(5),
+    "read None": lambda trace, folder: adaspec.read_trace(None),
+    "read an empty path": lambda trace, folder: adaspec.read_trace(""),
+    "read a path with a null": lambda trace, folder: adaspec.read_trace("a\0b"),
+    "read what is missing": lambda trace, folder: adaspec.read_trace(folder / "none"),
+    "read a file": lambda trace, folder: adaspec.read_trace(trace / "manifest.json"),
+    "read steps of a dense trace": lambda trace, folder: next(adaspec.read_trace(trace).steps()),
+    "write nothing": written(),
+    "write no list": lambda trace, folder: adaspec.write_trace(folder / "w", 5),
+    "write a text": lambda trace, folder: adaspec.write_trace(folder / "w", "abc"),
+    "write dicts": written({"prompt_tokens": [1]}),
+    "write texts for tokens": written(request_of(prompt_tokens="abc")),
+    "write None for tokens": written(request_of(output_tokens=None)),
+    "write floats for tokens": written(request_of(output_tokens=[0.5])),
+    "write huge tokens": written(request_of(output_tokens=[2**40])),
+    "write huger tokens": written(request_of(output_tokens=[10**400])),
+    "write ragged tokens": written(request_of(output_tokens=[[1], [2, 3]])),
+    "write nested tokens": written(request_of(output_tokens=[[1, 2]])),
+    "write huge counts": written(request_of(neural_accepted=[-1, 2**20])),
+    "write a number as an id": written(request_of(id=7)),
+    "write half a surrogate as a workload": written(request_of(workload="\ud800")),
+    "write an id twice": written(request_of(), request_of()),
+    "write flat drafts": written(request_of(neural_accepted=[-1, 0], drafted_tokens=[-1, 3])),
+    "write long drafts": written(
+        request_of(neural_accepted=[-1, 0], drafted_tokens=np.full((2, 200), -1))
+    ),
+    "write with a number as target": written(request_of(), target=5),
+    "write with a dict as manifest": written(request_of(), manifest={}),
+    "write over a trace": lambda trace, folder: adaspec.write_trace(trace, [request_of()]),
+    "write to a number": lambda trace, folder: adaspec.write_trace(5, [request_of()]),
+    "synthesize with a negative seed": lambda trace, folder: adaspec.write_synthetic(
+        folder / "s", -1
+    ),
+    "synthesize no requests": lambda trace, folder: adaspec.write_synthetic(
+        folder / "s", 0, requests_per_workload=0
+    ),
+    "import an unknown format": lambda trace, folder: adaspec.import_trace(
+        "json", folder, folder / "t"
+    ),
+    "import a number": lambda trace, folder: adaspec.import_trace("jsonl", 5, folder / "t"),
+    "import nothing": lambda trace, folder: adaspec.import_trace("jsonl", [], folder / "t"),
+    "import for a numbered target": lambda trace, folder: adaspec.import_trace(
+        "jsonl", trace / "manifest.json", folder / "t", target=5
+    ),
+    "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
+    "load None as a policy": lambda trace, folder: adaspec.load_policy(None),
+    "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
+    "load a missing folder": lambda trace, folder: adaspec.load_policy(folder / "none"),
+    "load a trace as a policy": lambda trace, folder: adaspec.load_policy(trace),
+    "load a class": lambda trace, folder: adaspec.load_policy(Drafts),
+    "load what lacks a stage": lambda trace, folder: adaspec.load_policy(lacks_plan()),
+    "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),
+    "load what goes by a baseline's name": lambda trace, folder: adaspec.load_policy(named("none")),
+    "load unknown costs": lambda trace, folder: adaspec.load_cost("h1000"),
+    "load a number as costs": lambda trace, folder: adaspec.load_cost(5),
+    "evaluate nothing": evaluated(traces=[]),
+    "evaluate a number": evaluated(traces=5),
+    "evaluate a list of numbers": evaluated(traces=[5]),
+    "evaluate bytes": evaluated(traces=b"traces"),
+    "evaluate a word that is no folder": evaluated(traces="traces"),
+    "evaluate no policy": evaluated(policies=[object()]),
+    "evaluate None": evaluated(policies=None),
+    "evaluate two of one name": evaluated(policies=[Drafts(), Drafts()]),
+    "evaluate at a negative concurrency": evaluated(concurrency=-1),
+    "evaluate at no concurrency": evaluated(concurrency=[]),
+    "evaluate at a text": evaluated(concurrency="1,8"),
+    "evaluate at half a request": evaluated(concurrency=1.5),
+    "evaluate in no order": evaluated(orders=0),
+    "evaluate with negative resamples": evaluated(resamples=-1),
+    "evaluate with a text as seed": evaluated(seed="0"),
+    "evaluate with True as seed": evaluated(seed=True),
+    "evaluate with no cap": evaluated(cap=0),
+    "evaluate with a text as truth": evaluated(prefill="yes"),
+    "evaluate with training included by a text": evaluated(include_training="yes"),
+    "evaluate in an unknown batching": evaluated(batching="open-loop"),
+    "evaluate by an unknown protocol": evaluated(protocol="specdec"),
+    "evaluate by a protocol that fixes the costs": evaluated(
+        protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
+    ),
+    "evaluate an unknown workload": evaluated(workload="edit"),
+    "evaluate a number as workload": evaluated(workload=5),
+    "evaluate no output": evaluated(max_output_tokens=0),
+    "exclude an unknown request": evaluated(exclude_requests="edits/none"),
+    "exclude numbers": evaluated(exclude_requests=[5]),
+    "evaluate with a number as costs": evaluated(cost=5),
+    "evaluate with negative forwards": evaluated(keep_alive=-1),
+    "train on nothing": trained(traces=[]),
+    "train on a number": trained(traces=5),
+    "train into a number": trained(folder=5),
+    "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
+    "train for a negative load": trained(concurrency=[-4]),
+    "train with a huge seed": trained(seed=2**40),
+    "train without an unknown workload": trained(exclude_workloads="edit"),
+    "train with a text as truth": trained(allow_mixed="no"),
+    "train beside no report": trained(crossfit_report="none"),
+    "write a report to a number": lambda trace, folder: adaspec.evaluate_policies(
+        trace, **QUICK
+    ).write(5),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(adaspec.AdaspecError) as caught:
+        call(trace, tmp_path)
+    assert len(str(caught.value)) > 20
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")
+def test_the_pages_example_runs_as_it_stands(tmp_path):
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "copy-or-draft 4 " in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"traces", "mine", "report"}

@@ -1,0 +1,98 @@
+"""JSON is read strictly, and files are read without waiting for anybody."""
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaspec.documents import DEEPEST, is_json, parse_json, read_file
+from adaspec.errors import AdaspecError, TraceError
+
+MISTAKES = {
+    "not JSON": ("{", "Expecting property name"),
+    "empty": ("", "Expecting value"),
+    "a key twice": ('{"a": 1, "a": 1}', "'a' stands there twice"),
+    "a key twice inside": ('[{"a": {"b": 1, "b": 2}}]', "'b' stands there twice"),
+    "NaN": ("[NaN]", "NaN is not a JSON number"),
+    "infinity": ("[-Infinity]", "-Infinity is not a JSON number"),
+    "a float too large": ("[1e999]", "1e999 is too large a number"),
+    "a float of many digits": ("[" + "9" * 400 + ".0]", "is too large a number"),
+    "400 digits": ("9" * 400, "a number too long"),
+    "5,000 digits": ("-" + "9" * 5_000, "a number too long"),
+    "half a pair of surrogates": ('{"a": "\\ud800"}', "half a pair of surrogates"),
+    "the other half": ('{"a": "\\uDFFF"}', "half a pair of surrogates"),
+    "as a key": ('{"\\ud800": 1}', "half a pair of surrogates"),
+    "unescaped": ('"\ud800"', "half a pair of surrogates"),
+    "5,000 levels": ("[" * 5_000 + "]" * 5_000, "nested too deep"),
+    "one level too many": ("[" * 101 + "]" * 101, "nested too deep"),
+    "objects too deep": ('{"a":' * 101 + "1" + "}" * 101, "nested too deep"),
+    "unclosed": ("[" * 100_000, "nested too deep"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), MISTAKES.values(), ids=MISTAKES)
+def test_what_is_no_strict_json_is_refused_in_one_line(text, why):
+    with pytest.raises(TraceError) as caught:
+        parse_json(text, "file line 3", TraceError, "mend it")
+    said = str(caught.value)
+    assert said.startswith("file line 3: broken JSON (")
+    assert said.endswith("): mend it")
+    assert why in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{}", b'"\xed\xa0\x80"'])
+def test_bytes_that_are_no_utf8_are_refused(content):
+    with pytest.raises(AdaspecError, match="not UTF-8 text, byte"):
+        parse_json(content, "file", AdaspecError)
+
+
+def test_what_is_strict_json_is_read():
+    assert parse_json(b'\xef\xbb\xbf{"a": [1]}', "file", AdaspecError) == {"a": [1]}
+    assert parse_json('"\\ud83d\\ude00"', "file", AdaspecError) == "\N{GRINNING FACE}"
+    assert parse_json("[18446744073709551615, 1e-999, 1E+100]", "file", AdaspecError) == [
+        2**64 - 1,
+        0.0,
+        1e100,
+    ]
+    deep = "[" * DEEPEST + "]" * DEEPEST
+    assert parse_json(deep, "file", AdaspecError) == json.loads(deep)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+)
+
+
+@given(VALUES)
+def test_what_was_written_is_read_back(value):
+    assert parse_json(json.dumps(value), "file", AdaspecError) == value
+    assert is_json(value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1: 2}, "\ud800", {"a": object()}, 10**400])
+def test_what_json_cannot_hold_is_told_apart(value):
+    assert not is_json(value)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="pipe: is not a file: copy it"):
+        read_file(tmp_path / "pipe", TraceError, "copy it")
+    with pytest.raises(TraceError, match="is not a file"):
+        read_file(tmp_path, TraceError, "copy it")
+
+
+def test_a_file_larger_than_it_may_be_is_refused_unread(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(TraceError, match="1099511627776 bytes are more than the 10"):
+        read_file(file, TraceError, "copy it", most=10)

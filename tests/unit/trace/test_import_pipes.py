@@ -1,0 +1,121 @@
+"""A recording comes through a pipe where one is named; no other pipe is waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.trace.importers.formats import import_trace
+from adaspec.trace.reader import TraceReader
+
+LINES = [
+    {"prompt_tokens": [1], "output_tokens": [2, 3], "neural_accepted": [None, 1]},
+    {"prompt_tokens": [4], "output_tokens": [5]},
+]
+TEXT = "".join(json.dumps(line) + "\n" for line in LINES)
+RESPONSE = {
+    "id": "7",
+    "model": "m",
+    "metrics": {
+        "speculative_decoding": {"per_step_accepted": [1], "per_step_drafted": [2]},
+    },
+}
+
+
+@pytest.fixture
+def pipe_of(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
+    """A named pipe through which a text comes once."""
+    writers = []
+
+    def make(name: str, text: str) -> Path:
+        path = tmp_path / name
+        os.mkfifo(path)
+        writers.append(threading.Thread(target=path.write_text, args=(text,), daemon=True))
+        writers[-1].start()
+        return path
+
+    yield make
+    for writer in writers:
+        writer.join(timeout=60)
+
+
+def test_json_lines_from_a_pipe_are_read_for_their_caps_and_again(
+    tmp_path: Path, pipe_of: Callable[[str, str], Path]
+) -> None:
+    found = import_trace("jsonl", [pipe_of("chat.jsonl", TEXT)], tmp_path / "t")
+    assert (found["requests"], found["workloads"]) == (2, {"chat": 2})
+    assert TraceReader(tmp_path / "t").manifest.neural_cap == 1
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        (
+            "specdecode-bench",
+            '{"id": "1", "prompt_token_ids": [1], "generated_token_ids": [2]}\n',
+        ),
+        ("vllm-responses", json.dumps(RESPONSE) + "\n"),
+    ],
+)
+@pytest.mark.parametrize("name", ["chat.jsonl", "chat"])
+def test_other_formats_come_through_a_pipe_too(
+    tmp_path: Path, pipe_of: Callable[[str, str], Path], format: str, text: str, name: str
+) -> None:
+    found = import_trace(format, pipe_of(name, text), tmp_path / "t")
+    assert found["workloads"] == {"chat": 1}
+
+
+def test_standard_input_is_imported_under_its_name(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    for source in ("/dev/stdin", "/dev/fd/0"):
+        command = [sys.executable, "-m", "adaspec", "import", "jsonl", source, "--force", "--json"]
+        done = subprocess.run(
+            [*command, "-o", str(tmp_path / "t")],
+            input=TEXT,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(root)},
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["workloads"] == {"stdin": 2}
+
+
+def test_an_empty_pipe_holds_nothing_to_import(
+    tmp_path: Path, pipe_of: Callable[[str, str], Path]
+) -> None:
+    with pytest.raises(TraceError, match="nothing to import was found"):
+        import_trace("jsonl", [pipe_of("chat.jsonl", "")], tmp_path / "t")
+
+
+def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "chat.jsonl")
+    with pytest.raises(TraceError, match=r"chat\.jsonl: is not a file: move it away"):
+        import_trace("jsonl", tmp_path, tmp_path / "t")
+
+
+def test_a_device_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="/dev/zero: is a device, neither a file nor a pipe"):
+        import_trace("jsonl", "/dev/zero", tmp_path / "t")
+
+
+def test_a_pipe_is_no_trace_and_not_waited_for(tmp_path: Path, trace: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="pipe: is a pipe or device, not a trace's folder"):
+        TraceReader(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "complete.json", "part-00001.parquet"])
+def test_a_pipe_in_a_traces_folder_is_refused_and_not_waited_for(trace: Path, name: str) -> None:
+    (trace / name).unlink()
+    os.mkfifo(trace / name)
+    with pytest.raises(TraceError, match=f"{name}: is not a file: restore it"):
+        TraceReader(trace)
