@@ -47,7 +47,7 @@ class OutputTokens(click.ParamType[int | None]):
     metavar="DIR|SPEC",
     multiple=True,
     help="What to judge; may be repeated. Specs: none, fixed:ngram:K:MIN, fixed:neural:K, "
-    "hybrid:M:KN:KE, hybrid-splice:M:KN:KE:MX:KX and others, see README.",
+    "hybrid:M:KN:KE, hybrid-splice:M:KN:KE:MX:KX and others, see docs/policies.md.",
 )
 @click.option(
     "--cost",

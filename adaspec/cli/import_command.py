@@ -45,6 +45,7 @@ def command(
                       logprob, margin, entropy, ngram_accepted
     vllm-responses    responses saved from a vLLM server that runs with
                       --per-request-spec-decode-metrics detailed: a logged trace, for inspect
+                      and train
 
     \b
     Example:

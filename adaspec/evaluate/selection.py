@@ -62,7 +62,7 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         if reader.manifest.kind != "dense":
             raise EvaluationError(
                 f"{reader.path}: is a {reader.manifest.kind} trace, which knows only what was "
-                "tried: eval needs a dense one (README, From your own traffic)"
+                "tried: eval needs a dense one (see docs/train-on-your-traffic.md)"
             )
     everything = [(r, reader) for reader in readers for r in reader.requests()]
     _check_names(everything, wanted, readers)

