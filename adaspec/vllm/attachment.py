@@ -198,13 +198,16 @@ def room_of(states: Sequence[Any], said: Ints) -> Ints | None:
     Until a request has said `min_tokens`, vLLM lets it say no stop token. It judges the token
     behind a draft as though the draft were not there, so a draft must end before that length.
     """
-    room = np.full(len(states), _NO_LIMIT, np.int32)
+    room = None
     for row, state in enumerate(states):
         params = state.sampling_params
-        least = 0 if params is None else params.min_tokens
-        if least > said[row] and params.all_stop_token_ids:
-            room[row] = least - 1 - said[row]
-    return room if (room < _NO_LIMIT).any() else None
+        if params is None or not params.min_tokens or not params.all_stop_token_ids:
+            continue
+        if params.min_tokens > said[row]:
+            if room is None:
+                room = np.full(len(states), _NO_LIMIT, np.int32)
+            room[row] = params.min_tokens - 1 - said[row]
+    return room
 
 
 _NO_LIMIT = 1 << 30

@@ -72,6 +72,7 @@ def test_prompts_become_a_trace_that_is_what_the_target_says(models, prompts, tr
     reader = TraceReader(tmp_path / "traces")
     assert reader.warnings == []
     assert reader.manifest.neural_cap == 4
+    assert reader.manifest.vocabulary_hash.startswith("128-")
     found = {(each.workload, each.id): each for each in reader.requests()}
     for at, prompt in enumerate(prompts):
         request = found["odd" if at % 2 else "even", f"p/{at}"]

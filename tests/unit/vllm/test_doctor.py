@@ -87,6 +87,12 @@ def test_a_gpu_brings_the_caveat(monkeypatch):
 
 
 @pytest.fixture
+def no_vllm(monkeypatch):
+    """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
+    monkeypatch.setitem(sys.modules, "vllm", None)
+
+
+@pytest.fixture
 def model(tmp_path):
     """A small Llama's config and tokenizer, in a folder called for the shipped policy's target."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -100,7 +106,7 @@ def model(tmp_path):
     return folder
 
 
-def test_a_model_is_looked_at_without_a_head(bare, model):
+def test_a_model_is_looked_at_without_a_head(no_vllm, model):
     finding = found(model=str(model))["model"]
     assert finding.ok
     assert "LlamaForCausalLM with 128 tokens" in finding.found
@@ -111,7 +117,7 @@ def test_a_model_is_looked_at_without_a_head(bare, model):
 
 
 @pytest.mark.parametrize("archs", [{"LlamaForCausalLM"}, {"Other"}])
-def test_whether_vllm_serves_a_model_is_said(bare, model, archs, monkeypatch):
+def test_whether_vllm_serves_a_model_is_said(no_vllm, model, archs, monkeypatch):
     vllm = type(sys)("vllm")
     vllm.ModelRegistry = type("Registry", (), {"get_supported_archs": staticmethod(lambda: archs)})
     monkeypatch.setitem(sys.modules, "vllm", vllm)
@@ -120,7 +126,7 @@ def test_whether_vllm_serves_a_model_is_said(bare, model, archs, monkeypatch):
     assert ("would try that of transformers" in said) == ("Other" in archs)
 
 
-def test_a_model_that_is_not_there_is_named(bare, tmp_path, monkeypatch):
+def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="transformers is not installed")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty").mkdir()
@@ -131,7 +137,7 @@ def test_a_model_that_is_not_there_is_named(bare, tmp_path, monkeypatch):
         assert "model's folder" in finding.advice
 
 
-def test_a_model_that_is_no_decoder_is_named(bare, model):
+def test_a_model_that_is_no_decoder_is_named(no_vllm, model):
     record = json.loads((model / "config.json").read_text())
     record |= {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
     (model / "config.json").write_text(json.dumps(record))
@@ -140,7 +146,7 @@ def test_a_model_that_is_no_decoder_is_named(bare, model):
     assert "T5ForConditionalGeneration" in finding.found
 
 
-def test_a_model_whose_tokenizer_cannot_be_read_is_named(bare, model):
+def test_a_model_whose_tokenizer_cannot_be_read_is_named(no_vllm, model):
     for file in model.glob("tokenizer*"):
         file.write_text("{")
     finding = found(model=str(model))["model"]
@@ -148,7 +154,7 @@ def test_a_model_whose_tokenizer_cannot_be_read_is_named(bare, model):
     assert "tokenizer cannot be read" in finding.found
 
 
-def test_a_policy_that_does_not_fit_the_model_is_named(bare, model):
+def test_a_policy_that_does_not_fit_the_model_is_named(no_vllm, model):
     said = found(model=str(model), policy="fixed:ngram:4:1")["model"].found
     assert "policy 'fixed:ngram:4:1' fits it" in said
     finding = found(model=str(model), policy="llama-3.1-8b-instruct-h100")["model"]
@@ -156,6 +162,6 @@ def test_a_policy_that_does_not_fit_the_model_is_named(bare, model):
     assert "could not be compared" in finding.found
 
 
-def test_what_a_head_is_said_to_be_is_believed(bare, model):
+def test_what_a_head_is_said_to_be_is_believed(no_vllm, model):
     said = found(model=str(model), draft=str(model), draft_method="draft_model")["head"].found
     assert "is said to be draft_model and fits" in said
