@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import load_cost, read_cost
 from adaspec.cost.model import CostModel
@@ -97,8 +98,9 @@ class CostInspection:
 Inspection = TraceInspection | PolicyInspection | CostInspection
 
 
-def inspect(path: Path, progress: Progress | None = None) -> Inspection:
+def inspect(path: AnyPath, progress: Progress | None = None) -> Inspection:
     """What lies at `path`, every row and checksum of it checked; unsound is an `AdaspecError`."""
+    path = path_of(path, "what to inspect", AdaspecError)
     if not path.exists():
         if str(path) in BUILTIN:
             return CostInspection(None, load_cost(str(path)), None)

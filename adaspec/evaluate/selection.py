@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from adaspec.arguments import Paths
 from adaspec.errors import EvaluationError, nearest
 from adaspec.trace.identity import request_hash
 from adaspec.trace.reader import TraceReader, open_traces
@@ -55,7 +54,7 @@ class Selection:
         return dict(sorted(Counter(r.workload for r in self.requests).items()))
 
 
-def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
+def select(paths: Paths, wanted: Wanted) -> Selection:
     """Read dense traces and keep what can be replayed as asked."""
     readers = open_traces(paths)
     for reader in readers:
@@ -97,7 +96,7 @@ def select(paths: Sequence[Path], wanted: Wanted) -> Selection:
         total: Counter[str] = sum(left_out.values(), Counter())
         reasons = "; ".join(f"{n} {why}" for why, n in total.items())
         raise EvaluationError(
-            f"{', '.join(map(str, paths))}: no request is left to replay "
+            f"{', '.join(str(reader.path) for reader in readers)}: no request is left to replay "
             f"({reasons or 'none was recorded'}){_mend(set(total))}"
         )
     return Selection(

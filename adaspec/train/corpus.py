@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adaspec.arguments import Paths
 from adaspec.errors import TrainingError, nearest
 from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
 from adaspec.trace.reader import TraceReader, open_traces
@@ -32,7 +33,7 @@ class Corpus:
 
 
 def gather(
-    paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+    paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> Corpus:
     """Read dense traces and deal their requests; what cannot be trained on is refused."""
     selection, readers = read_everything(paths, exclude_workloads, allow_mixed)
@@ -44,7 +45,7 @@ def gather(
 
 
 def read_everything(
-    paths: Sequence[Path], exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+    paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> tuple[Selection, Sequence[TraceReader]]:
     """All requests of dense traces that can be replayed, and who read them."""
     readers = open_traces(paths)

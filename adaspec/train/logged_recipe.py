@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
+from adaspec.arguments import Paths, paths_of
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
@@ -78,9 +79,9 @@ class LoggedProduct:
         }
 
 
-def are_logged(traces: Sequence[Path]) -> bool:
+def are_logged(traces: Paths) -> bool:
     """Whether these are logged traces; some of each kind are refused."""
-    readers = [TraceReader(path) for path in traces]
+    readers = [TraceReader(path) for path in paths_of(traces, "traces", TrainingError)]
     kinds = {reader.manifest.kind: reader.path for reader in readers}
     if len(kinds) > 1:
         raise TrainingError(

@@ -345,3 +345,10 @@ def test_a_closed_writer_takes_no_more(
     writer.close()
     writer.abort()
     assert TraceReader(tmp_path / "t").rows == 1
+
+
+def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -> None:
+    (reader,) = open_traces(str(trace))
+    assert reader.path == trace
+    with pytest.raises(TraceError, match=r"^traces: there is no such folder"):
+        open_traces("traces")
