@@ -2,7 +2,8 @@
 
 B copies of one request advance together. What is kept on purpose: positions are read one index
 early, drafts are never cut at the output's end, each proposer has its own output length, and in
-the combined case EAGLE's drafts are charged as if they were n-gram. `docs/evaluate.md` names the paper.
+the combined case EAGLE's drafts are charged as if they were n-gram. `docs/evaluate.md`
+names the paper.
 """
 
 from __future__ import annotations

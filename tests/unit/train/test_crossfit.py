@@ -142,6 +142,6 @@ def test_a_report_about_something_else_is_refused(folder, trace, tmp_path):
     refused(changed("empty", headline=[{}]), "lacks what a card shows")
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "report.json").write_text("{")
-    refused(tmp_path / "torn", "cannot be read as a report")
+    refused(tmp_path / "torn", "broken JSON")
     write_synthetic(tmp_path / "other", 1, TINY, requests_per_workload=24)
     refused(folder, "its requests", tmp_path / "other")

@@ -355,7 +355,7 @@ def test_a_policy_for_other_features_or_with_odd_knobs_is_refused(trained, tmp_p
 
 def test_a_folder_called_like_a_baseline_is_refused(trained, tmp_path):
     shutil.copytree(trained.folder, tmp_path / "named" / "none")
-    with pytest.raises(AdaspecError, match="rename the folder"):
+    with pytest.raises(AdaspecError, match="rename it"):
         parse_contender(str(tmp_path / "named" / "none"))
 
 
