@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar
-from adaspec.cli.reporting import annotate, show, write_folder
+from adaspec.cli.reporting import publish
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.cost.load import load_cost
 from adaspec.errors import EvaluationError
@@ -222,6 +222,7 @@ def command(
         filtered=protocol is None,
         seen=frozenset() if include_training else seen_in_training(named),
     )
+    model = None
     with ProgressBar() as bar:
         if protocol is not None:
             _refuse_beside_protocol(protocol, cost, batching)
@@ -233,10 +234,7 @@ def command(
                 model = replace(model, keep_alive_forwards=keep_alive)
             selection = select(traces, wanted)
             report = evaluate(selection, named, model, options, batching or CLOSED_LOOP, bar)
-        annotate(report, None if protocol else model)
-        if place is not None:
-            write_folder(report, selection.requests, place, bar)
-    show(report, out, as_json)
+    publish(report, model, selection.requests, place, as_json)
 
 
 def _refuse_beside_protocol(protocol: str, cost: str, batching: str | None) -> None:

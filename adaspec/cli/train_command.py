@@ -11,7 +11,7 @@ import click
 from adaspec.cli.eval_command import LARGEST_CONCURRENCY
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar, print_json, remarks
-from adaspec.cli.reporting import annotate, show, write_folder
+from adaspec.cli.reporting import publish
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
@@ -128,11 +128,8 @@ def command(
 
         model = load_cost(cost)
         with ProgressBar() as bar:
-            found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
-            annotate(found.report, model)
-            if place is not None:
-                write_folder(found.report, found.selection.requests, place, bar)
-        show(found.report, out, as_json)
+            fitted = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
+        publish(fitted.report, model, fitted.selection.requests, place, as_json)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")

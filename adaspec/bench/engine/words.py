@@ -1,9 +1,11 @@
-"""A benchmark's report in words, the same on the screen and on its page."""
+"""A benchmark's report in tables and sentences, the same on the screen and on its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from adaspec.evaluate.render.table import Table, Text, code, simple_table, theirs
 
 HEADINGS = (
     "method",
@@ -32,13 +34,13 @@ def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
     return None if found is None else (found[0], found[1])
 
 
-def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Every load and workload: its title, and a row of words per method and setting."""
-    found: dict[tuple[int, str], list[tuple[str, ...]]] = {}
+def tables(report: Mapping[str, Any]) -> Iterator[Table]:
+    """A table per load and workload, of a row per method and setting."""
+    cells: dict[tuple[int, str], list[tuple[Text, ...]]] = {}
     for row in report["rows"]:
-        found.setdefault((row["concurrency"], row["workload"]), []).append(_words(row))
-    for (concurrency, workload), rows in found.items():
-        yield f"{concurrency} at once, {workload}", rows
+        cells.setdefault((row["concurrency"], row["workload"]), []).append(_words(row))
+    for (concurrency, workload), rows in cells.items():
+        yield simple_table([f"{concurrency} at once, ", theirs(workload)], HEADINGS, rows)
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:
@@ -72,11 +74,11 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _words(row: Mapping[str, Any]) -> tuple[Text, ...]:
     ends = span(row)
     name = f"{row['method']} {row['setting']}".strip()
     return (
-        name + (" (runner-up)" if row["runner_up"] else ""),
+        code(name + (" (runner-up)" if row["runner_up"] else "")),
         _shown(row["tokens_per_s"], ".1f"),
         _shown(row["speedup"], ".2f", "x"),
         "-" if ends is None else f"{ends[0]:.2f}..{ends[1]:.2f}",
