@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from adaspec.evaluate.render.table import Table, Text, code, simple_table, theirs
+from adaspec.evaluate.render.table import Column, Row, Table, Text, code, theirs
 
-HEADINGS = (
-    "method",
-    "tok/s",
-    "over none",
-    "spread",
-    "adaspec over it",
-    "expected",
-    "TTFT ms",
-    "ITL ms",
-    "p95",
-    "accepted",
-    "machine",
+COLUMNS = (
+    Column("method", left=True),
+    Column("tok/s"),
+    Column("over none"),
+    Column("spread"),
+    Column("adaspec over it"),
+    Column("expected", priority=5),
+    Column("TTFT ms", priority=3),
+    Column("ITL ms", priority=6),
+    Column("p95", priority=2),
+    Column("accepted", priority=4),
+    Column("machine", priority=1),
 )
 
 
@@ -36,11 +36,11 @@ def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def tables(report: Mapping[str, Any]) -> Iterator[Table]:
     """A table per load and workload, of a row per method and setting."""
-    cells: dict[tuple[int, str], list[tuple[Text, ...]]] = {}
+    tables: dict[tuple[int, str], list[Row]] = {}
     for row in report["rows"]:
-        cells.setdefault((row["concurrency"], row["workload"]), []).append(_words(row))
-    for (concurrency, workload), rows in cells.items():
-        yield simple_table([f"{concurrency} at once, ", theirs(workload)], HEADINGS, rows)
+        tables.setdefault((row["concurrency"], row["workload"]), []).append(Row(_words(row)))
+    for (concurrency, workload), rows in tables.items():
+        yield Table([f"{concurrency} at once, ", theirs(workload)], COLUMNS, [rows])
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:

@@ -453,7 +453,7 @@ _HEADLINE_COLUMNS: tuple[tuple[Column, _HeadlineCell], ...] = (
     _lift_column("hybrid:best", priority=2),
     _lift_column("fixed:best", priority=6),
     (
-        Column("gap closed", short_head="gap\nclosed", priority=7),
+        Column("gap closed", priority=7),
         lambda _, __, entry: percent(entry.gap_closed),
     ),
     (

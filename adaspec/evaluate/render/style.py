@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -119,6 +120,7 @@ def canvas(
         )
         top += len(lines) * size * 1.32 / 72 + 0.03
     if legend:
+        top += 0.06
         texts = figure.legend(
             [_bar(look) if bars else _line(look) for look in legend],
             [look.label for look in legend],
@@ -265,20 +267,14 @@ def _height(axes: Axes, value: float) -> float:
 
 
 def spread_out(wanted: Sequence[float], gap: float, limit: float) -> list[float]:
-    """Positions near `wanted`, in the same order, at least `gap` apart, within 0..limit."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    up = _pushed_up([wanted[index] for index in order], gap, limit)
-    down = _pushed_up([limit - wanted[index] for index in reversed(order)], gap, limit)
-    # Both keep gap and room, hence so does their mean, in which neighbours give way evenly.
-    placed = [0.0] * len(wanted)
-    for index, low, high in zip(order, up, reversed(down), strict=True):
-        placed[index] = (low + limit - high) / 2
-    return placed
+    """Positions nearest to `wanted`, in the same order, at least `gap` apart, within 0..limit."""
+    from sklearn.isotonic import isotonic_regression  # slow to load
 
-
-def _pushed_up(ascending: Sequence[float], gap: float, limit: float) -> list[float]:
-    placed: list[float] = []
-    for index, value in enumerate(ascending):
-        lowest = placed[-1] + gap if placed else gap / 2
-        placed.append(min(max(value, lowest), limit - gap / 2 - (len(ascending) - 1 - index) * gap))
-    return placed
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(wanted))
+    highest = limit - gap / 2 - steps[-1]
+    placed = np.empty(len(wanted))
+    placed[order] = steps + isotonic_regression(
+        np.array(wanted)[order] - steps, y_min=min(gap / 2, highest), y_max=highest
+    )
+    return placed.tolist()

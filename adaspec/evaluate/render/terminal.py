@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 from rich import box
@@ -28,8 +29,8 @@ _LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
 """Marks whose meaning a table may have to say, as a reader sees them."""
 _GAP = 2
 """Characters between two columns."""
-_LEAST_NAME = 12
-"""Characters that a column of names is left before numbers fold."""
+_LEAST_NAME = 20
+"""Characters that a column of names keeps before columns go or numbers fold."""
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -86,9 +87,9 @@ def print_table(table: Table, console: Console) -> None:
     )
     numbers_fit = _width(table, kept, spare, names=_LEAST_NAME) <= console.width
     names_fit = numbers_fit or _width(table, kept, spare, words=True) <= console.width
-    for column in columns:
+    for index, column in zip(kept, columns, strict=True):
         rich.add_column(
-            _head(column),
+            _head(column, [_text(row.cells[index], spare) for row in table.rows]),
             justify="left" if column.left else "right",
             overflow="fold",
             no_wrap=not numbers_fit and names_fit if column.left else numbers_fit,
@@ -96,7 +97,7 @@ def print_table(table: Table, console: Console) -> None:
     for group in table.groups:
         above: list[RichText] = []
         for row in group:
-            texts = [_text(row.cells[index], spare) for index in kept]
+            texts = [_text(row.cells[index], spare, not numbers_fit) for index in kept]
             rich.add_row(*_unrepeated(texts, above), style=_STYLES[row.mark] if row.mark else "")
             above = texts
         rich.add_section()
@@ -115,7 +116,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], bool]:
     priorities = {index: each.priority for index, each in enumerate(table.columns)}
     minor = [(priority, index) for index, priority in priorities.items() if priority is not None]
     for _, index in sorted(minor):
-        if _width(table, kept, False) <= width:
+        if _width(table, kept, False, names=_LEAST_NAME) <= width:
             break
         kept.remove(index)
     return kept, False
@@ -132,24 +133,32 @@ def _width(
     total = -_GAP
     for index in kept:
         column = table.columns[index]
-        texts = [_head(column), *(_text(row.cells[index], spare) for row in table.rows)]
         folds = words and not column.left
+        cells = [_text(row.cells[index], spare, folds) for row in table.rows]
+        texts = [_head(column, cells), *cells]
         lines = [line for text in texts for line in re.split(r"\s" if folds else "\n", text.plain)]
         widest = max(cell_len(line) for line in lines)
         total += _GAP + (min(widest, names) if column.left and names else widest)
     return total
 
 
-def _head(column: Column) -> RichText:
-    return _text(column.short_head or column.head)
+def _head(column: Column, cells: Sequence[RichText]) -> RichText:
+    """A column's head; that of numbers breaks between words where its cells are narrower."""
+    head = _text(column.short_head or column.head)
+    if column.left or column.short_head or not head.plain:
+        return head
+    widest = max(cell_len(text.plain) for text in (*cells, *head.split(" ")))
+    return RichText("\n".join(textwrap.wrap(head.plain, widest, break_long_words=False)))
 
 
-def _text(text: Text, spare: bool = True) -> RichText:
+def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
+    """A text with its marks; `stacked` puts `a / b` on two lines."""
     made = RichText()
     for span in spans(text):
         if spare or not span.spare:
             ours = span.kind is Kind.OURS
             words = span.text.replace("`", "") if ours else plain(span.text)
+            words = words.replace(" / ", "\n") if ours and stacked else words
             made.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
     return made
 
