@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE
-from rich.markup import escape
-from rich.table import Table
 
 from adaspec.bench.engine.entrants import METHODS
-from adaspec.bench.engine.words import HEADINGS, sentences, tables
+from adaspec.bench.engine.words import sentences, tables
 from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
+from adaspec.evaluate.render.terminal import print_table
 
 LARGEST_CONCURRENCY = 1024
 
@@ -202,14 +200,8 @@ def engine_command(
 
 def _print(report: dict[str, Any]) -> None:
     console = results()
-    for title, rows in tables(report):
-        # A narrow terminal folds names, and never loses them.
-        table = Table(title=escape(printable(title)), box=SIMPLE, padding=(0, 1, 0, 0))
-        table.add_column(HEADINGS[0], overflow="fold", min_width=20)
-        for heading in HEADINGS[1:]:
-            table.add_column(heading, justify="right")
-        for name, *figures in rows:
-            table.add_row(escape(printable(name)), *figures)
-        console.print(table)
+    for table in tables(report):
+        print_table(table, console)
+    console.print()
     for sentence in sentences(report):
         console.print(printable(sentence), soft_wrap=True, markup=False)

@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from adaspec.cli.numbers import WholeNumbers
 from adaspec.cli.output import ProgressBar
-from adaspec.cli.reporting import finish, show
+from adaspec.cli.reporting import publish
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.evaluate.options import (
     CAP,
@@ -208,8 +208,7 @@ def command(
             jobs=jobs,
             progress=bar,
         )
-        finish(report, place, bar)
-    show(report, out, as_json)
+    publish(report, place, as_json)
 
 
 def _given() -> dict[str, object]:

@@ -125,7 +125,7 @@ def command(
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
         place = None if out is None else _check_report(out, force)
         # Imported here: LightGBM and numba take seconds to load, --help should not.
-        from adaspec.cli.reporting import finish, show
+        from adaspec.cli.reporting import publish
         from adaspec.evaluate.report import EvaluationReport, note_costs
         from adaspec.train.crossfit import cross_fit
 
@@ -135,10 +135,8 @@ def command(
         model = load_cost(cost or DEFAULT)
         with ProgressBar() as bar:
             found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
-            note_costs(found.report, model, given=cost is not None)
-            report = EvaluationReport(found.report, found.selection.requests)
-            finish(report, place, bar)
-        show(report, out, as_json)
+        note_costs(found.report, model, given=cost is not None)
+        publish(EvaluationReport(found.report, found.selection.requests), place, as_json)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")

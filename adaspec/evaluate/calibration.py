@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
@@ -82,14 +82,14 @@ def visits_of(
     drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
     record = new_record(decisions, 0, drafted)
     run_learned(tape, film, policy, order, concurrency, cost, policy.cap, record=record)
-    seen, heard = slice(0, int(record.filled[0])), slice(0, int(record.filled[2]))
+    states, tokens = slice(0, int(record.filled[0])), slice(0, int(record.filled[2]))
     return Visits(
-        at=record.at[seen].copy(),
-        x=record.x[seen].copy(),
-        held=record.held[seen].copy(),
-        drafted_at=record.evidence_at[heard].copy(),
-        depth=record.evidence_depth[heard].copy(),
-        shown=record.evidence_x[heard].copy(),
+        at=record.at[states].copy(),
+        x=record.x[states].copy(),
+        held=record.held[states].copy(),
+        drafted_at=record.evidence_at[tokens].copy(),
+        depth=record.evidence_depth[tokens].copy(),
+        shown=record.evidence_x[tokens].copy(),
     )
 
 
@@ -108,71 +108,68 @@ def calibration_of(
     tables' columns. `drafted` is of single tokens once they were seen, with `before` they were;
     empty where no policy listens.
     """
-    said: dict[str, list[Array]] = {name: [] for name in SOURCES}
-    bare: dict[str, list[Array]] = {name: [] for name in SOURCES}
-    came: dict[str, list[Array]] = {name: [] for name in SOURCES}
+    predicted: dict[str, list[Array]] = {name: [] for name in SOURCES}
+    without_tables: dict[str, list[Array]] = {name: [] for name in SOURCES}
+    outcomes: dict[str, list[Array]] = {name: [] for name in SOURCES}
     tokens: list[tuple[Array, Array, Array]] = [(np.empty(0), np.empty(0), np.empty((0, 2)))]
     for each in judged:
         for load in concurrency:
-            seen = visits_of(tape, film, each, load, cost, seed)
+            visits = visits_of(tape, film, each, load, cost, seed)
             for source in SOURCES:
-                usable, accepted = _outcomes(tape, seen, source)
-                x = seen.x[usable]
-                said[source].append(survivals(each.policy.model, x, source))
-                bare[source].append(survivals(each.without_tables, x, source))
+                usable, accepted = _outcomes(tape, visits, source)
+                x = visits.x[usable]
+                predicted[source].append(survivals(each.policy.model, x, source))
+                without_tables[source].append(survivals(each.without_tables, x, source))
                 levels = np.arange(1, DEPTHS + 1)
-                came[source].append((accepted[usable, None] >= levels).astype(np.float64))
+                outcomes[source].append((accepted[usable, None] >= levels).astype(np.float64))
             if each.policy.model.reads_evidence:
-                tokens.append(_drafted(tape, seen, each.policy.model))
+                tokens.append(_drafted(tape, visits, each.policy.model))
     return {
         "concurrency": list(concurrency),
         "bins": BINS,
         "sources": {
-            source: [
-                {"survival": j + 1}
-                | judge(outcomes[:, j], expected[:, j])
-                | {"without_tables": _sharpness(outcomes[:, j], other[:, j])}
-                for j in range(DEPTHS)
-            ]
+            source: _judge_depths(*(np.concatenate(each[source]) for each in states))
+            for states in [(outcomes, predicted, without_tables)]
             for source in SOURCES
-            for outcomes, expected, other in [
-                (
-                    np.concatenate(came[source]),
-                    np.concatenate(said[source]),
-                    np.concatenate(bare[source]),
-                )
-            ]
-            if len(outcomes)
+            if sum(map(len, outcomes[source]))
         },
         "drafted": _judge_drafted(*(np.concatenate(each) for each in zip(*tokens, strict=True))),
     }
 
 
-def _drafted(tape: Tape, seen: Visits, model: Model) -> tuple[Array, Array, Array]:
-    """Of tokens whose forerunners were all right: depth, whether right too, said before and after.
+def _judge_depths(outcomes: Array, predicted: Array, without_tables: Array) -> list[dict[str, Any]]:
+    return [
+        {"survival": j + 1}
+        | judge(outcomes[:, j], predicted[:, j])
+        | {"without_tables": sharpness(outcomes[:, j], without_tables[:, j])}
+        for j in range(DEPTHS)
+    ]
 
-    The last two stand side by side: a row has what was thought before the token was seen, and once
-    it was.
+
+def _drafted(tape: Tape, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
+    """Of tokens before which all were right: depth, whether right, predicted before and after.
+
+    The last two stand side by side: a row has the probabilities before the token was seen, and
+    once it was.
     """
-    accepted = tape.columns.neural[seen.drafted_at]
-    asked = (accepted >= seen.depth - 1) & (seen.depth <= DEPTHS)
-    x, depth = seen.shown[asked], seen.depth[asked]
+    accepted = tape.columns.neural[visits.drafted_at]
+    judged = (accepted >= visits.depth - 1) & (visits.depth <= DEPTHS)
+    x, depth = visits.shown[judged], visits.depth[judged]
     after = predict(model.forests["evidence"], x)[:, ACCEPTED_NEXT]
-    right = accepted[asked] >= depth
-    said = np.stack([x[:, EXPECTED].astype(np.float64), after], axis=1)
-    return depth.astype(np.float64), right.astype(np.float64), said
+    right = accepted[judged] >= depth
+    predicted = np.stack([x[:, EXPECTED].astype(np.float64), after], axis=1)
+    return depth.astype(np.float64), right.astype(np.float64), predicted
 
 
-def _judge_drafted(depth: Array, right: Array, said: Array) -> list[dict[str, Any]]:
-    found = []
+def _judge_drafted(depth: Array, right: Array, predicted: Array) -> list[dict[str, Any]]:
+    judged = []
     for token in range(1, DEPTHS + 1):
         mine = depth == token
         if mine.any():
-            came, (before, after) = right[mine], said[mine].T
-            found.append(
-                {"token": token} | judge(came, after) | {"before": _sharpness(came, before)}
-            )
-    return found
+            outcomes, (before, after) = right[mine], predicted[mine].T
+            figures = judge(outcomes, after) | {"before": sharpness(outcomes, before)}
+            judged.append({"token": token} | figures)
+    return judged
 
 
 def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
@@ -184,61 +181,53 @@ def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
     return np.clip(out[:, 1:], 0.0, 1.0)
 
 
-def judge(came: Array, said: Array) -> dict[str, Any]:
-    """How well probabilities were said: numbers rounded, None where there is but one outcome."""
-    bins = reliability(came, said)
+def judge(outcomes: Array, predicted: Array) -> dict[str, Any]:
+    """How good probabilities were: numbers rounded, None where there is but one outcome."""
+    bins = reliability(outcomes, predicted)
     return {
-        "states": len(came),
-        "came": _rounded(came.mean()),
+        "states": len(outcomes),
+        "came": _rounded(outcomes.mean()),
         "ece": _rounded(expected_calibration_error(bins)),
-        **_sharpness(came, said),
-        "curve": [[_rounded(low), _rounded(high), count] for low, high, count in bins],
+        **sharpness(outcomes, predicted),
+        "curve": [[_rounded(mean), _rounded(share), count] for mean, share, count in bins],
     }
 
 
-def reliability(came: Array, said: Array) -> list[tuple[float, float, int]]:
-    """(mean said, share that came, states) of `BINS` bins with equally many states, ascending."""
-    order = np.argsort(said, kind="stable")
+def reliability(outcomes: Array, predicted: Array) -> list[tuple[float, float, int]]:
+    """(mean predicted, share that came true, states) of `BINS` bins, of equally many states each.
+
+    Ascending. scikit-learn's quantile bins differ in size where predictions are equal.
+    """
+    order = np.argsort(predicted, kind="stable")
     parts = np.array_split(order, min(BINS, len(order)))
-    return [(float(said[part].mean()), float(came[part].mean()), len(part)) for part in parts]
+    return [
+        (float(predicted[part].mean()), float(outcomes[part].mean()), len(part)) for part in parts
+    ]
 
 
 def expected_calibration_error(bins: Sequence[tuple[float, float, int]]) -> float:
-    """sum over bins of share of states * abs(said - came)."""
+    """sum over bins of share of states * abs(mean predicted - share that came true)."""
     total = sum(count for _, _, count in bins)
-    return sum(count * abs(said - came) for said, came, count in bins) / total
+    return sum(count * abs(mean - share) for mean, share, count in bins) / total
 
 
-def area_under_curve(came: Array, said: Array) -> float | None:
-    """P(a state where it came was said to be likelier than one where not), ties half."""
-    hits = float(came.sum())
-    misses = len(came) - hits
-    if not hits or not misses:
-        return None
-    ranks = rankdata(said)
-    return float((ranks[came > 0].sum() - hits * (hits + 1) / 2) / (hits * misses))
-
-
-def log_loss(came: Array, said: Array) -> float:
-    """Mean of -log of the probability that was said of what came."""
-    sure = np.clip(said, _SURE, 1 - _SURE)
-    return float(-np.mean(np.where(came > 0, np.log(sure), np.log1p(-sure))))
-
-
-def _sharpness(came: Array, said: Array) -> dict[str, float | None]:
-    auc = area_under_curve(came, said)
+def sharpness(outcomes: Array, predicted: Array) -> dict[str, float | None]:
+    """AUC, or None where there is but one outcome, and log-loss."""
+    both = 0 < outcomes.sum() < len(outcomes)
+    # Nothing is certain: one miss would outweigh all else.
+    bounded = np.clip(predicted, _SURE, 1 - _SURE)
     return {
-        "auc": None if auc is None else _rounded(auc),
-        "log_loss": _rounded(log_loss(came, said)),
+        "auc": _rounded(roc_auc_score(outcomes, predicted)) if both else None,
+        "log_loss": _rounded(log_loss(outcomes, bounded, labels=[0, 1])),
     }
 
 
-def _outcomes(tape: Tape, seen: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
+def _outcomes(tape: Tape, visits: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
     """The states in which a source could draft, and how many of its tokens were right in each."""
     columns = tape.columns
     if source == "ngram":
-        return columns.match[seen.at] > 0, columns.run[seen.at]
-    return seen.held & (columns.neural[seen.at] >= 0), columns.neural[seen.at]
+        return columns.match[visits.at] > 0, columns.run[visits.at]
+    return visits.held & (columns.neural[visits.at] >= 0), columns.neural[visits.at]
 
 
 def _rounded(value: float) -> float:

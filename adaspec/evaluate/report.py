@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.cost.model import CostModel
@@ -14,6 +14,9 @@ from adaspec.evaluate.acceptance import ngram_accepted
 from adaspec.evaluate.options import Progress, silent
 from adaspec.places import Place
 from adaspec.trace.schema import Request
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class EvaluationReport:
@@ -54,6 +57,7 @@ class EvaluationReport:
         before is written to only as it was then.
         """
         from adaspec.evaluate.render.acceptance import acceptance
+        from adaspec.evaluate.render.report import parse_report
         from adaspec.evaluate.render.write import check_destination, write_report
 
         if isinstance(folder, Place):
@@ -63,20 +67,25 @@ class EvaluationReport:
             place = check_destination(path, truth(force, "force", EvaluationError))
         ngram = {(each.workload, each.id): ngram_accepted(each) for each in self.requests}
         write_report(
-            self.document,
+            parse_report(self.document),
             acceptance(self.requests, ngram),
             place,
             progress=lambda done, total: progress("plots", done, total),
         )
         return place.path
 
+    def print(self, console: Console) -> None:
+        """Show it as tables, as wide as the console is."""
+        from adaspec.evaluate.render.report import parse_report
+        from adaspec.evaluate.render.terminal import print_report
+
+        print_report(parse_report(self.document), console)
+
     def __str__(self) -> str:
         from rich.console import Console
 
-        from adaspec.evaluate.render.table import print_report
-
         page = io.StringIO()
-        print_report(self.document, Console(file=page, width=100, highlight=False))
+        self.print(Console(file=page, width=100, highlight=False))
         return page.getvalue()
 
 

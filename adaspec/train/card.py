@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.render.markdown import table_markdown
+from adaspec.evaluate.render.table import Text, code, simple_table, theirs
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.train.card_results import ablations, calibrations, results, table
+from adaspec.train.card_results import ablations, calibrations, results
 from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import FEWEST_REQUESTS
 
@@ -41,9 +44,9 @@ def card_of(
 
 
 def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
-    said = []
+    sentences = []
     if corpus.trained.synthetic:
-        said.append(
+        sentences.append(
             "**Trained and judged on synthetic traces: the figures below show how adaspec reports, "
             "not what it gains.**"
         )
@@ -56,25 +59,25 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
                 "confidences",
             ): "It reads drafted tokens and the drafter's confidences as they come.",
         }[manifest.evidence]
-        said.append(
+        sentences.append(
             f"Chooses between n-gram drafts, drafts of `{manifest.drafter or 'a neural drafter'}` "
             f"(up to {manifest.neural_cap}), both spliced, and none. {evidence}"
         )
     else:
-        said.append(
+        sentences.append(
             "**n-gram only:** the traces held no neural drafts, so this policy never asks for one."
         )
-    said.append(
+    sentences.append(
         "It maximises tokens per second of the whole batch: a single request may be served slower "
         "than another policy would."
     )
-    return "\n\n".join(said)
+    return "\n\n".join(sentences)
 
 
 def _data(corpus: Corpus) -> str:
-    rows = [
+    rows: list[list[Text]] = [
         [
-            workload,
+            theirs(workload),
             f"{count:,}",
             f"{_tokens(corpus.trained, workload):,}",
             f"{corpus.held_out.counts.get(workload, 0):,}",
@@ -82,16 +85,13 @@ def _data(corpus: Corpus) -> str:
         ]
         for workload, count in corpus.trained.counts.items()
     ]
-    head = ["workload", "trained on", "output tokens", "kept back", "output tokens"]
+    heads = ["workload", "trained on", "output tokens", "kept back", "output tokens"]
     lines = [
         f"Target: {corpus.trained.target or 'not said'}. Tokenizer: "
         f"{corpus.tokenizer or 'not said'}. Drafter: {corpus.trained.drafter or 'none'}.",
-        table(head, rows),
+        table_markdown(simple_table("", heads, rows)),
     ]
-    reasons: dict[str, int] = {}
-    for counts in corpus.trained.left_out.values():
-        for why, count in counts.items():
-            reasons[why] = reasons.get(why, 0) + count
+    reasons: Counter[str] = sum(map(Counter, corpus.trained.left_out.values()), Counter())
     if reasons:
         each = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
         lines.append(f"Left out of both: {each}.")
@@ -109,10 +109,10 @@ def _tokens(selection: Selection, workload: str) -> int:
 def _settings(manifest: PolicyManifest, options: Options) -> str:
     loads = ", ".join(map(str, options.concurrency))
     knobs = ", ".join(f"{name} {value:g}" for name, value in sorted(manifest.knobs.items()))
-    tuned = table(
-        ["concurrency", "static:tuned"],
-        [[str(at), f"`{spec}`"] for at, spec in manifest.static_tuned.items()],
-    )
+    rules: list[list[Text]] = [
+        [str(load), code(spec)] for load, spec in manifest.static_tuned.items()
+    ]
+    tuned = table_markdown(simple_table("", ["concurrency", "`static:tuned`"], rules, 2))
     return (
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
         f"concurrency {loads}, drafts of at most {manifest.cap} tokens.\n\n"
@@ -135,7 +135,7 @@ def _files(table_sizes: Mapping[str, int]) -> str:
 
 def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
     few = sum(corpus.held_out.counts.values())
-    said = [
+    lines = [
         f"This very model was judged on {few:,} requests: a lift below {MOST_NOISE:.0%} on 30% of "
         "some hundred requests cannot be told from noise. The intervals say more than the figures.",
         *_cross_fitted(manifest),
@@ -144,11 +144,11 @@ def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
         "features say, and recalibrates as it runs.",
     ]
     if not manifest.evidence and "neural" in manifest.sources:
-        said.append(
+        lines.append(
             "Without drafted tokens in the traces, what a look-up finds behind a wrong draft is an "
             "estimate."
         )
-    return "\n".join(f"- {line}" for line in said)
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _cross_fitted(manifest: PolicyManifest) -> list[str]:

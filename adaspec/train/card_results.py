@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from adaspec.evaluate.options import Options
-from adaspec.evaluate.render.ablations import ABLATED, ablation_lines
-from adaspec.evaluate.render.reliability import (
-    EXPLAINED,
-    HEAD,
-    HEARD,
-    HEARD_HEAD,
-    NAMES,
-    calibration_rows,
-    heard_rows,
+from adaspec.evaluate.render import contents
+from adaspec.evaluate.render.markdown import table_markdown
+from adaspec.evaluate.render.table import Text, simple_table, theirs
+from adaspec.evaluate.render.wording import (
+    milliseconds,
+    percent,
+    signed_percent,
+    signed_range,
+    times,
 )
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By workload and concurrency."""
 
-_PLOT_WIDTH = 50
-_WAITING = ("none", "static_best", "policy")
+_BAR_WIDTH = 50
+_LATENCIES = {"none": "none", "static_best": "`static:best`", "policy": "this policy"}
 
 
 def results(metrics: Mapping[str, Any], options: Options) -> Iterator[str]:
@@ -34,136 +35,105 @@ def results(metrics: Mapping[str, Any], options: Options) -> Iterator[str]:
         "(`oracle:plan-splice`)."
     )
     if crossed:
-        count = sum(crossed["requests"].values())
-        yield f"### Cross-fitted, all {count:,} requests"
-        yield (
+        yield lifts(
+            f"Cross-fitted, all {sum(crossed['requests'].values()):,} requests",
             f"The requests were dealt into {crossed['folds']} folds, and each fold was decided by "
             "a model trained as this one on the other folds. "
-            f"{_drawn(crossed['orders'], crossed['resamples'])}"
+            f"{_orders(crossed['orders'], crossed['resamples'])}",
+            crossed["cells"],
         )
-        yield lifts(crossed["cells"])
-    yield f"### This very model, on the {sum(metrics['held_out_requests'].values()):,} kept back"
-    yield _drawn(options.orders, options.resamples)
-    yield lifts(metrics["held_out"])
-    yield "## What a single request pays"
-    yield (
-        "The policy maximises tokens per second of the whole batch, so one request may wait for "
-        "others' drafts to be verified. Milliseconds per output token, median / 95th percentile "
-        "over requests, all workloads mixed:"
+    yield lifts(
+        f"This very model, on the {sum(metrics['held_out_requests'].values()):,} kept back",
+        _orders(options.orders, options.resamples),
+        metrics["held_out"],
     )
     yield latencies((crossed["cells"] if crossed else metrics["held_out"])["all"])
 
 
-def lifts(cells: Cells) -> str:
+def lifts(title: str, sentence: str, cells: Cells) -> str:
     """A line per workload and concurrency."""
-    rows = [
+    heads = ["workload", "concurrency", "speedup over none", "lift over `static:best`"]
+    heads += ["over `static:tuned`", "over `static:one`", "over `adaptive:best`"]
+    rows: list[list[Text]] = [
         [
-            workload,
+            theirs(workload),
             concurrency,
-            _times(found["speedup"]),
-            _lift(found["lift_over_static_best"], found["lift_ci95"]),
-            _lift(found["lift_over_static_tuned"], found["lift_over_static_tuned_ci95"]),
-            _lift(found["lift_over_static_one"], None),
-            _lift(found["lift_over_adaptive_best"], None),
-            _lift(found["lift_over_fixed_best"], None),
-            _share(found["gap_closed"]),
+            times(cell["speedup"]),
+            _lift(cell["lift_over_static_best"], cell["lift_ci95"]),
+            _lift(cell["lift_over_static_tuned"], cell["lift_over_static_tuned_ci95"]),
+            signed_percent(cell["lift_over_static_one"]),
+            signed_percent(cell["lift_over_adaptive_best"]),
+            signed_percent(cell["lift_over_fixed_best"]),
+            percent(cell["gap_closed"]),
         ]
         for workload, by_load in cells.items()
-        for concurrency, found in by_load.items()
+        for concurrency, cell in by_load.items()
     ]
-    head = ["workload", "concurrency", "speedup over none", "lift over static:best"]
-    head += ["over static:tuned", "over static:one", "over adaptive:best", "over fixed:best"]
-    return table([*head, "gap closed"], rows)
+    heads += ["over `fixed:best`", "gap closed"]
+    return table_markdown(simple_table(title, heads, rows, sentence=sentence), 3)
 
 
 def latencies(by_load: Mapping[str, Mapping[str, Any]]) -> str:
     """A line per concurrency, the policy beside no speculation and the best static rule."""
     rows = [
-        [concurrency, *(_waits(found["latency_s"][name]) for name in _WAITING)]
-        for concurrency, found in by_load.items()
+        [
+            concurrency,
+            *(
+                f"{milliseconds(latency['median'])} / {milliseconds(latency['p95'])}"
+                for latency in (cell["latency_s"][name] for name in _LATENCIES)
+            ),
+        ]
+        for concurrency, cell in by_load.items()
     ]
-    return table(["concurrency", "none", "static:best", "this policy"], rows)
+    sentence = (
+        "The policy maximises tokens per second of the whole batch, so one request may wait for "
+        "others' drafts to be verified. Milliseconds per output token, median / 95th percentile "
+        "over requests, all workloads mixed:"
+    )
+    heads = ["concurrency", *_LATENCIES.values()]
+    return table_markdown(simple_table("What a single request pays", heads, rows, 0, sentence))
 
 
 def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The calibration tables and a picture in text of what they sum up."""
-    yield EXPLAINED
     crossed = metrics.get("cross_fitted")
-    titled = [("Cross-fitted:", crossed["calibration"])] if crossed else []
-    titled.append(("This very model on the requests kept back:", metrics["calibration"]))
-    for title, found in titled:
-        yield title
-        yield table(HEAD, calibration_rows(found))
-    if any(heard_rows(found) for _, found in titled):
-        yield HEARD
-        for title, found in titled:
-            yield title
-            yield table(HEARD_HEAD, heard_rows(found))
-    shown = titled[0][1]
-    for source, judged in shown["sources"].items():
+    judged = {"Cross-fitted": crossed["calibration"]} if crossed else {}
+    judged["This very model on the requests kept back"] = metrics["calibration"]
+    for index, (title, calibration) in enumerate(judged.items()):
+        for table in contents.calibration(calibration, title):
+            yield table_markdown(replace(table, sentence="") if index else table, 3)
+    for source, depths in next(iter(judged.values()))["sources"].items():
         yield (
-            f"S(1) of {NAMES.get(source, source)}"
-            f"{', cross-fitted' if crossed else ''}: a bar as long as the share that came true, "
-            "`|` where it was said to end."
+            f"S(1) of {contents.SOURCES[source]}{', cross-fitted' if crossed else ''}: a bar as "
+            "long as the share that came true, `|` where it was predicted to end."
         )
-        yield f"```\n{_picture(judged[0]['curve'])}\n```"
+        yield f"```\n{_bars(depths[0]['curve'])}\n```"
 
 
 def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
     """What each part of the policy is worth; nothing where none was taken away."""
     crossed = metrics.get("cross_fitted") or {}
-    found = [
-        (title, table(*ablation_lines(each["ablations"])))
-        for title, each in (("Cross-fitted:", crossed), ("On the requests kept back:", metrics))
-        if "ablations" in each
-    ]
-    if found:
-        yield "## Ablations"
-        yield ABLATED
-        for pair in found:
-            yield from pair
+    for title, each in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
+        if "ablations" in each:
+            yield table_markdown(contents.ablations(each["ablations"], f"Ablations, {title}"))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [list(head), ["---"] * len(head), *([_escaped(each) for each in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _picture(curve: Sequence[Sequence[float]]) -> str:
+def _bars(curve: Sequence[Sequence[float]]) -> str:
     lines = []
-    for said, came, _ in curve:
-        bar = list(("=" * round(_PLOT_WIDTH * came)).ljust(_PLOT_WIDTH + 1))
-        bar[round(_PLOT_WIDTH * min(max(said, 0.0), 1.0))] = "|"
-        lines.append(f"said {said:.2f}  came {came:.2f}  {''.join(bar).rstrip()}")
+    for predicted, observed, _ in curve:
+        bar = list(("=" * round(_BAR_WIDTH * observed)).ljust(_BAR_WIDTH + 1))
+        bar[round(_BAR_WIDTH * min(max(predicted, 0.0), 1.0))] = "|"
+        lines.append(
+            f"predicted {predicted:.2f}  came true {observed:.2f}  {''.join(bar).rstrip()}"
+        )
     return "\n".join(lines)
 
 
-def _drawn(orders: int, resamples: int) -> str:
+def _orders(orders: int, resamples: int) -> str:
     plural = "" if orders == 1 else "s"
     drawn = f"intervals from {resamples} resamples" if resamples else "no intervals (no resamples)"
     return f"{orders} order{plural}, {drawn}."
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _lift(value: float | None, interval: Sequence[float] | None) -> str:
-    if value is None:
-        return "-"
-    spread = "" if interval is None else f" ({100 * interval[0]:+.1f} .. {100 * interval[1]:+.1f})"
-    return f"{100 * value:+.1f}%{spread}"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
-
-
-def _waits(seconds: Mapping[str, float | None]) -> str:
-    each = (seconds["median"], seconds["p95"])
-    return " / ".join("-" if value is None else f"{1e3 * value:.2f}" for value in each)
+def _lift(value: float | None, interval: tuple[float, float] | None) -> str:
+    return f"{signed_percent(value)} {signed_range(interval)}".rstrip()

@@ -21,6 +21,8 @@ from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.evaluate.render.markdown import table_markdown
+from adaspec.evaluate.render.table import simple_table, theirs
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
@@ -28,7 +30,6 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.film import film_of
 from adaspec.trace.reader import TraceReader, open_traces
-from adaspec.train.card_results import table
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
@@ -259,18 +260,30 @@ def _card(
         "only what was tried; replaying other choices needs a dense trace (`adaspec record`).",
         reach,
         "## Data",
-        table(
-            ["workload", "trained on", "kept back"],
-            [[name, f"{n:,}", f"{held_out.get(name, 0):,}"] for name, n in trained.items()],
+        table_markdown(
+            simple_table(
+                "",
+                ["workload", "trained on", "kept back"],
+                [
+                    [theirs(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
+                    for name, n in trained.items()
+                ],
+            )
         ),
         *(["Left out: " + "; ".join(missing) + "."] if missing else []),
         f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}).",
         "## Judged by what the log identifies",
         "On the requests kept back. n-gram outcomes follow from the text at every logged step; a "
         "neural hazard at depth d is whether token d was accepted where the d - 1 before it were.",
-        table(
-            ["what", *keys],
-            [[name, *(f"{each[key]:.6g}" for key in keys)] for name, each in identified.items()],
+        table_markdown(
+            simple_table(
+                "",
+                ["what", *keys],
+                [
+                    [name, *(f"{each[key]:.6g}" for key in keys)]
+                    for name, each in identified.items()
+                ],
+            )
         ),
         "## Trained with",
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "

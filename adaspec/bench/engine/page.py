@@ -8,26 +8,31 @@ from typing import Any
 
 from adaspec.bench.engine.paired import FEWEST_ROUNDS
 from adaspec.bench.engine.report import complaint
-from adaspec.bench.engine.words import HEADINGS, rounds, sentences, tables
-from adaspec.evaluate.render.markdown import code
+from adaspec.bench.engine.words import rounds, sentences, tables
+from adaspec.evaluate.render.markdown import table_markdown, text_markdown
+from adaspec.evaluate.render.table import code
 
 
 def page(report: Mapping[str, Any], plot: str) -> str:
     """The whole page; `plot` is where the picture lies."""
-    return "\n".join(_lines(report, plot)) + "\n"
+    return "\n\n".join(_parts(report, plot)) + "\n"
 
 
-def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
+def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     yield "# Engines side by side"
-    yield ""
-    yield (
-        f"{code(report['model'])} with {code(report['drafter'] or 'no head')} in vLLM "
-        f"{report['vllm']} on {report['hardware']}; {rounds(report)}, at "
-        f"most {report['max_tokens']} tokens an answer, greedy, settings chosen under the costs "
-        f"{code(report['cost'] or 'by default')}; engine arguments "
-        f"{code(json.dumps(report['engine']))}."
+    yield text_markdown(
+        [
+            code(report["model"]),
+            " with ",
+            code(report["drafter"] or "no head"),
+            f" in vLLM {report['vllm']} on {report['hardware']}; {rounds(report)}, at most "
+            f"{report['max_tokens']} tokens an answer, greedy, settings chosen under the costs ",
+            code(report["cost"] or "by default"),
+            "; engine arguments ",
+            code(json.dumps(report["engine"])),
+            ".",
+        ]
     )
-    yield ""
     yield (
         "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
         "`spread`: its 95% interval over rounds drawn again, or of fewer than "
@@ -37,16 +42,11 @@ def _lines(report: Mapping[str, Any], plot: str) -> Iterator[str]:
         "per piece. `machine`: what a fixed read of memory took around a method's visits, over "
         "what it took around no speculation's: above 1 the machine itself was slower."
     )
-    for title, rows in tables(report):
-        yield from ("", f"## {title}", "")
-        yield "| " + " | ".join(HEADINGS) + " |"
-        yield "| :-- |" + " --: |" * (len(HEADINGS) - 1)
-        for name, *figures in rows:
-            yield "| " + " | ".join([code(name, in_table=True), *figures]) + " |"
-    yield ""
-    for sentence in sentences(report):
-        yield f"- {sentence}"
+    for table in tables(report):
+        yield table_markdown(table)
+    lines = [f"- {sentence}" for sentence in sentences(report)]
     wrong = complaint(report)
     if wrong is not None:
-        yield f"- **{wrong}**"
-    yield from ("", f"![Throughput over no speculation]({plot})")
+        lines.append(f"- **{wrong}**")
+    yield "\n".join(lines)
+    yield f"![Throughput over no speculation]({plot})"

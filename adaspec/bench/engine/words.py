@@ -1,22 +1,24 @@
-"""A benchmark's report in words, the same on the screen and on its page."""
+"""A benchmark's report in tables and sentences, the same on the screen and on its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-HEADINGS = (
-    "method",
-    "tok/s",
-    "over none",
-    "spread",
-    "adaspec over it",
-    "expected",
-    "TTFT ms",
-    "ITL ms",
-    "p95",
-    "accepted",
-    "machine",
+from adaspec.evaluate.render.table import Column, Row, Table, Text, code, theirs
+
+COLUMNS = (
+    Column("method", left=True),
+    Column("tok/s"),
+    Column("over none"),
+    Column("spread"),
+    Column("adaspec over it"),
+    Column("expected", priority=5),
+    Column("TTFT ms", priority=3),
+    Column("ITL ms", priority=6),
+    Column("p95", priority=2),
+    Column("accepted", priority=4),
+    Column("machine", priority=1),
 )
 
 
@@ -32,13 +34,13 @@ def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
     return None if found is None else (found[0], found[1])
 
 
-def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Every load and workload: its title, and a row of words per method and setting."""
-    found: dict[tuple[int, str], list[tuple[str, ...]]] = {}
+def tables(report: Mapping[str, Any]) -> Iterator[Table]:
+    """A table per load and workload, of a row per method and setting."""
+    tables: dict[tuple[int, str], list[Row]] = {}
     for row in report["rows"]:
-        found.setdefault((row["concurrency"], row["workload"]), []).append(_words(row))
-    for (concurrency, workload), rows in found.items():
-        yield f"{concurrency} at once, {workload}", rows
+        tables.setdefault((row["concurrency"], row["workload"]), []).append(Row(_words(row)))
+    for (concurrency, workload), rows in tables.items():
+        yield Table([f"{concurrency} at once, ", theirs(workload)], COLUMNS, [rows])
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:
@@ -72,11 +74,11 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _words(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _words(row: Mapping[str, Any]) -> tuple[Text, ...]:
     ends = span(row)
     name = f"{row['method']} {row['setting']}".strip()
     return (
-        name + (" (runner-up)" if row["runner_up"] else ""),
+        code(name + (" (runner-up)" if row["runner_up"] else "")),
         _shown(row["tokens_per_s"], ".1f"),
         _shown(row["speedup"], ".2f", "x"),
         "-" if ends is None else f"{ends[0]:.2f}..{ends[1]:.2f}",

@@ -39,7 +39,7 @@ def acceptance(requests: Iterable[Request], ngram: NgramCounts | None = None) ->
 
     Requests are consumed one at a time, so a streamed trace needs memory for its counts alone.
     """
-    found = []
+    counted = []
     for request in requests:
         given = (ngram or {}).get((request.workload, request.id), request.ngram_accepted)
         neural, copied = _counts(request.neural_accepted), _counts(given)
@@ -49,13 +49,13 @@ def acceptance(requests: Iterable[Request], ngram: NgramCounts | None = None) ->
             and copied is not None
             and len(neural) == len(copied)
         )
-        found.append(Acceptance(request.workload, request.id, neural, copied, paired))
-    return found
+        counted.append(Acceptance(request.workload, request.id, neural, copied, paired))
+    return counted
 
 
-def workloads_of(found: Sequence[Acceptance]) -> list[str]:
+def workloads_of(requests: Sequence[Acceptance]) -> list[str]:
     """The workloads, by name."""
-    return sorted({each.workload for each in found})
+    return sorted({each.workload for each in requests})
 
 
 def known(counts: Counts) -> Counts:
@@ -63,11 +63,11 @@ def known(counts: Counts) -> Counts:
     return counts[counts >= 0]
 
 
-def pooled(found: Sequence[Acceptance], workload: str, source: str) -> Counts:
+def pooled(requests: Sequence[Acceptance], workload: str, source: str) -> Counts:
     """Every known count of `source` in `workload`."""
     parts = [
         known(counts)
-        for each in found
+        for each in requests
         if each.workload == workload and (counts := each.of(source)) is not None
     ]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int16)
@@ -87,13 +87,13 @@ def survival(counts: NDArray[Any], longest: int) -> NDArray[np.float64]:
     return histogram[::-1].cumsum()[::-1] / max(len(counts), 1)
 
 
-def chosen(found: Sequence[Acceptance], workload: str, count: int) -> list[Acceptance]:
+def chosen(requests: Sequence[Acceptance], workload: str, count: int) -> list[Acceptance]:
     """`count` requests of a workload, spread evenly by how much n-gram took of them.
 
     Paired requests of 64 positions and more come first, so that both sources have something to
     show; the choice depends on nothing but the data.
     """
-    mine = [each for each in found if each.workload == workload]
+    mine = [each for each in requests if each.workload == workload]
     for wanted in (
         [each for each in mine if each.paired and _length(each) >= _LONG_ENOUGH],
         [each for each in mine if each.paired],
@@ -103,8 +103,8 @@ def chosen(found: Sequence[Acceptance], workload: str, count: int) -> list[Accep
             ranked = sorted(wanted, key=lambda each: (_mean(each.ngram), each.id))
             if len(ranked) <= count:
                 return ranked
-            at = [round((i + 0.5) / count * len(ranked) - 0.5) for i in range(count)]
-            return [ranked[index] for index in at]
+            evenly = [round((i + 0.5) / count * len(ranked) - 0.5) for i in range(count)]
+            return [ranked[index] for index in evenly]
     return []
 
 

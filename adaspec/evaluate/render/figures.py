@@ -23,6 +23,7 @@ from adaspec.evaluate.render.acceptance import (
     survival,
     workloads_of,
 )
+from adaspec.evaluate.render.contents import SOURCES as NAMES
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,
@@ -35,13 +36,13 @@ from adaspec.evaluate.render.style import (
     label_ends,
     label_width_in,
     named_axes,
+    panels,
     place,
     titled,
 )
 from adaspec.evaluate.render.wording import short, short_names
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
-_NAMES = {"neural": "neural", "ngram": "n-gram"}
 _PALETTE = ["#0B5FA5", "#C8390E", "#00805E", "#7B4B94", "#7A5B00", "#008C9E", "#B0468E", "#444444"]
 """A colour per workload, in alphabetical order."""
 _LONGEST = 20
@@ -53,76 +54,65 @@ _STRIPS = 60
 _NEUTRAL = "#F1F1EE"
 
 
-def positions_figure(found: Sequence[Acceptance], per_workload: int = 2) -> Figure | None:
+def positions_figure(requests: Sequence[Acceptance], per_workload: int = 2) -> Figure | None:
     """Accepted tokens at every position of a few requests per workload (the paper's figure 4)."""
-    picked = {name: chosen(found, name, per_workload) for name in workloads_of(found)}
-    picked = {name: requests for name, requests in picked.items() if requests}
-    if not picked:
+    examples = {name: chosen(requests, name, per_workload) for name in workloads_of(requests)}
+    examples = {name: several for name, several in examples.items() if several}
+    if not examples:
         return None
-    height = 0.95 + 1.32 * len(picked)
     figure, top = canvas(
-        height,
+        0.95 + 1.32 * len(examples),
         "Tokens accepted at each position of single requests",
         "Neural upwards, n-gram downwards, means at the right; requests spread by their n-gram "
-        f"mean, {_of(found)}. An n-gram run counts down as the copied stretch is used up.",
+        f"mean, {_of(requests)}. An n-gram run counts down as the copied stretch is used up.",
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
-    for row, (workload, requests) in enumerate(picked.items()):
-        highest = max(4, *(_largest(each) for each in requests))
-        for column, each in enumerate(requests):
+    for row, (workload, several) in enumerate(examples.items()):
+        highest = max(4, *(_largest(each) for each in several))
+        for column, each in enumerate(several):
             left = 0.55 + column * (wide + 0.3)
             axes = place(figure, left, top + 0.12 + row * 1.32, wide, 0.85)
             _mirrored(axes, each, highest)
             titled(axes, short(f"{workload} / {each.id}", 22), SMALL)
             axes.set_title(_means(each), loc="right", fontsize=SMALL, color=MUTED, pad=4)
-            last = row == len(picked) - 1
-            named_axes(
-                axes, "position (output token)" if last else "", "" if column else "accepted"
-            )
+            last = row == len(examples) - 1
+            named_axes(axes, "position (output token)" * last, "" if column else "accepted")
     return figure
 
 
-def requests_figure(found: Sequence[Acceptance]) -> Figure | None:
+def requests_figure(requests: Sequence[Acceptance]) -> Figure | None:
     """How acceptance spreads within and over the requests of a workload (figure 5)."""
-    names = [name for name in workloads_of(found) if _sources(found, name)]
+    names = [name for name in workloads_of(requests) if _sources(requests, name)]
     if not names:
         return None
-    columns = min(len(names), 4)
-    blocks = math.ceil(len(names) / columns)
-    sources = [s for s in SOURCES if any(s in _sources(found, name) for name in names)]
-    height = 0.65 + blocks * (1.4 * len(sources) + 0.25)
+    sources = [s for s in SOURCES if any(s in _sources(requests, name) for name in names)]
+    columns, block_in = min(len(names), 4), 1.4 * len(sources) + 0.25
     figure, top = canvas(
-        height,
+        0.65 + math.ceil(len(names) / columns) * block_in,
         "Tokens accepted per position, request by request",
         "Requests ordered by their mean (line); the band holds the middle 80% of each request's "
-        f"positions, the darker one the middle half; {_of(found)}.",
+        f"positions, the darker one the middle half; {_of(requests)}.",
     )
-    wide = (WIDTH_IN - 0.6 - 0.15 - 0.2 * (columns - 1)) / columns
-    highest = {s: _band_top(found, names, s) for s in sources}
-    for index, workload in enumerate(names):
-        block, column = divmod(index, columns)
-        for row, source in enumerate(sources):
-            y = top + 0.15 + block * (1.4 * len(sources) + 0.25) + row * 1.4
-            axes = place(figure, 0.6 + column * (wide + 0.2), y, wide, 1.1)
-            count = _bands(axes, found, workload, source)
-            axes.set_ylim(0, highest[source])
+    for row, source in enumerate(sources):
+        highest = _band_top(requests, names, source)
+        above = top + 0.15 + row * 1.4
+        for name, axes, leftmost, _ in panels(figure, above, names, 1.1, block_in, 0.2, columns):
+            count = _bands(axes, requests, name, source)
+            axes.set_ylim(0, highest)
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-            if column:
+            if not leftmost:
                 axes.yaxis.set_major_formatter(NullFormatter())
-            if row == 0:
-                titled(axes, short(workload, 18), SMALL)
-            named_axes(
-                axes,
-                f"{count:,} request{'s' * (count != 1)}",
-                "" if column else f"{_NAMES[source]} accepted",
-            )
+            if row:
+                titled(axes, "")
+            label = f"{NAMES[source]} accepted" * leftmost
+            named_axes(axes, f"{count:,} request{'s' * (count != 1)}", label)
     return figure
 
 
-def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
+def survival_figure(requests: Sequence[Acceptance]) -> Figure | None:
     """How many positions accept at least j tokens, per workload and source (figure 6)."""
-    names = [name for name in workloads_of(found) if _sources(found, name)]
-    sources = [s for s in SOURCES if any(len(pooled(found, name, s)) for name in names)]
+    names = [name for name in workloads_of(requests) if _sources(requests, name)]
+    sources = [s for s in SOURCES if any(s in _sources(requests, name) for name in names)]
     if not sources:
         return None
     labels = short_names(names, 16)
@@ -130,14 +120,14 @@ def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
     figure, top = canvas(
         3.1,
         "Share of positions at which at least j tokens are accepted",
-        f"All positions {_of(found)}; beside each name, the mean accepted.",
+        f"All positions {_of(requests)}; beside each name, the mean accepted.",
     )
     wide = (WIDTH_IN - 0.6 - len(sources) * right - 0.25 * (len(sources) - 1)) / len(sources)
     for index, source in enumerate(sources):
         left = 0.6 + index * (wide + right + 0.25)
         axes = place(figure, left, top + 0.15, wide, 3.1 - top - 0.15 - 0.5)
         ends = []
-        counts = {name: c for name in names if len(c := pooled(found, name, source))}
+        counts = {name: c for name in names if len(c := pooled(requests, name, source))}
         curves = {name: survival(each, _LONGEST) for name, each in counts.items()}
         reach = max(int(np.sum(curve >= _RARE)) - 1 for curve in curves.values()) or 1
         for name, curve in curves.items():
@@ -154,44 +144,28 @@ def survival_figure(found: Sequence[Acceptance]) -> Figure | None:
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         label_ends(axes, ends)
-        titled(axes, _NAMES[source])
+        titled(axes, NAMES[source])
         named_axes(axes, "accepted tokens j", "" if index else "positions")
     return figure
 
 
-def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
+def strips_figure(requests: Sequence[Acceptance]) -> Figure | None:
     """n-gram against neural at every position, a strip per request (the paper's figure 9)."""
-    by_workload = {
-        name: [d for e in found if e.workload == name and len(d := differences(e))]
-        for name in workloads_of(found)
-    }
-    by_workload = {name: rows for name, rows in by_workload.items() if rows}
-    if not by_workload:
+    paired = _differences(requests)
+    if not paired:
         return None
-    columns = min(2, len(by_workload))
-    lines = math.ceil(len(by_workload) / columns)
-    height = 1.2 + 1.95 * lines
+    height = 1.2 + 1.95 * math.ceil(len(paired) / 2)
     figure, top = canvas(
         height,
         "Where n-gram and where neural gets further",
         "A row is a request, ordered by the mean difference; a column is a position. "
         f"At most {_STRIPS} requests each, evenly spread; cut where fewer than a fifth go on; "
-        f"{_of(found)}.",
+        f"{_of(requests)}.",
     )
     colours = LinearSegmentedColormap.from_list("sources", [NEURAL, _NEUTRAL, NGRAM])
     norm = TwoSlopeNorm(0, -6, 12)
-    wide = (WIDTH_IN - 0.5 - 0.2 - 0.4 * (columns - 1)) / columns
-    for index, (name, rows) in enumerate(by_workload.items()):
-        row, column = divmod(index, columns)
-        axes = place(
-            figure,
-            0.5 + column * (wide + 0.4),
-            top + 0.5 + row * 1.95,
-            wide,
-            1.4,
-            facecolor="white",
-        )
-        picture = _strips(rows)
+    for name, axes, leftmost, undermost in panels(figure, top + 0.5, list(paired), 1.4, 1.95):
+        picture = _strips(paired[name])
         image = axes.imshow(
             picture,
             aspect="auto",
@@ -202,15 +176,15 @@ def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
         )
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
-        titled(axes, short(name, 24), SMALL)
         axes.set_title(
-            f"{len(picture)} of {len(rows):,} requests", loc="right", fontsize=SMALL, color=MUTED
+            f"{len(picture)} of {len(paired[name]):,} requests",
+            loc="right",
+            fontsize=SMALL,
+            color=MUTED,
         )
-        last = index + columns >= len(by_workload)
-        named_axes(axes, "position (output token)" if last else "", "" if column else "requests")
+        named_axes(axes, "position (output token)" * undermost, "requests" * leftmost)
     bar = place(figure, 2.3, top + 0.02, 2.4, 0.1)
-    legend = figure.colorbar(image, cax=bar, orientation="horizontal")
-    legend.outline.set_visible(False)
+    figure.colorbar(image, cax=bar, orientation="horizontal").outline.set_visible(False)
     bar.tick_params(labelsize=SMALL, length=0, colors=MUTED)
     bar.set_xticks([-6, 0, 6, 12], ["6", "0", "6", "12 tokens"])
     for x, text, colour, side in (
@@ -230,36 +204,55 @@ def strips_figure(found: Sequence[Acceptance]) -> Figure | None:
     return figure
 
 
-def difference_figure(found: Sequence[Acceptance]) -> Figure | None:
+def difference_figure(requests: Sequence[Acceptance]) -> Figure | None:
     """The histogram of n-gram - neural accepted per position, per workload (figure 10)."""
-    by_workload = {
-        name: np.concatenate([differences(e) for e in found if e.workload == name])
-        for name in workloads_of(found)
-    }
-    by_workload = {name: values for name, values in by_workload.items() if len(values)}
-    if not by_workload:
+    paired = _differences(requests)
+    if not paired:
         return None
-    columns = min(2, len(by_workload))
-    lines = math.ceil(len(by_workload) / columns)
     figure, top = canvas(
-        0.8 + 1.95 * lines,
+        0.8 + 1.95 * math.ceil(len(paired) / 2),
         "Accepted by n-gram minus accepted by neural, position by position",
-        f"Paired requests only, {_of(found)}. The shares add to 100%.",
+        f"Paired requests only, {_of(requests)}. The shares add to 100%.",
     )
-    wide = (WIDTH_IN - 0.65 - 0.15 - 0.6 * (columns - 1)) / columns
-    for index, (name, values) in enumerate(by_workload.items()):
-        row, column = divmod(index, columns)
-        left = 0.65 + column * (wide + 0.6)
-        axes = place(figure, left, top + 0.15 + row * 1.95, wide, 1.3)
-        _histogram(axes, values)
-        titled(axes, short(name, 24), SMALL)
-        last = index + columns >= len(by_workload)
-        named_axes(
-            axes,
-            "n-gram - neural, accepted tokens" if last else "",
-            "" if column else "share of positions",
-        )
+    for name, axes, leftmost, undermost in panels(figure, top + 0.15, list(paired), 1.3, 1.95, 0.6):
+        _histogram(axes, np.concatenate(paired[name]))
+        label = "n-gram - neural, accepted tokens"
+        named_axes(axes, label * undermost, "share of positions" * leftmost)
     return figure
+
+
+ALL = {
+    "acceptance-positions": (
+        "Tokens accepted at each position of single requests (as figure 4)",
+        positions_figure,
+    ),
+    "acceptance-requests": (
+        "Tokens accepted, request by request (as figure 5)",
+        requests_figure,
+    ),
+    "acceptance-workloads": (
+        "Share of positions accepting at least j tokens, by workload (as figure 6)",
+        survival_figure,
+    ),
+    "ngram-against-neural": (
+        "Where n-gram and where neural gets further, a strip per request (as figure 9)",
+        strips_figure,
+    ),
+    "ngram-minus-neural": (
+        "n-gram minus neural accepted per position (as figure 10)",
+        difference_figure,
+    ),
+}
+"""Caption and drawing by the picture's name."""
+
+
+def _differences(requests: Sequence[Acceptance]) -> dict[str, list[NDArray[np.int16]]]:
+    """n-gram - neural of every paired request, by workload."""
+    paired: dict[str, list[NDArray[np.int16]]] = {name: [] for name in workloads_of(requests)}
+    for request in requests:
+        if len(values := differences(request)):
+            paired[request.workload].append(values)
+    return {name: rows for name, rows in paired.items() if rows}
 
 
 def _mirrored(axes: Axes, each: Acceptance, highest: int) -> None:
@@ -280,15 +273,15 @@ def _mirrored(axes: Axes, each: Acceptance, highest: int) -> None:
 
 def _means(each: Acceptance) -> str:
     parts = [
-        f"{_NAMES[source]} {known(counts).mean():.1f}"
+        f"{NAMES[source]} {known(counts).mean():.1f}"
         for source in SOURCES
         if (counts := each.of(source)) is not None and len(known(counts))
     ]
     return ", ".join(parts)
 
 
-def _bands(axes: Axes, found: Sequence[Acceptance], workload: str, source: str) -> int:
-    rows = _quantiles(found, workload, source)
+def _bands(axes: Axes, requests: Sequence[Acceptance], workload: str, source: str) -> int:
+    rows = _quantiles(requests, workload, source)
     if not len(rows):
         return 0
     ranked = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -307,11 +300,11 @@ def _bands(axes: Axes, found: Sequence[Acceptance], workload: str, source: str) 
     return len(rows)
 
 
-def _quantiles(found: Sequence[Acceptance], workload: str, source: str) -> NDArray[Any]:
+def _quantiles(requests: Sequence[Acceptance], workload: str, source: str) -> NDArray[Any]:
     """Mean and 10, 25, 75, 90% points per request."""
     rows = [
         [values.mean(), *np.quantile(values, [0.1, 0.25, 0.75, 0.9])]
-        for each in found
+        for each in requests
         if each.workload == workload
         and (counts := each.of(source)) is not None
         and len(values := known(counts))
@@ -319,8 +312,8 @@ def _quantiles(found: Sequence[Acceptance], workload: str, source: str) -> NDArr
     return np.array(rows)
 
 
-def _band_top(found: Sequence[Acceptance], names: Sequence[str], source: str) -> float:
-    tops = [q[:, [0, 4]].max() for name in names if len(q := _quantiles(found, name, source))]
+def _band_top(requests: Sequence[Acceptance], names: Sequence[str], source: str) -> float:
+    tops = [q[:, [0, 4]].max() for name in names if len(q := _quantiles(requests, name, source))]
     return max(float(max(tops, default=1.0)) * 1.05, 1.0)
 
 
@@ -328,8 +321,8 @@ def _strips(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Differences as (request, position), NaN past a request's end, cut where few go on."""
     ranked = sorted(rows, key=lambda each: -float(each.mean()))
     if len(ranked) > _STRIPS:
-        at = np.linspace(0, len(ranked) - 1, _STRIPS).round().astype(int)
-        ranked = [ranked[index] for index in at]
+        evenly = np.linspace(0, len(ranked) - 1, _STRIPS).round().astype(int)
+        ranked = [ranked[index] for index in evenly]
     longest = int(np.quantile([len(each) for each in ranked], 0.8))
     picture = np.full((len(ranked), max(longest, 1)), np.nan)
     for row, each in zip(picture, ranked, strict=True):
@@ -367,12 +360,12 @@ def _histogram(axes: Axes, values: NDArray[Any]) -> None:
         )
 
 
-def _of(found: Sequence[Acceptance]) -> str:
-    return f"of the {len(found):,} requests evaluated; n-gram counts end at {_LONGEST}"
+def _of(requests: Sequence[Acceptance]) -> str:
+    return f"of the {len(requests):,} requests evaluated; n-gram counts end at {_LONGEST}"
 
 
-def _sources(found: Sequence[Acceptance], workload: str) -> list[str]:
-    return [source for source in SOURCES if len(pooled(found, workload, source))]
+def _sources(requests: Sequence[Acceptance], workload: str) -> list[str]:
+    return [source for source in SOURCES if len(pooled(requests, workload, source))]
 
 
 def _largest(each: Acceptance) -> int:

@@ -1,197 +1,188 @@
-"""Pictures of a report: speedup and lift over concurrency, each workload, beside the oracles."""
+"""Pictures of a report: speedup and lift over concurrency, each workload, oracles, calibration."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render.lines import interval, label_lines, lift_points, speedup_lines
-from adaspec.evaluate.render.results import BOUNDS, OPPONENT, Report, Results
+from adaspec.evaluate.render import contents
+from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Interval, Report
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,
+    NEURAL,
+    NGRAM,
     SMALL,
+    TEXT,
     WIDTH_IN,
+    Look,
     canvas,
-    groups,
     label_ends,
     label_width_in,
-    legend_height,
-    legend_row,
+    log2_loads,
     looks,
     named_axes,
+    panels,
     percent_ticks,
     place,
     speedup_ticks,
     titled,
-    where,
 )
-from adaspec.evaluate.render.wording import batched, facts, short
+from adaspec.evaluate.render.wording import short, signed_percent
 
 _LOADS = "requests running at once (concurrency, log scale)"
+_SPEED = "tokens per second, times those of none"
 _LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
 _BETWEEN_IN = 0.34
 """Between panels side by side, whose outermost ticks have room for their words."""
+_SHADES = (1.0, 0.72, 0.5, 0.32)
 
 
-def speedup_figure(report: Report, workload: str | None = None) -> Figure | None:
-    """Speedup over `none` at every concurrency, with intervals; None where there are no rows.
-
-    Without a `workload` it shows "all", or the only one: of several, none speaks for the rest.
-    """
-    results = Results(report)
-    workload = workload or _main(results)
+def speedup_figure(report: Report) -> Figure | None:
+    """Speedup over `none` at every concurrency, with intervals, on the mix or the only workload."""
+    workload = report.whole
     if workload is None:
         return None
-    shown = _drawn(results)
-    if len(results.concurrencies) == 1:
-        return _speedup_dots(results, workload, shown)
-    look = looks(results)
-    title = f"Speedup over no speculation, {where(results, workload)}"
-    figure, top = canvas(4.7, batched(results, title), _note(results) + _left_away(results))
+    shown = _drawn(report)
+    if len(report.concurrencies) == 1:
+        return _speedup_dots(report, workload, shown)
+    look = looks(report)
+    title = f"Speedup over no speculation, {_place(report, workload)}"
+    figure, top = canvas(4.7, _batched(report, title), _note(report) + _not_drawn(report))
     right = label_width_in([look[name].label for name in shown]) + 0.2
     axes = place(figure, 0.62, top, WIDTH_IN - 0.62 - right, 4.7 - top - 0.5)
-    speedup_lines(axes, results, workload, shown, look)
-    named_axes(axes, _LOADS, "tokens per second, times those of none")
-    label_lines(axes, results, workload, shown, look)
-    return figure
-
-
-def lift_figure(report: Report, workload: str | None = None) -> Figure | None:
-    """Lift over `static:best` at every concurrency, with its interval; None without a headline."""
-    results = Results(report)
-    workload = workload or _main(results)
-    if workload is None or not results.has_headline:
-        return None
-    look = looks(results)
-    names = [name for name in results.policies if name in look]
-    title = f"Lift over the best static setting in hindsight, {where(results, workload)}"
-    figure, top = canvas(
-        3.6, batched(results, title), _note(results) + "; bars are paired 95% intervals"
-    )
-    right = label_width_in([look[name].label for name in names] + [OPPONENT]) + 0.2
-    axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
-    lift_points(axes, results, workload, names, look)
-    named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
-    ends = [(0.0, OPPONENT, INK)]
-    for name in names:
-        value = _last(results.lift(workload, c, name) for c in results.concurrencies)
-        if value is not None:
-            ends.append((value, look[name].label, look[name].ink))
+    _speedup_lines(axes, report, workload, shown, look)
+    named_axes(axes, _LOADS, _SPEED)
+    ends = []
+    for name in shown:
+        loads, values = _known(report, report.speedups(workload, name))
+        if loads and loads[-1] == report.concurrencies[-1]:
+            ends.append((values[-1], look[name].label, look[name].ink))
+        elif loads:
+            _label_point(axes, loads[-1], values[-1], look[name])
     label_ends(axes, ends)
     return figure
 
 
-def workloads_figure(report: Report) -> Figure | None:
-    """Speedup at every concurrency, a panel per workload; None where there is only one."""
-    results = Results(report)
-    if len(results.alone) < 2 or len(results.concurrencies) < 2:
+def lift_figure(report: Report) -> Figure | None:
+    """Lift over `static:best` at every concurrency, with its interval; None without a headline."""
+    workload = report.whole
+    if workload is None or not report.headlines:
         return None
-    look, shown = looks(results), _drawn(results)
-    columns = 2
-    rows = math.ceil(len(results.alone) / columns)
-    entries = [look[name] for name in shown]
-    height = 0.68 + legend_height(entries) + rows * 2.25
-    title = "Speedup over no speculation on each workload alone"
-    figure, top = canvas(height, batched(results, title), _note(results) + _left_away(results))
-    top = legend_row(figure, top - 0.06, entries, bars=False) + 0.18
-    wide, high = (WIDTH_IN - 0.64 - 0.15 - 0.4) / columns, 1.62
-    for index, workload in enumerate(results.alone):
-        row, column = divmod(index, columns)
-        axes = place(figure, 0.64 + column * (wide + 0.4), top + row * 2.2, wide, high)
-        speedup_lines(axes, results, workload, shown, look)
-        axes.locator_params(axis="y", nbins=5)
-        titled(axes, short(workload, 32))
-        last_row = index + columns >= len(results.alone)
-        named_axes(axes, "concurrency" if last_row else "", "" if column else "speedup over none")
+    look = looks(report)
+    names = report.named
+    title = f"Lift over the best static setting in hindsight, {_place(report, workload)}"
+    note = _note(report) + "; bars are paired 95% intervals"
+    figure, top = canvas(3.6, _batched(report, title), note)
+    right = label_width_in([OPPONENT, *(look[name].label for name in names)]) + 0.2
+    axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
+    _lift_points(axes, report, workload, names, look)
+    named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
+    ends = [(0.0, OPPONENT, INK)]
+    for name in names:
+        _, lifts = _known(report, _lifts(report, workload, name))
+        ends += [(lift, look[name].label, look[name].ink) for lift in lifts[-1:]]
+    label_ends(axes, ends)
     return figure
 
 
 def lifts_by_workload_figure(report: Report) -> Figure | None:
     """Lift over each workload's own `static:best`: a row per workload, a panel per load."""
-    results = Results(report)
-    if not results.has_headline or not results.alone:
+    if not report.headlines or not report.alone:
         return None
-    look = looks(results)
-    names = [name for name in results.policies if name in look]
-    places = ([results.main] if results.has_all else []) + results.alone
-    loads = results.concurrencies[:6]
-    step = 0.2 if len(names) == 1 else 0.13 * len(names) + 0.1
-    body = step * len(places) + 0.1
-    entries = [look[name] for name in names]
-    height = 1.43 + legend_height(entries) + body
-    title = "Lift over each workload's own static:best"
+    look = looks(report)
+    names = report.named
+    workloads, loads = _workloads(report), report.concurrencies[:6]
+    row_in = 0.2 if len(names) == 1 else 0.13 * len(names) + 0.1
+    body_in = row_in * len(workloads) + 0.1
     figure, top = canvas(
-        height, batched(results, title), _note(results) + "; bars are paired 95% intervals"
+        1.43 + body_in,
+        _batched(report, "Lift over each workload's own static:best"),
+        _note(report) + "; bars are paired 95% intervals",
+        [look[name] for name in names],
     )
-    top = legend_row(figure, top - 0.06, entries, bars=False) + 0.2
-    labels = [short(where(results, str(each)), 24) for each in places]
+    top += 0.1
+    labels = [short(_place(report, each), 24) for each in workloads]
     left = min(label_width_in(labels), 2.0) + 0.1
     wide = (WIDTH_IN - left - 0.2 - _BETWEEN_IN * (len(loads) - 1)) / len(loads)
     first: Axes | None = None
     for column, load in enumerate(loads):
         shared = {"sharex": first} if first is not None else {}
-        axes = place(figure, left + column * (wide + _BETWEEN_IN), top, wide, body, **shared)
+        axes = place(figure, left + column * (wide + _BETWEEN_IN), top, wide, body_in, **shared)
         first = first or axes
         axes.axvline(0, color=INK, linewidth=1.0)
-        for at, spot in enumerate(places):
+        for row, workload in enumerate(workloads):
             for index, name in enumerate(names):
-                value = results.lift(str(spot), load, name)
-                if value is None:
-                    continue
-                y = at + (index - (len(names) - 1) / 2) * 0.8 / max(len(names), 2)
-                interval(axes, results.lift_interval(str(spot), load, name), y, look[name], False)
-                axes.plot(value, y, look[name].marker, color=look[name].colour, markersize=4)
-        axes.set_ylim(len(places) - 0.5, -0.5)
-        axes.set_yticks(range(len(places)), labels if column == 0 else [""] * len(places))
+                entry = report.headline(workload, load, name)
+                if entry.lift is not None:
+                    y = row + (index - (len(names) - 1) / 2) * 0.8 / max(len(names), 2)
+                    _interval(axes, entry.interval, y, look[name], upright=False)
+                    colour = look[name].colour
+                    axes.plot(entry.lift, y, look[name].marker, color=colour, markersize=4)
+        axes.set_ylim(len(workloads) - 0.5, -0.5)
+        axes.set_yticks(range(len(workloads)), labels if column == 0 else [""] * len(workloads))
         axes.tick_params(axis="y", length=0, labelsize=SMALL)
         percent_ticks(axes, "x")
         axes.locator_params(axis="x", nbins=max(2, int(wide / 0.5)))
-        titled(axes, f"concurrency {load}" if column == 0 else str(load))
-        named_axes(axes, "lift over static:best" if column == 0 else "")
+        titled(axes, str(load) if column else f"concurrency {load}")
+        named_axes(axes, "" if column else "lift over static:best")
+    return figure
+
+
+def workloads_figure(report: Report) -> Figure | None:
+    """Speedup at every concurrency, a panel per workload; None where there is only one."""
+    if len(report.alone) < 2 or len(report.concurrencies) < 2:
+        return None
+    look, shown = looks(report), _drawn(report)
+    figure, top = canvas(
+        0.68 + math.ceil(len(report.alone) / 2) * 2.25,
+        _batched(report, "Speedup over no speculation on each workload alone"),
+        _note(report) + _not_drawn(report),
+        [look[name] for name in shown],
+    )
+    for name, axes, leftmost, undermost in panels(figure, top + 0.1, report.alone, 1.62, 2.2):
+        _speedup_lines(axes, report, name, shown, look)
+        axes.locator_params(axis="y", nbins=5)
+        named_axes(axes, "concurrency" * undermost, "speedup over none" * leftmost)
     return figure
 
 
 def oracles_figure(report: Report) -> Figure | None:
     """Speedups beside the oracles', bars by workload and concurrency (the paper's figure 11)."""
-    results = Results(report)
-    places = ([results.main] if results.has_all else []) + results.alone
-    shown = _bars(results)
-    if not places or not shown:
+    workloads = _workloads(report)
+    shown = [*(name for name in report.baselines if name in _BARS), *report.named, *report.oracles]
+    if not workloads or not shown:
         return None
-    look = looks(results)
-    entries = [look[name] for name in shown]
-    height = 0.78 + legend_height(entries) + 1.5 * len(places)
-    foresight = any(each.hatch for each in entries)
+    look = looks(report)
+    foresight = any(look[name].hatch for name in shown)
     title = "Speedups beside the oracles" if foresight else "Speedups"
-    note = _note(results) + ("; hatched: with perfect foresight" if foresight else "")
-    figure, top = canvas(height, batched(results, title + " by workload and concurrency"), note)
-    top = legend_row(figure, top - 0.06, entries, bars=True) + 0.16
-    known = (
-        results.value(str(place), c, name, "speedup")
-        for place in places
-        for c in results.concurrencies
-        for name in shown
+    figure, top = canvas(
+        0.78 + 1.5 * len(workloads),
+        _batched(report, title + " by workload and concurrency"),
+        _note(report) + ("; hatched: with perfect foresight" if foresight else ""),
+        [look[name] for name in shown],
+        bars=True,
     )
-    highest = max((each for each in known if each is not None), default=1.0)
-    for index, workload in enumerate(places):
-        axes = place(figure, 0.55, top + index * 1.48, WIDTH_IN - 0.7, 1.05)
-        width = 0.84 / len(shown)
-        for at, name in enumerate(shown):
-            offsets = np.arange(len(results.concurrencies)) - 0.42 + (at + 0.5) * width
-            values = [
-                results.value(str(workload), c, name, "speedup") or 0.0
-                for c in results.concurrencies
-            ]
+    top += 0.1
+    loads = report.concurrencies
+    speeds = {
+        (w, name): [s or 0.0 for s in report.speedups(w, name)] for w in workloads for name in shown
+    }
+    highest = max(1.0, *(speed for each in speeds.values() for speed in each))
+    width = 0.84 / len(shown)
+    for workload, axes, _, undermost in panels(figure, top, workloads, 1.05, 1.48, columns=1):
+        for index, name in enumerate(shown):
             axes.bar(
-                offsets,
-                values,
+                np.arange(len(loads)) - 0.42 + (index + 0.5) * width,
+                speeds[workload, name],
                 width * 0.92,
                 color=look[name].colour,
                 hatch=look[name].hatch,
@@ -199,95 +190,250 @@ def oracles_figure(report: Report) -> Figure | None:
                 linewidth=0,
                 gid=name,
             )
-        axes.set_xticks(
-            range(len(results.concurrencies)), [str(each) for each in results.concurrencies]
-        )
+        axes.set_xticks(range(len(loads)), [str(each) for each in loads])
         axes.tick_params(axis="x", length=0)
-        axes.set_xlim(-0.5, len(results.concurrencies) - 0.5)
+        axes.set_xlim(-0.5, len(loads) - 0.5)
         speedup_ticks(axes)
-        axes.set_ylim(0, 1.05 * max(highest, 1.0))
+        axes.set_ylim(0, 1.05 * highest)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        titled(axes, where(results, str(workload)))
-        named_axes(axes, "concurrency" if index == len(places) - 1 else "", "speedup")
+        titled(axes, _place(report, workload))
+        named_axes(axes, "concurrency" * undermost, "speedup")
     return figure
 
 
-def _speedup_dots(results: Results, workload: str, shown: Sequence[str]) -> Figure:
+def calibration_figure(report: Report) -> Figure | None:
+    """The share that came true over the probability predicted, a panel per source."""
+    calibration = report.calibration
+    if not calibration or not calibration["sources"]:
+        return None
+    loads = ", ".join(str(each) for each in calibration["concurrency"])
+    figure, top = canvas(
+        4.0,
+        "Calibration: how often what was expected came true",
+        f"S(j): at least j drafted tokens are accepted; states visited at concurrency {loads}; "
+        f"{calibration['bins']} bins of equally many states; on the line is right",
+    )
+    top += 0.22
+    wide = (WIDTH_IN - 0.62 - 0.2 - 0.55) / 2
+    for column, (source, judged) in enumerate(calibration["sources"].items()):
+        axes = place(figure, 0.62 + column * (wide + 0.55), top, wide, 4.0 - top - 0.5)
+        _calibration_curves(axes, judged, NGRAM if source == "ngram" else NEURAL)
+        titled(axes, contents.SOURCES[source])
+        named_axes(axes, "predicted", "" if column else "share that came true")
+    return figure
+
+
+ALL = {
+    "speedup": (
+        "Speedup over no speculation by concurrency, with 95% intervals",
+        speedup_figure,
+    ),
+    "lift": ("Lift over static:best by concurrency, with paired 95% intervals", lift_figure),
+    "lift-by-workload": ("Lift over each workload's own static:best", lifts_by_workload_figure),
+    "speedup-by-workload": ("Speedup over no speculation on each workload alone", workloads_figure),
+    "oracles": ("Speedups beside the oracles (as the paper's figure 11)", oracles_figure),
+    "calibration": ("How often what a learned policy expected came true", calibration_figure),
+}
+"""Caption and drawing by the picture's name."""
+
+
+def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure:
     """One concurrency: a row per policy instead of lines of a single point."""
-    load = results.concurrencies[0]
-    look = looks(results)
-    rows = [n for n in shown if results.value(workload, load, n, "speedup") is not None]
-    rows.sort(key=lambda name: results.value(workload, load, name, "speedup") or 0.0)
+    load = report.concurrencies[0]
+    look = looks(report)
+    speeds = {name: report.row(workload, load, name).speedup for name in shown}
+    rows = sorted((speed, name) for name, speed in speeds.items() if speed is not None)
     height = 1.35 + 0.24 * max(len(rows), 2)
-    title = f"Speedup over no speculation, {where(results, workload)}, concurrency {load}"
-    figure, top = canvas(height, batched(results, title), _note(results) + _left_away(results))
-    left = label_width_in([look[name].label for name in rows]) + 0.1
+    title = f"Speedup over no speculation, {_place(report, workload)}, concurrency {load}"
+    figure, top = canvas(height, _batched(report, title), _note(report) + _not_drawn(report))
+    labels = [look[name].label for _, name in rows]
+    left = label_width_in(labels) + 0.1
     axes = place(figure, left, top, WIDTH_IN - left - 0.6, height - top - 0.5)
-    for at, name in enumerate(rows):
-        value = results.value(workload, load, name, "speedup") or 0.0
-        interval(axes, results.interval(workload, load, name), at, look[name], False)
-        axes.plot(value, at, look[name].marker or "o", color=look[name].colour, markersize=6)
-        axes.text(
-            1.02,
-            at,
-            f"{value:.2f}x",
-            transform=axes.get_yaxis_transform(),
+    axes.set_yticks(range(len(rows)), labels)
+    for y, ((speed, name), tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
+        colour = look[name].colour
+        _interval(axes, report.row(workload, load, name).interval, y, look[name], upright=False)
+        axes.plot(speed, y, look[name].marker or "o", color=colour, markersize=6)
+        axes.annotate(
+            f"{speed:.2f}x",
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
             fontsize=SMALL,
-            color=look[name].colour,
+            color=colour,
             va="center",
         )
-    axes.set_yticks(range(len(rows)), [look[name].label for name in rows])
-    for tick, name in zip(axes.get_yticklabels(), rows, strict=True):
-        tick.set_color(look[name].colour)
+        tick.set_color(colour)
         tick.set_parse_math(False)
     axes.tick_params(axis="y", length=0, labelsize=SMALL)
     axes.set_ylim(-0.6, max(len(rows), 1) - 0.4)
     axes.axvline(1.0, color=INK, linewidth=1.0)
     axes.grid(axis="both", color=FAINT, linewidth=0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-    named_axes(axes, "tokens per second, times those of none")
+    named_axes(axes, _SPEED)
     return figure
 
 
-def _main(results: Results) -> str | None:
-    return results.main if results.has_all or len(results.workloads) == 1 else None
+def _speedup_lines(
+    axes: Axes, report: Report, workload: str, shown: Sequence[str], look: Mapping[str, Look]
+) -> None:
+    """A line per policy with its intervals; `none` is the line at 1."""
+    for name in shown:
+        loads, values = _known(report, report.speedups(workload, name))
+        if name == "none" or not loads:
+            continue
+        each = look[name]
+        axes.plot(
+            loads,
+            values,
+            color=each.colour,
+            linestyle=each.dashes,
+            linewidth=each.width,
+            # A bound that holds at one load only has no line to be seen by.
+            marker=each.marker or ("D" if len(loads) == 1 else ""),
+            markersize=4.5 if name in report.policies else 3.5,
+            zorder=each.order,
+            gid=name,
+        )
+        for load in loads:
+            _interval(axes, report.row(workload, load, name).interval, load, each, upright=True)
+    log2_loads(axes, report.concurrencies)
+    speedup_ticks(axes)
 
 
-def _drawn(results: Results) -> list[str]:
-    _, named, oracles = groups(results)
-    away = _coinciding(results)
-    baselines = [n for n in results.shown(_LINES) if n not in named and n not in away]
-    return [*baselines, *named, *(name for name in oracles if name in BOUNDS)]
+def _lift_points(
+    axes: Axes, report: Report, workload: str, names: Sequence[str], look: Mapping[str, Look]
+) -> None:
+    """Lifts with their intervals around a line at 0, named ones side by side."""
+    axes.axhline(0, color=INK, linewidth=1.2, zorder=2)
+    steps = [math.log2(high / low) for low, high in pairwise(report.concurrencies)]
+    room = min(steps, default=1.0) * 0.5
+    for index, name in enumerate(names):
+        shift = (index - (len(names) - 1) / 2) * room / max(len(names), 3)
+        loads, lifts = _known(report, _lifts(report, workload, name))
+        xs = [load * 2**shift for load in loads]
+        each = look[name]
+        axes.plot(
+            xs,
+            lifts,
+            color=each.colour,
+            marker=each.marker,
+            markersize=5,
+            linewidth=0.8,
+            alpha=0.95,
+            zorder=each.order,
+            gid=name,
+        )
+        for load, x, lift in zip(loads, xs, lifts, strict=True):
+            interval = report.headline(workload, load, name).interval
+            _interval(axes, interval, x, each, upright=True)
+            if len(names) == 1:
+                axes.annotate(
+                    signed_percent(lift),
+                    (x, interval[1] if interval else lift),
+                    xytext=(0, 3),
+                    textcoords="offset points",
+                    fontsize=TEXT,
+                    color=each.ink,
+                    ha="center",
+                    va="bottom",
+                    weight="bold",
+                )
+    log2_loads(axes, report.concurrencies)
+    low, high = axes.get_xlim()
+    axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
+    percent_ticks(axes)
+    axes.margins(y=0.12)
 
 
-def _coinciding(results: Results) -> list[str]:
+def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour: str) -> None:
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, zorder=1)
+    for each, shade in zip(judged, _SHADES, strict=False):
+        predicted, observed, _ = zip(*each["curve"], strict=True)
+        axes.plot(
+            predicted,
+            observed,
+            color=colour,
+            alpha=shade,
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label=f"S({each['survival']})  ECE {each['ece']:.3f}",
+        )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.legend(loc="upper left", fontsize=SMALL, edgecolor="none", handlelength=1.4)
+
+
+def _label_point(axes: Axes, x: float, y: float, look: Look) -> None:
+    """Write a name beside the last point of a line that ends early."""
+    axes.annotate(
+        look.label,
+        xy=(x, y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=look.ink,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+        parse_math=False,
+    )
+
+
+def _interval(
+    axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool
+) -> None:
+    """An interval as a bar, where there is one."""
+    if interval is not None:
+        draw = axes.vlines if upright else axes.hlines
+        lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
+        lines.set_zorder(look.order - 0.5)
+
+
+def _known(report: Report, values: Sequence[float | None]) -> tuple[list[int], list[float]]:
+    """The concurrencies at which there is a value, and the values."""
+    pairs = zip(report.concurrencies, values, strict=True)
+    known = [(load, value) for load, value in pairs if value is not None]
+    return [load for load, _ in known], [value for _, value in known]
+
+
+def _lifts(report: Report, workload: str, policy: str) -> list[float | None]:
+    return [report.headline(workload, load, policy).lift for load in report.concurrencies]
+
+
+def _workloads(report: Report) -> list[str]:
+    """The mix, where it was run, and each workload alone."""
+    return [*report.workloads[: report.has_all], *report.alone]
+
+
+def _drawn(report: Report) -> list[str]:
+    baselines = [name for name in report.baselines if name in _LINES]
+    bounds = [name for name in report.oracles if name in BOUNDS]
+    return [*(name for name in baselines if name not in _equal(report)), *report.named, *bounds]
+
+
+def _equal(report: Report) -> list[str]:
     """Baselines whose line would lie under static:best's everywhere."""
-    names = [name for name in results.shown(_LINES) if name not in ("none", OPPONENT)]
-    return [name for name in names if results.coincides(name)]
+    others = [name for name in report.baselines if name in _LINES[1:-1]]
+    return [name for name in others if report.equals_opponent(name)]
 
 
-def _left_away(results: Results) -> str:
-    names = _coinciding(results)
+def _not_drawn(report: Report) -> str:
+    names = _equal(report)
     return f"; {', '.join(names)} = {OPPONENT} throughout" if names else ""
 
 
-def _bars(results: Results) -> list[str]:
-    _, named, oracles = groups(results)
-    baselines = [name for name in results.shown(_BARS) if name not in named]
-    return [*baselines, *named, *oracles]
+def _place(report: Report, workload: str) -> str:
+    return contents.place(report, workload).text
 
 
-def _last(values: object) -> float | None:
-    known = [value for value in values if value is not None]  # type: ignore[attr-defined]
-    return known[-1] if known else None
+def _batched(report: Report, title: str) -> str:
+    return "".join(str(part) for part in contents.batched(report, [title]))
 
 
-def _note(results: Results) -> str:
-    known = dict(facts(results.report))
-    parts = [known.get("requests", "").split(" (")[0], str(results.report.get("batching", ""))]
-    requests = f"{parts[0]} requests" if parts[0] else ""
-    return ", ".join(
-        each
-        for each in (requests, f"cost model {known['cost']}", parts[1].replace("-", " "))
-        if each
-    )
+def _note(report: Report) -> str:
+    count = sum(report.used.values())
+    batching = str(report.document.get("batching", "")).replace("-", " ")
+    requests = f"{count:,} requests" if count else ""
+    cost = f"cost model {report.document.get('cost')}"
+    return ", ".join(filter(None, (requests, cost, batching)))

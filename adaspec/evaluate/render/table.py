@@ -1,226 +1,130 @@
-"""A report on the terminal: what was run, the headline, speedups, worst lifts; 100 columns."""
+"""A table, whoever shows it: described once, and shown by `terminal.py` and by `markdown.py`.
+
+A page of HTML would be one more such module: it has nothing to know but what stands here.
+"""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
-from adaspec.evaluate.render.frame import column_table, print_titled
-from adaspec.evaluate.render.headlines import lift_text, place_of, print_headline, print_latency
-from adaspec.evaluate.render.results import (
-    ALL,
-    BASELINES,
-    OPPONENT,
-    ORACLES,
-    Report,
-    Results,
-    number,
-)
-from adaspec.evaluate.render.wording import (
-    EDGE,
-    EDGE_ADVICE,
-    SAME,
-    SEEN,
-    at_concurrencies,
-    batched,
-    facts,
-    marked,
-    plain,
-    rests_on_few,
-    signed_range,
-    times,
-    winner,
-)
-
-_SPECS_BESIDE = 5
-"""With more concurrencies than this, winning specs no longer fit beside the speedups."""
-_NUMBER_WIDTH = 7
-"""Characters of a speedup and the gap before it."""
-_NAME_WIDTH = 34
-"""Characters of a name before it folds."""
+NULL = "–"
+"""What stands where nothing was computed."""
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print what was run, the headline per policy, the speedups and the lifts per workload."""
-    results = Results(report)
-    _print_facts(report, console)
-    if results.main is None:
-        console.print("no rows: nothing was evaluated", style="yellow")
-        return
-    if results.has_headline:
-        for policy in results.policies:
-            print_headline(results, policy, console)
-        print_latency(results, console)
-    if results.has_all or len(results.workloads) == 1:
-        _print_speedups(results, results.main, console)
-    else:
-        _print_by_workload(results, console)
-    if results.has_headline and results.alone:
-        for policy in results.policies:
-            _print_lifts_alone(results, policy, console)
-    _print_legend(results, console)
+class Kind(Enum):
+    """Who wrote a text, hence what a renderer has to escape."""
+
+    OURS = "ours"
+    """Our own words, nothing of which needs escaping; `backticks` make code."""
+    THEIRS = "theirs"
+    """A name or sentence from outside, shown as it is."""
+    CODE = "code"
+    """The same, to be set as code."""
 
 
-def _print_facts(report: Report, console: Console) -> None:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    warned = {"note", "left out"} if rests_on_few(report) else {"note"}
-    for label, text in facts(report):
-        grid.add_row(label, Text(text, style="yellow" if label in warned else ""))
-    console.print(grid)
+class Mark(Enum):
+    """What a text, or a row, is to be recognised by."""
+
+    STRONG = "strong"
+    FAINT = "faint"
+    GOOD = "good"
+    BAD = "bad"
+    WARNING = "warning"
+    LOWEST = "lowest"
 
 
-def _print_speedups(results: Results, workload: str, console: Console) -> None:
-    winners = {name: _winners(results, workload, name) for name in (OPPONENT, *BASELINES)}
-    numbers = _NUMBER_WIDTH * len(results.concurrencies)
-    names = max(len(marked(results, name)) for name in results.order())
-    widest = max((len(line) for won in winners.values() for line in won.split("\n")), default=0)
-    beside = (
-        len(results.concurrencies) <= _SPECS_BESIDE
-        and min(names, _NAME_WIDTH) + numbers + widest + 4 <= console.width
-    )
-    room = _NAME_WIDTH if beside else max(_NAME_WIDTH, console.width - numbers - 4)
-    table = column_table()
-    table.add_column("policy", overflow="fold", max_width=room)
-    for concurrency in results.concurrencies:
-        table.add_column(str(concurrency), justify="right", no_wrap=True)
-    if beside:
-        table.add_column("won by (at concurrency)", no_wrap=True)
-    for policy in results.order():
-        cells = [
-            times(results.value(workload, concurrency, policy, "speedup"))
-            for concurrency in results.concurrencies
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of text."""
+
+    text: str
+    kind: Kind = Kind.OURS
+    marks: tuple[Mark, ...] = ()
+    spare: bool = False
+    """Whether it may be left out where there is no room for it."""
+
+
+Text = str | Span | Sequence[str | Span]
+"""A plain string is of our own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's head and how it is laid out."""
+
+    head: Text = ""
+    left: bool = False
+    """Aligned left, and folded where there is no room; else right, and never folded."""
+    short_head: str = ""
+    """For where room is scarce; may be of several lines."""
+    priority: int | None = None
+    """Where there is no room for all columns, the lowest goes first; None stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A text per column."""
+
+    cells: Sequence[Text]
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, a sentence beneath it, and rows in groups."""
+
+    title: Text
+    columns: Sequence[Column]
+    groups: Sequence[Sequence[Row]]
+    sentence: Text = ""
+    meanings: Mapping[Mark, str] = field(default_factory=dict)
+    """What a mark says, where that is not plain."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group]
+
+    def without_empty_columns(self) -> Table:
+        """The same without columns in which nothing was computed; those that always stay, stay."""
+        kept = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.priority is None or any(row.cells[index] != NULL for row in self.rows)
         ]
-        if beside:
-            cells.append(winners.get(policy, ""))
-        style = _row_style(results, policy)
-        table.add_row(Text(marked(results, policy)), *cells, style=style)
-        if policy in _last_of_groups(results):
-            table.add_section()
-    title = f"speedup over none on {place_of(results, workload)}, by concurrency"
-    print_titled(batched(results, title), table, console)
-    if not beside and any(winners.values()):
-        below = Table.grid(padding=(0, 2, 0, 0))
-        below.add_column(style="dim", no_wrap=True)
-        below.add_column(style="dim", overflow="fold")
-        for name, won in winners.items():
-            if won:
-                below.add_row(name, Text(won))
-        console.print()
-        console.print(Text("won by (at concurrency)", style="dim"))
-        console.print(below)
+        groups = [
+            [Row([row.cells[index] for index in kept], row.mark) for row in group]
+            for group in self.groups
+        ]
+        columns = [self.columns[index] for index in kept]
+        return Table(self.title, columns, groups, self.sentence, self.meanings)
 
 
-def _print_by_workload(results: Results, console: Console) -> None:
-    table = column_table()
-    table.add_column("workload", overflow="fold", max_width=_NAME_WIDTH)
-    table.add_column("policy", overflow="fold", max_width=_NAME_WIDTH)
-    for concurrency in results.concurrencies:
-        table.add_column(str(concurrency), justify="right")
-    for workload in results.workloads:
-        for index, policy in enumerate(results.order()):
-            table.add_row(
-                Text(plain(workload) if index == 0 else ""),
-                Text(marked(results, policy)),
-                *(
-                    times(results.value(workload, concurrency, policy, "speedup"))
-                    for concurrency in results.concurrencies
-                ),
-            )
-        table.add_section()
-    print_titled(batched(results, "speedup over none by workload and concurrency"), table, console)
+def simple_table(
+    title: Text,
+    heads: Sequence[Text],
+    rows: Iterable[Sequence[Text]],
+    names: int = 1,
+    sentence: Text = "",
+) -> Table:
+    """One group of rows, whose first columns, so many, hold names, and the others figures."""
+    columns = [Column(head, left=index < names) for index, head in enumerate(heads)]
+    return Table(title, columns, [[Row(cells) for cells in rows]], sentence)
 
 
-def _print_lifts_alone(results: Results, policy: str, console: Console) -> None:
-    cells = {name: _lifts_alone(results, name, policy, True) for name in results.alone}
-    widths = [
-        max(len(row[at]) for row in cells.values()) for at in range(len(results.concurrencies))
-    ]
-    name_width = min(max(len(plain(name)) for name in cells), _NAME_WIDTH)
-    if name_width + sum(widths) + 2 * len(widths) + 1 > console.width:
-        cells = {name: _lifts_alone(results, name, policy, False) for name in results.alone}
-    table = column_table()
-    table.add_column("workload", overflow="fold", max_width=_NAME_WIDTH)
-    for concurrency in results.concurrencies:
-        table.add_column(str(concurrency), justify="right", no_wrap=True)
-    for name, row in cells.items():
-        table.add_row(Text(plain(name)), *row)
-    if results.has_all:
-        table.add_section()
-        table.add_row(
-            Text("worst", style="dim"), *(_worst(results, c, policy) for c in results.concurrencies)
-        )
-    print_titled(
-        f"{marked(results, policy)}: lift over the static:best of each workload alone, "
-        "worst underlined",
-        table,
-        console,
-    )
+def code(text: object, *marks: Mark) -> Span:
+    """A name from outside, as code."""
+    return Span(str(text), Kind.CODE, marks)
 
 
-def _lifts_alone(results: Results, workload: str, policy: str, intervals: bool) -> list[Text]:
-    row = []
-    for concurrency in results.concurrencies:
-        lift = results.lift(workload, concurrency, policy)
-        found = results.lift_interval(workload, concurrency, policy)
-        others = [results.lift(name, concurrency, policy) for name in results.alone]
-        known = [each for each in others if each is not None]
-        won = results.is_winner(workload, concurrency, policy)
-        text = Text(SAME) if won else lift_text(lift, found)
-        if lift is not None and len(known) > 1 and lift == min(known):
-            text.stylize("underline")
-        if found is not None and intervals and not won:
-            text.append(" " + signed_range(found), style="dim not underline")
-        row.append(text)
-    return row
+def theirs(text: object, *marks: Mark) -> Span:
+    """A name or sentence from outside."""
+    return Span(str(text), Kind.THEIRS, marks)
 
 
-def _worst(results: Results, concurrency: int, policy: str) -> Text:
-    entry = results.headline(ALL, concurrency, policy)
-    return lift_text(number(entry.get("worst_workload_lift")), None)
-
-
-def _print_legend(results: Results, console: Console) -> None:
-    lines = []
-    if any(
-        found.edge
-        for workload in results.workloads
-        for policy in (OPPONENT, *BASELINES)
-        for found in results.winners(workload, policy)
-    ):
-        lines.append(f"{EDGE} {EDGE_ADVICE}")
-    if any(results.seen_in_training(policy) for policy in results.policies):
-        lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out")
-    if results.has_headline:
-        lines.append(
-            "...:best is the best setting in hindsight at each concurrency; gap closed = "
-            "(policy - fixed:best) / (oracle:plan-splice - fixed:best)"
-        )
-    if lines:
-        console.print()
-    for line in lines:
-        console.print(Text(line), style="dim")
-
-
-def _winners(results: Results, workload: str, policy: str) -> str:
-    found = results.winners(workload, policy)
-    if len(found) == 1 and len(found[0].concurrencies) == len(results.concurrencies):
-        return winner(found[0])
-    return "\n".join(f"{winner(each)} ({at_concurrencies(each.concurrencies)})" for each in found)
-
-
-def _last_of_groups(results: Results) -> set[str]:
-    order = results.order()
-    groups = (
-        [name for name in order if name not in results.policies and name not in ORACLES],
-        [name for name in order if name in results.policies],
-    )
-    return {group[-1] for group in groups if group}
-
-
-def _row_style(results: Results, policy: str) -> str:
-    if policy in results.policies:
-        return "bold"
-    return "dim" if policy in ORACLES else ""
+def spans(text: Text) -> list[Span]:
+    """The pieces of a text."""
+    pieces = [text] if isinstance(text, (str, Span)) else text
+    return [Span(each) if isinstance(each, str) else each for each in pieces]

@@ -8,6 +8,7 @@ from tiny_training import OPTIONS
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.options import silent
 from adaspec.evaluate.render.markdown import report_markdown
+from adaspec.evaluate.render.report import parse_report
 from adaspec.replay.tape import build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ABLATIONS
@@ -66,9 +67,11 @@ def test_a_card_shows_ablations_only_where_there_are_some(found):
     assert text.startswith("## Ablations")
     assert "| no history |" in text
     both = "\n".join(ablations({"ablations": found[0], "cross_fitted": {"ablations": found[0]}}))
-    assert both.index("Cross-fitted:") < both.index("On the requests kept back:")
+    assert both.index("cross-fitted\n") < both.index("on the requests kept back\n")
 
 
 def test_a_report_shows_them_too(found, trained):
-    assert "## Ablations" not in report_markdown(trained.report)
-    assert "| no history |" in report_markdown({**trained.report, "ablations": found[0]})
+    assert "## Ablations" not in report_markdown(parse_report(trained.report))
+    assert "| no history |" in report_markdown(
+        parse_report({**trained.report, "ablations": found[0]})
+    )

@@ -11,6 +11,7 @@ from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
+from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.write import strict_json, write_report
 from adaspec.trace.synthetic import write_synthetic
 from adaspec.train import crossfit
@@ -51,7 +52,7 @@ def seen(trace):
 @pytest.fixture(scope="module")
 def folder(seen, tmp_path_factory):
     path = tmp_path_factory.mktemp("reports") / "report"
-    write_report(seen.report, None, path)
+    write_report(parse_report(seen.report), None, path)
     return path
 
 

@@ -116,6 +116,7 @@ def protocol_report() -> dict[str, Any]:
         "batching": "lockstep",
         "protocol": "specdecode-bench",
         "traces": {"requests": dict(zip(WORKLOADS, (219, 204, 345, 230), strict=True))},
+        "policies": ["fixed:ngram:3", "fixed:neural:3", "oracle:combine"],
         "rows": rows,
         "headline": [],
     }

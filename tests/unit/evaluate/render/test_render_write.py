@@ -13,12 +13,13 @@ from adaspec import renames
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render import write
 from adaspec.evaluate.render.acceptance import acceptance
+from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.write import check_destination, strict_json, write_report
 
 
 @pytest.fixture
 def small():
-    return fakes.report((), workloads=("gsm8k",), concurrencies=(8,))
+    return parse_report(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)))
 
 
 def refused(folder, force=False):
@@ -35,14 +36,17 @@ def test_a_folder_holds_the_json_the_markdown_and_every_plot_it_embeds(tmp_path)
     seen = []
     folder = tmp_path / "new" / "report"
     write_report(
-        fakes.report(), found, folder, progress=lambda done, total: seen.append((done, total))
+        parse_report(fakes.report()),
+        found,
+        folder,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert json.loads((folder / "report.json").read_text())["schema"] == 1
     text = (folder / "report.md").read_text()
     pictures = sorted(each.name for each in (folder / "plots").iterdir())
     assert len(pictures) == 10
     assert all(f"](plots/{name})" in text for name in pictures)
-    assert seen[-1] == (10, 10)
+    assert seen[-1] == (11, 11)
     assert [each.name for each in folder.parent.iterdir()] == ["report"]
 
 
@@ -140,10 +144,11 @@ def test_a_file_size_limit_hit_while_writing_leaves_nothing(tmp_path):
         "import report_fakes\n"
         "from pathlib import Path\n"
         "from adaspec.errors import EvaluationError\n"
+        "from adaspec.evaluate.render.report import parse_report\n"
         "from adaspec.evaluate.render.write import write_report\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         "try:\n"
-        "    write_report(report_fakes.report(), None, Path(sys.argv[2]))\n"
+        "    write_report(parse_report(report_fakes.report()), None, Path(sys.argv[2]))\n"
         "except EvaluationError as error:\n"
         "    print(error)\n"
     )
@@ -174,7 +179,7 @@ def test_a_fault_while_renaming_brings_the_old_report_back(tmp_path, small, monk
 
 def test_tables_need_no_matplotlib():
     script = (
-        "import sys, adaspec.evaluate.render.table, adaspec.evaluate.render.write\n"
+        "import sys, adaspec.evaluate.render.terminal, adaspec.evaluate.render.write\n"
         "assert 'matplotlib' not in sys.modules and 'pyarrow' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -189,6 +194,6 @@ def test_every_odd_report_is_written_without_failing(tmp_path):
         "empty": {"schema": 1, "rows": [], "headline": []},
     }
     for name, report in reports.items():
-        write_report(report, None, tmp_path / name)
+        write_report(parse_report(report), None, tmp_path / name)
         json.loads((tmp_path / name / "report.json").read_text())
     assert not (tmp_path / "empty" / "plots").exists()

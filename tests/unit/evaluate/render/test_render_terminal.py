@@ -5,7 +5,8 @@ import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.render.table import print_report
+from adaspec.evaluate.render.report import parse_report
+from adaspec.evaluate.render.terminal import print_report
 
 SIX = (
     "mine",
@@ -19,7 +20,7 @@ SIX = (
 
 def printed(report, width=100):
     console = Console(file=io.StringIO(), width=width)
-    print_report(report, console)
+    print_report(parse_report(report), console)
     return console.file.getvalue()
 
 
@@ -45,7 +46,7 @@ def test_what_was_not_computed_is_an_en_dash_and_a_column_of_them_is_not_shown()
         if entry["concurrency"] == 8:
             entry["gap_closed"] = None
     row = next(line for line in printed(report).splitlines() if line.startswith("    8 "))
-    assert row.rstrip().endswith(" –")
+    assert row.split()[-2] == "–"
 
 
 def test_not_a_number_is_an_en_dash_too():
@@ -53,7 +54,7 @@ def test_not_a_number_is_an_en_dash_too():
     for row in report["rows"]:
         if row["policy"] == "mine":
             row["speedup"] = float("nan")
-    speeds = printed(report).split("speedup over none on")[1]
+    speeds = printed(report).split("Speedup over none on")[1]
     assert line_of(speeds, "mine  ").count("–") == len(fakes.CONCURRENCIES)
 
 
@@ -69,16 +70,30 @@ def test_no_name_is_cut_short_and_markup_in_one_is_shown_as_it_is():
     assert "…" not in text
 
 
-def test_winning_specs_stand_beside_the_speedups_and_edges_are_flagged():
-    text = printed(fakes.report())
-    assert "hybrid-splice:4:48:2:2:5 ▲KN (1)" in text
-    assert "fixed:neural:3 (1, 8, 32)" in text
+def test_winning_settings_stand_below_the_speedups_and_edges_are_flagged():
+    text = printed(fakes.report()).split("The winning settings on all workloads, mixed")[1]
+    assert line_of(text, "static:best").split() == [
+        "static:best", "1", "hybrid-splice:4:48:2:2:5", "▲", "KN"
+    ]  # fmt: skip
+    assert line_of(text, "fixed:best").split() == ["fixed:best", "1,", "8,", "32", "fixed:neural:3"]
     assert "▲ the winner lies on the edge of its grid" in text
 
 
-def test_specs_move_below_the_table_where_there_are_many_concurrencies():
-    text = printed(fakes.report(concurrencies=(1, 2, 4, 8, 16, 32, 64, 128)))
-    assert line_of(text, "static:one     hybrid-splice:6:12:2:3:3")
+@pytest.mark.parametrize("width", [80, 100])
+def test_names_are_whole_where_there_are_many_concurrencies(width):
+    text = printed(fakes.report(concurrencies=(1, 2, 4, 8, 16, 32, 64, 128)), width)
+    tables = text.split("\n\n")
+    for what in ("Speedup over none", "The winning settings", "Latency on"):
+        (table,) = (table for table in tables if table.startswith(what))
+        assert line_of(table, "static:one ")
+
+
+def test_intervals_of_speedups_show_where_there_is_room():
+    report = fakes.report()
+    row = next(r for r in report["rows"] if (r["workload"], r["policy"]) == ("all", "mine"))
+    interval = f"[{row['ci95'][0]:.2f}, {row['ci95'][1]:.2f}]"
+    assert interval in printed(report, 140)
+    assert interval not in printed(report, 80)
 
 
 def test_the_worst_lift_over_workloads_is_shown_below_each_workload():
@@ -177,7 +192,7 @@ def test_a_sentence_says_what_a_policy_gains_at_both_ends():
 
 def test_the_slowest_requests_show_beside_those_of_none():
     report = fakes.report()
-    text = printed(report).split("milliseconds per output token")[1]
+    text = printed(report).split("Milliseconds per output token")[1]
     row = next(r for r in report["rows"] if r["policy"] == "mine" and r["workload"] == "all")
     assert f"{1e3 * row['detail']['latency_s']['p95']:.2f}" in text
 

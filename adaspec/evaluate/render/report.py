@@ -1,0 +1,276 @@
+"""A report.json as one typed value, parsed once: all tables and pictures are made from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from adaspec.errors import EvaluationError
+
+SCHEMA = 1
+ALL = "all"
+
+BASELINES = ("fixed:best", "hybrid:best", "adaptive:best", "static:one", "static:tuned")
+OPPONENT = "static:best"
+ORACLES = (
+    "oracle:ngram",
+    "oracle:neural",
+    "oracle:combine",
+    "oracle:plan",
+    "oracle:plan-splice",
+    "oracle:dp",
+    "oracle:dp-splice",
+)
+BOUNDS = ("oracle:combine", "oracle:plan", "oracle:plan-splice", "oracle:dp", "oracle:dp-splice")
+"""The oracles that hold for a policy free to use both sources."""
+OPPONENTS = (
+    OPPONENT,
+    "static:tuned",
+    "static:one",
+    "adaptive:best",
+    "hybrid:best",
+    "fixed:best",
+)
+"""Everything that a headline has a lift over."""
+
+Interval = tuple[float, float]
+Cell = tuple[str, int, str]
+"""Workload, concurrency, policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one policy did on one workload at one concurrency; None was not computed."""
+
+    speedup: float | None = None
+    interval: Interval | None = None
+    """95%, of the speedup."""
+    accepted_per_step: float | None = None
+    drafted_per_step: float | None = None
+    neural_steps_share: float | None = None
+    token_s_median: float | None = None
+    token_s_p95: float | None = None
+    """Seconds per output token over requests."""
+    spec: str | None = None
+    """The setting that won, where the policy is the best of several."""
+    edge: tuple[str, ...] = ()
+    """The parameters in which that setting lies on its grid's edge."""
+    seen_in_training: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """How far ahead a named policy is; None was not computed."""
+
+    lifts: Mapping[str, float | None] = field(default_factory=dict)
+    """By opponent."""
+    interval: Interval | None = None
+    """95%, paired, of the lift over static:best."""
+    gap_closed: float | None = None
+    gap_closed_combine: float | None = None
+    worst_workload_lift: float | None = None
+    decide_share_of_step: float | None = None
+
+    @property
+    def lift(self) -> float | None:
+        """The lift over static:best."""
+        return self.lifts.get(OPPONENT)
+
+    @property
+    def is_winner(self) -> bool:
+        """Whether the policy is the very setting that static:best picked."""
+        return self.lift == 0 and self.interval in (None, (0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The setting that won, for neighbouring concurrencies where it did."""
+
+    spec: str
+    edge: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report by name."""
+
+    document: Mapping[str, Any]
+    """What `eval --json` prints."""
+    rows: Mapping[Cell, Row]
+    headlines: Mapping[Cell, Headline]
+    workloads: tuple[str, ...]
+    """The mix of all first, where it was run."""
+    concurrencies: tuple[int, ...]
+    policies: tuple[str, ...]
+    """What `--policy` named, in the order given."""
+    baselines: tuple[str, ...]
+    oracles: tuple[str, ...]
+    """Those that have rows and were not named: `none` and the best of hindsight, and the bounds."""
+    used: Mapping[str, int]
+    """Requests that were evaluated, by workload."""
+    left_out: Mapping[str, Mapping[str, int]]
+    """Requests that were not, by workload and reason."""
+    calibration: Mapping[str, Any] | None
+    ablations: Mapping[str, Any] | None
+
+    @property
+    def main(self) -> str | None:
+        """The workload to show first: the mix, else the first one."""
+        return self.workloads[0] if self.workloads else None
+
+    @property
+    def whole(self) -> str | None:
+        """The workload that speaks for all: the mix or the only one."""
+        return self.main if self.has_all or len(self.workloads) == 1 else None
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the mix of all workloads was run."""
+        return ALL in self.workloads
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The workloads run by themselves; none where the mix is the only one there is."""
+        names = tuple(name for name in self.workloads if name != ALL)
+        return names if len(names) > 1 or not self.has_all else ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The policies that `--policy` named and that have rows."""
+        present = {policy for _, _, policy in self.rows}
+        return tuple(policy for policy in self.policies if policy in present)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Every policy that has rows, in the order of all tables."""
+        return (*self.baselines, *self.named, *self.oracles)
+
+    @property
+    def is_lockstep(self) -> bool:
+        """Whether copies of one request advanced together."""
+        return self.document.get("batching") == "lockstep"
+
+    def row(self, workload: str, concurrency: int, policy: str) -> Row:
+        """The row, or one in which nothing was computed."""
+        return self.rows.get((workload, concurrency, policy), Row())
+
+    def headline(self, workload: str, concurrency: int, policy: str) -> Headline:
+        """The headline, or one in which nothing was computed."""
+        return self.headlines.get((workload, concurrency, policy), Headline())
+
+    def speedups(self, workload: str, policy: str) -> list[float | None]:
+        """By concurrency."""
+        return [self.row(workload, each, policy).speedup for each in self.concurrencies]
+
+    def seen_in_training(self, policy: str) -> bool:
+        """Whether any row of `policy` was decided by a model that had trained on its requests."""
+        return any(row.seen_in_training for cell, row in self.rows.items() if cell[2] == policy)
+
+    def equals_opponent(self, policy: str) -> bool:
+        """Whether a baseline is as fast as static:best in every cell: the same settings won."""
+        return all(
+            self.speedups(name, policy) == self.speedups(name, OPPONENT) for name in self.workloads
+        )
+
+    def winners(self, workload: str, policy: str) -> list[Winner]:
+        """The settings behind a `...:best`, neighbouring concurrencies with the same one as one."""
+        rows = [(self.row(workload, each, policy), each) for each in self.concurrencies]
+        won = [((row.spec, row.edge), each) for row, each in rows if row.spec not in (None, policy)]
+        return [
+            Winner(str(spec), edge, tuple(each for _, each in several))
+            for (spec, edge), several in groupby(won, key=lambda pair: pair[0])
+        ]
+
+    def left_out_of(self, workload: str) -> int:
+        """How many requests of a workload were not evaluated."""
+        return sum(self.left_out.get(workload, {}).values())
+
+    def left_out_by_reason(self) -> dict[str, int]:
+        """Requests of all workloads together."""
+        total: dict[str, int] = {}
+        for reasons in self.left_out.values():
+            for reason, count in reasons.items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+
+def parse_report(document: Mapping[str, Any]) -> Report:
+    """The report in a document; an `EvaluationError` where it is of another schema."""
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise EvaluationError(
+            f"report: schema {schema!r} is not {SCHEMA}, the one this build reads: "
+            "run 'adaspec eval' again with this build, or install a newer adaspec"
+        )
+    traces = document.get("traces", {})
+    rows = {_cell(each): _row(each) for each in document["rows"]}
+    present = {policy for _, _, policy in rows}
+    policies = tuple(document.get("policies", ()))
+    return Report(
+        document=document,
+        rows=rows,
+        headlines={_cell(each): _headline(each) for each in document.get("headline", ())},
+        workloads=tuple(sorted(_unique(cell[0] for cell in rows), key=lambda name: name != ALL)),
+        concurrencies=tuple(sorted({concurrency for _, concurrency, _ in rows})),
+        policies=policies,
+        baselines=_others(("none", *BASELINES, OPPONENT), present, policies),
+        oracles=_others(ORACLES, present, policies),
+        used=traces.get("requests", {}),
+        left_out=traces.get("left_out", {}),
+        calibration=document.get("calibration") or None,
+        ablations=document.get("ablations") or None,
+    )
+
+
+def _row(entry: Mapping[str, Any]) -> Row:
+    detail = entry["detail"]
+    latency = detail.get("latency_s") or {}
+    return Row(
+        speedup=number(entry["speedup"]),
+        interval=_interval(entry["ci95"]),
+        accepted_per_step=number(entry["accepted_per_step"]),
+        drafted_per_step=number(entry["drafted_per_step"]),
+        neural_steps_share=number(entry["neural_steps_share"]),
+        token_s_median=number(latency.get("median")),
+        token_s_p95=number(latency.get("p95")),
+        spec=detail.get("spec"),
+        edge=tuple(detail.get("edge") or ()),
+        seen_in_training=bool(detail.get("seen_in_training")),
+    )
+
+
+def _headline(entry: Mapping[str, Any]) -> Headline:
+    return Headline(
+        lifts={name: number(entry[f"lift_over_{name.replace(':', '_')}"]) for name in OPPONENTS},
+        interval=_interval(entry["lift_ci95"]),
+        gap_closed=number(entry["gap_closed"]),
+        gap_closed_combine=number(entry["gap_closed_combine"]),
+        worst_workload_lift=number(entry["worst_workload_lift"]),
+        decide_share_of_step=number(entry["decide_share_of_step"]),
+    )
+
+
+def number(value: Any) -> float | None:
+    """`value` as a float, or None where it is null or not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _interval(value: Sequence[Any] | None) -> Interval | None:
+    low, high = (number(end) for end in value or (None, None))
+    return None if low is None or high is None else (low, high)
+
+
+def _cell(entry: Mapping[str, Any]) -> Cell:
+    return entry["workload"], entry["concurrency"], entry["policy"]
+
+
+def _others(names: Sequence[str], present: set[str], policies: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in present and name not in policies)
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,173 @@
+"""Tables, and with them a report, on the terminal."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
+
+from adaspec.evaluate.render import contents
+from adaspec.evaluate.render.report import Report
+from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
+from adaspec.evaluate.render.wording import plain
+
+_STYLES = {
+    Mark.STRONG: "bold",
+    Mark.FAINT: "dim",
+    Mark.GOOD: "green",
+    Mark.BAD: "red",
+    Mark.WARNING: "yellow",
+    Mark.LOWEST: "underline",
+}
+_LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
+"""Marks whose meaning a table may have to say, as a reader sees them."""
+_GAP = 2
+"""Characters between two columns."""
+_LEAST_NAME = 20
+"""Characters that a column of names keeps before columns go or numbers fold."""
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print what was run, the headline per policy, the speedups and the lifts per workload."""
+    print_table(contents.settings(report), console)
+    if report.main is None:
+        console.print("no rows: nothing was evaluated", style="yellow")
+        return
+    judged = report.policies if report.headlines else ()
+    tables: list[Table | None] = [contents.headline(report, policy) for policy in judged]
+    if judged:
+        tables.append(contents.latency(report))
+    for workload in [report.whole] if report.whole else report.workloads:
+        tables += [contents.speedups(report, workload), contents.winners(report, workload)]
+    if report.alone:
+        tables += [contents.lifts_alone(report, policy) for policy in judged]
+    for table in tables:
+        if table is not None:
+            print_table(table, console)
+    notes = contents.footnotes(report)
+    if judged:
+        notes.append(
+            "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
+            "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
+        )
+    console.print()
+    for note in notes:
+        console.print(_text(note), style="dim")
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table: no number is ever cut.
+
+    Where the width does not hold it, spare text goes, then whole columns, then lines fold.
+    """
+    kept, spare = _fitting(table, console.width)
+    columns = [table.columns[index] for index in kept]
+    if table.title:
+        console.print()
+        console.print(_text(table.title), style="bold")
+    if table.sentence:
+        console.print(_text(table.sentence))
+    for mark, meaning in table.meanings.items():
+        if any(
+            mark in span.marks for row in table.rows for cell in row.cells for span in spans(cell)
+        ):
+            console.print(f"{_LOOKS[mark]}: {meaning}")
+    rich = RichTable(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+        show_header=any(column.head for column in columns),
+    )
+    numbers_fit = _width(table, kept, spare, names=_LEAST_NAME) <= console.width
+    names_fit = numbers_fit or _width(table, kept, spare, words=True) <= console.width
+    for index, column in zip(kept, columns, strict=True):
+        rich.add_column(
+            _head(column, [_text(row.cells[index], spare) for row in table.rows]),
+            justify="left" if column.left else "right",
+            overflow="fold",
+            no_wrap=not numbers_fit and names_fit if column.left else numbers_fit,
+        )
+    for group in table.groups:
+        above: list[RichText] = []
+        for row in group:
+            texts = [_text(row.cells[index], spare, not numbers_fit) for index in kept]
+            rich.add_row(*_unrepeated(texts, above), style=_STYLES[row.mark] if row.mark else "")
+            above = texts
+        rich.add_section()
+    console.print(rich)
+    if len(kept) < len(table.columns):
+        left_out = len(table.columns) - len(kept)
+        many = f"{left_out} column{'s' * (left_out != 1)} left out"
+        console.print(f"{many}: widen the terminal, or see report.md", style="dim")
+
+
+def _fitting(table: Table, width: int) -> tuple[list[int], bool]:
+    """Which columns fit into `width`, and whether spare text does."""
+    kept = list(range(len(table.columns)))
+    if _width(table, kept, True) <= width:
+        return kept, True
+    priorities = {index: each.priority for index, each in enumerate(table.columns)}
+    minor = [(priority, index) for index, priority in priorities.items() if priority is not None]
+    for _, index in sorted(minor):
+        if _width(table, kept, False, names=_LEAST_NAME) <= width:
+            break
+        kept.remove(index)
+    return kept, False
+
+
+def _width(
+    table: Table,
+    kept: Sequence[int],
+    spare: bool,
+    names: int | None = None,
+    words: bool = False,
+) -> int:
+    """Characters of a line, if names fold after `names` and numbers between words."""
+    total = -_GAP
+    for index in kept:
+        column = table.columns[index]
+        folds = words and not column.left
+        cells = [_text(row.cells[index], spare, folds) for row in table.rows]
+        texts = [_head(column, cells), *cells]
+        lines = [line for text in texts for line in re.split(r"\s" if folds else "\n", text.plain)]
+        widest = max(cell_len(line) for line in lines)
+        total += _GAP + (min(widest, names) if column.left and names else widest)
+    return total
+
+
+def _head(column: Column, cells: Sequence[RichText]) -> RichText:
+    """A column's head; that of numbers breaks between words where its cells are narrower."""
+    head = _text(column.short_head or column.head)
+    if column.left or column.short_head or not head.plain:
+        return head
+    widest = max(cell_len(text.plain) for text in (*cells, *head.split(" ")))
+    return RichText("\n".join(textwrap.wrap(head.plain, widest, break_long_words=False)))
+
+
+def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
+    """A text with its marks; `stacked` puts `a / b` on two lines."""
+    made = RichText()
+    for span in spans(text):
+        if spare or not span.spare:
+            ours = span.kind is Kind.OURS
+            words = span.text.replace("`", "") if ours else plain(span.text)
+            words = words.replace(" / ", "\n") if ours and stacked else words
+            made.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
+    return made
+
+
+def _unrepeated(texts: Sequence[RichText], above: Sequence[RichText]) -> list[RichText]:
+    """Leading cells that are as in the row above left blank."""
+    shown = list(texts)
+    for index, (mine, other) in enumerate(zip(texts, above, strict=False)):
+        if mine != other:
+            break
+        shown[index] = RichText()
+    return shown
