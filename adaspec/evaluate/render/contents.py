@@ -1,18 +1,11 @@
-"""Every table of a report, described once for the terminal and for report.md."""
+"""Tables of a report's figures, described once for the terminal and for report.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from adaspec.evaluate.render.report import (
-    ALL,
-    BASELINES,
-    OPPONENT,
-    Headline,
-    Report,
-    number,
-)
+from adaspec.evaluate.render.background import SEEN
+from adaspec.evaluate.render.report import ALL, BASELINES, OPPONENT, Headline, Report
 from adaspec.evaluate.render.report import Row as Measured
 from adaspec.evaluate.render.table import (
     NULL,
@@ -38,73 +31,10 @@ from adaspec.evaluate.render.wording import (
 
 EDGE = "▲"
 """Marks a winner that lies on the edge of its grid: a larger grid might hold a better one."""
-SEEN = "†"
-"""Marks a policy whose model had trained on requests of this evaluation."""
+
+
 SAME = f"= `{OPPONENT}`"
 """What stands instead of a lift where a named policy is the very setting that won."""
-SOURCES = {"ngram": "n-gram", "neural": "neural"}
-_MANY = 0.2
-"""The share of a workload's requests beyond which leaving them out is worth a warning."""
-
-_HINDSIGHT = "the best in hindsight on these very requests at each concurrency, of "
-_DEFINITIONS = {
-    "none": "no speculation",
-    "fixed:best": _HINDSIGHT + "one drafter at one length (`fixed:ngram`, `fixed:neural`)",
-    "hybrid:best": _HINDSIGHT + "the `hybrid` grid: n-gram or neural by match length, no splicing",
-    "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget`, `batch-table`, `ema`",
-    "static:one": "the one static setting that is best over all concurrencies (geometric mean)",
-    "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
-    "static:best": _HINDSIGHT + "every static setting of every grid, and `none`",
-    "oracle:ngram": "n-gram alone: each request proposes its whole accepted span; greedy",
-    "oracle:neural": "neural alone: each request proposes its whole accepted span; greedy",
-    "oracle:combine": "the longer accepted span of the two, n-gram on ties; greedy",
-    "oracle:plan": "perfect foresight, each step's plans chosen by the going rate; a reference",
-    "oracle:plan-splice": "the same, with n-gram tokens spliced behind neural ones; a reference",
-    "oracle:dp": "the cheapest possible path, by dynamic programming; a bound, for one request",
-    "oracle:dp-splice": "the same, with splices; a bound, for one request",
-}
-_GREEDY = (
-    "The `ngram`, `neural` and `combine` oracles are greedy: each request proposes its whole "
-    "accepted span and the batch pays for the longest, so in mixed batches a short fixed draft "
-    "can beat them. `plan` and `plan-splice` are references. Only `dp` and `dp-splice` are "
-    "bounds, for one request."
-)
-
-
-def settings(report: Report) -> Table:
-    """What was evaluated and how; only what the report says."""
-    document = report.document
-    traces = document.get("traces", {})
-    lines: list[tuple[str, str]] = [("traces", ", ".join(traces.get("sources", ())))]
-    if report.used:
-        each = ", ".join(f"{name} {count:,}" for name, count in report.used.items())
-        lines.append(("requests", f"{sum(report.used.values()):,} ({each})"))
-    few = _few_left(report)
-    reasons = [f"{count:,} {reason}" for reason, count in report.left_out_by_reason().items()]
-    lines.append(("left out", "; ".join(reasons) + (f": {few}" if few else "")))
-    models = [f"{what} {traces[what]}" for what in ("target", "drafter") if traces.get(what)]
-    lines.append(("models", ", ".join(models)))
-    lines.append(("cost", document.get("cost") or NULL))
-    batching = [
-        document.get("protocol") or document.get("batching") or NULL,
-        *(
-            f"{key} {document[key]}"
-            for key in ("orders", "resamples", "seed")
-            if document.get(key) is not None
-        ),
-        f"draft_len up to {document['cap']}" if document.get("cap") is not None else "",
-        "prefill charged" if document.get("prefill") else "prefill not counted",
-        "decisions charged" if document.get("charge_decisions") else "",
-    ]
-    lines.append(("batching", ", ".join(filter(None, batching))))
-    lines += [("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))]
-    warnings = {"note"} | ({"left out"} if few else set())
-    rows = [
-        [Span(label, marks=(Mark.FAINT,)), theirs(text, *[Mark.WARNING][: label in warnings])]
-        for label, text in lines
-        if text
-    ]
-    return simple_table("", ["", ""], rows, 2)
 
 
 def headline(report: Report, policy: str) -> Table:
@@ -226,85 +156,6 @@ def winners(report: Report, workload: str) -> Table | None:
     return simple_table(title, heads, rows, 3, advice if edges else "")
 
 
-def definitions(report: Report) -> Table | None:
-    """What every row of the report means, in a sentence each."""
-    shown = [name for name in _DEFINITIONS if name in (*report.baselines, *report.oracles)]
-    rows: list[list[Text]] = [[code(name), _DEFINITIONS[name]] for name in shown]
-    oracles = _GREEDY if report.oracles else ""
-    return simple_table("What each row is", ("row", "is"), rows, 2, oracles) if rows else None
-
-
-def calibration(found: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
-    """How far a learned policy's probabilities can be believed, before and after drafting."""
-    yield simple_table(
-        title,
-        ["source", "", "states", "came true", *_heads("without tables")],
-        [
-            [SOURCES[source], f"S({each['survival']})", *_judged(each, "without_tables")]
-            for source, judged in found["sources"].items()
-            for each in judged
-        ],
-        2,
-        "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
-        "drafting in the states that the policy visits. ECE is the expected calibration error over "
-        "bins of equally many states; AUC and log-loss stand beside those of the same model "
-        "without token tables.",
-    )
-    if found.get("drafted"):
-        yield simple_table(
-            f"{title}, token by token",
-            ["drafted token", "states", "right", *_heads("before seen")],
-            [[str(each["token"]), *_judged(each, "before")] for each in found["drafted"]],
-            0,
-            "Where all drafted before it were right: how well the policy knows that a drafted "
-            "token is right once it has seen it, with its confidences, and how well before.",
-        )
-
-
-def ablations(found: Mapping[str, Any], title: str = "Ablations") -> Table:
-    """What each part of a learned policy is worth."""
-    loads = [str(load) for load in found["concurrency"]]
-    return simple_table(
-        title,
-        ["", "what is missing", *(f"at {load}" for load in loads)],
-        [
-            [row["name"], row["without"], *(signed_percent(row["lift"][load]) for load in loads)]
-            for row in found["rows"]
-        ],
-        2,
-        "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
-        "without one part of it each, and of the best settings in hindsight of two simpler "
-        f"families. No intervals: differences below a percent say little. `{NULL}`: nothing was "
-        "there to take away, or, cross-fitted, one policy would have had to decide alone.",
-    )
-
-
-def defaults(report: Report) -> Table | None:
-    """What a spec without parameters stands for."""
-    rows = [[code(s), code(text)] for s, text in report.document.get("defaults", {}).items()]
-    return simple_table("What a bare spec means", ("spec", "means"), rows, 2) if rows else None
-
-
-def requests(report: Report) -> Table | None:
-    """How many requests of each workload were evaluated, and why others were not."""
-    reasons = list(report.left_out_by_reason())
-    rows: list[list[Text]] = []
-    for name, count in report.used.items():
-        left_out = report.left_out.get(name, {})
-        rows.append([theirs(name), f"{count:,}", *(f"{left_out.get(why, 0):,}" for why in reasons)])
-    heads: list[Text] = ["workload", "used"]
-    heads += [("left out: ", theirs(why)) for why in reasons]
-    return simple_table("Requests", heads, rows) if rows else None
-
-
-def footnotes(report: Report) -> list[str]:
-    """What the signs in the tables mean."""
-    lines = [f"{NULL} was not computed."]
-    if any(report.seen_in_training(policy) for policy in report.policies):
-        lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out.")
-    return lines
-
-
 def place(report: Report, workload: str) -> Span:
     """A workload as titles name it."""
     if workload != ALL:
@@ -373,39 +224,6 @@ def _winner(spec: str, edge: Sequence[str]) -> Text:
     return [code(spec), f" {EDGE} ", theirs(", ".join(edge))] if edge else code(spec)
 
 
-def _heads(beside: str) -> list[str]:
-    return ["ECE", "AUC", beside, "log-loss", beside]
-
-
-def _judged(found: Mapping[str, Any], beside: str) -> list[str]:
-    other = found[beside]
-    figures = (found["came"], found["ece"], found["auc"], other["auc"])
-    values = (*figures, found["log_loss"], other["log_loss"])
-    return [f"{found['states']:,}", *(decimal(number(value), 3) for value in values)]
-
-
-def _few_left(report: Report) -> str:
-    """Which workloads lost over a fifth of their requests: `sharegpt rests on 47 of 230`."""
-    totals = {name: count + report.left_out_of(name) for name, count in report.used.items()}
-    return ", ".join(
-        f"{name} rests on {count:,} of {totals[name]:,}"
-        for name, count in report.used.items()
-        if report.left_out_of(name) > _MANY * totals[name]
-    )
-
-
-def _adaptive_wins(report: Report) -> list[str]:
-    """A note on the cells where adaptive:best beats static:best by over 0.1%, if any."""
-    wins = []
-    for workload in report.workloads:
-        for load in report.concurrencies:
-            mine = report.row(workload, load, "adaptive:best").speedup
-            best = report.row(workload, load, OPPONENT).speedup
-            if mine is not None and best is not None and mine > 1.001 * best:
-                wins.append(f"{workload}/{load} ({times(mine)}, {times(best)})")
-    return [f"adaptive:best beats {OPPONENT} at {', '.join(wins)}"] if wins else []
-
-
 def _summary(report: Report, workload: str, policy: str) -> Text:
     """What a named policy gains at the lowest and the highest concurrency."""
     ends = tuple(dict.fromkeys((report.concurrencies[0], report.concurrencies[-1])))
@@ -439,6 +257,8 @@ def _lift_column(name: str, priority: int) -> tuple[Column, _HeadlineCell]:
 
 
 _HeadlineCell = Callable[[int, Measured, Headline], Text]
+
+
 _HEADLINE_COLUMNS: tuple[tuple[Column, _HeadlineCell], ...] = (
     (Column("concurrency", short_head="conc."), lambda load, _, __: str(load)),
     (Column("speedup"), lambda _, row, __: times(row.speedup)),

@@ -23,7 +23,7 @@ from adaspec.evaluate.render.acceptance import (
     survival,
     workloads_of,
 )
-from adaspec.evaluate.render.contents import SOURCES as NAMES
+from adaspec.evaluate.render.learned import SOURCES as NAMES
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,

@@ -7,19 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from adaspec.evaluate.headline import LEAST_GAP
-from adaspec.evaluate.render import contents
+from adaspec.evaluate.render import background, contents, learned
 from adaspec.evaluate.render.report import ALL, Report
-from adaspec.evaluate.render.table import (
-    NULL,
-    Kind,
-    Mark,
-    Span,
-    Table,
-    Text,
-    code,
-    spans,
-    theirs,
-)
+from adaspec.evaluate.render.table import NULL, Kind, Mark, Span, Table, Text, code, spans, theirs
 from adaspec.evaluate.render.wording import plain
 
 
@@ -78,7 +68,7 @@ def _parts(report: Report, plots: Sequence[Plot]) -> Iterator[str]:
     )
     yield f"# {text_markdown(contents.batched(report, title))}"
     yield _HOW_TO_READ
-    yield table_markdown(contents.settings(report))
+    yield table_markdown(background.settings(report))
     judged = report.policies if report.headlines else ()
     if report.main is None:
         yield "No rows: nothing was evaluated."
@@ -86,7 +76,7 @@ def _parts(report: Report, plots: Sequence[Plot]) -> Iterator[str]:
         yield "## Headline"
         for policy in judged:
             yield table_markdown(contents.headline(report, policy), 3)
-    yield table_markdown(contents.definitions(report))
+    yield table_markdown(background.definitions(report))
     if plots:
         yield "## Pictures"
     for plot in plots:
@@ -104,15 +94,15 @@ def _parts(report: Report, plots: Sequence[Plot]) -> Iterator[str]:
     if report.main is not None:
         yield table_markdown(contents.latency(report))
     if report.calibration and report.calibration["sources"]:
-        for table in contents.calibration(report.calibration):
+        for table in learned.calibration(report.calibration):
             yield table_markdown(table)
     if report.ablations:
-        yield table_markdown(contents.ablations(report.ablations))
-    yield table_markdown(contents.defaults(report))
-    yield table_markdown(contents.requests(report))
+        yield table_markdown(learned.ablations(report.ablations))
+    yield table_markdown(background.defaults(report))
+    yield table_markdown(background.requests(report))
     yield from _how_made(report)
     yield "---"
-    yield "\n".join(contents.footnotes(report))
+    yield "\n".join(background.footnotes(report))
 
 
 def _how_made(report: Report) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render import contents
-from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Interval, Report
+from adaspec.evaluate.render import contents, learned
+from adaspec.evaluate.render.lines import (
+    interval_bar,
+    known,
+    label_point,
+    lift_points,
+    speedup_lines,
+)
+from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Report
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,
     NEURAL,
     NGRAM,
     SMALL,
-    TEXT,
     WIDTH_IN,
-    Look,
     canvas,
     label_ends,
     label_width_in,
-    log2_loads,
     looks,
     named_axes,
     panels,
@@ -35,14 +38,24 @@ from adaspec.evaluate.render.style import (
     speedup_ticks,
     titled,
 )
-from adaspec.evaluate.render.wording import short, signed_percent
+from adaspec.evaluate.render.wording import short
 
 _LOADS = "requests running at once (concurrency, log scale)"
+
+
 _SPEED = "tokens per second, times those of none"
+
+
 _LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
+
+
 _BARS = ("fixed:best", OPPONENT)
+
+
 _BETWEEN_IN = 0.34
 """Between panels side by side, whose outermost ticks have room for their words."""
+
+
 _SHADES = (1.0, 0.72, 0.5, 0.32)
 
 
@@ -59,15 +72,15 @@ def speedup_figure(report: Report) -> Figure | None:
     figure, top = canvas(4.7, _batched(report, title), _note(report) + _not_drawn(report))
     right = label_width_in([look[name].label for name in shown]) + 0.2
     axes = place(figure, 0.62, top, WIDTH_IN - 0.62 - right, 4.7 - top - 0.5)
-    _speedup_lines(axes, report, workload, shown, look)
+    speedup_lines(axes, report, workload, shown, look)
     named_axes(axes, _LOADS, _SPEED)
     ends = []
     for name in shown:
-        loads, values = _known(report, report.speedups(workload, name))
+        loads, values = known(report, report.speedups(workload, name))
         if loads and loads[-1] == report.concurrencies[-1]:
             ends.append((values[-1], look[name].label, look[name].ink))
         elif loads:
-            _label_point(axes, loads[-1], values[-1], look[name])
+            label_point(axes, loads[-1], values[-1], look[name])
     label_ends(axes, ends)
     return figure
 
@@ -84,11 +97,11 @@ def lift_figure(report: Report) -> Figure | None:
     figure, top = canvas(3.6, _batched(report, title), note)
     right = label_width_in([OPPONENT, *(look[name].label for name in names)]) + 0.2
     axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
-    _lift_points(axes, report, workload, names, look)
+    lift_points(axes, report, workload, names, look)
     named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
     ends = [(0.0, OPPONENT, INK)]
     for name in names:
-        _, lifts = _known(report, _lifts(report, workload, name))
+        _, lifts = known(report, report.lifts(workload, name))
         ends += [(lift, look[name].label, look[name].ink) for lift in lifts[-1:]]
     label_ends(axes, ends)
     return figure
@@ -124,7 +137,7 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
                 entry = report.headline(workload, load, name)
                 if entry.lift is not None:
                     y = row + (index - (len(names) - 1) / 2) * 0.8 / max(len(names), 2)
-                    _interval(axes, entry.interval, y, look[name], upright=False)
+                    interval_bar(axes, entry.interval, y, look[name], upright=False)
                     colour = look[name].colour
                     axes.plot(entry.lift, y, look[name].marker, color=colour, markersize=4)
         axes.set_ylim(len(workloads) - 0.5, -0.5)
@@ -149,7 +162,7 @@ def workloads_figure(report: Report) -> Figure | None:
         [look[name] for name in shown],
     )
     for name, axes, leftmost, undermost in panels(figure, top + 0.1, report.alone, 1.62, 2.2):
-        _speedup_lines(axes, report, name, shown, look)
+        speedup_lines(axes, report, name, shown, look)
         axes.locator_params(axis="y", nbins=5)
         named_axes(axes, "concurrency" * undermost, "speedup over none" * leftmost)
     return figure
@@ -218,7 +231,7 @@ def calibration_figure(report: Report) -> Figure | None:
     for column, (source, judged) in enumerate(calibration["sources"].items()):
         axes = place(figure, 0.62 + column * (wide + 0.55), top, wide, 4.0 - top - 0.5)
         _calibration_curves(axes, judged, NGRAM if source == "ngram" else NEURAL)
-        titled(axes, contents.SOURCES[source])
+        titled(axes, learned.SOURCES[source])
         named_axes(axes, "predicted", "" if column else "share that came true")
     return figure
 
@@ -252,7 +265,7 @@ def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure
     axes.set_yticks(range(len(rows)), labels)
     for y, ((speed, name), tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         colour = look[name].colour
-        _interval(axes, report.row(workload, load, name).interval, y, look[name], upright=False)
+        interval_bar(axes, report.row(workload, load, name).interval, y, look[name], upright=False)
         axes.plot(speed, y, look[name].marker or "o", color=colour, markersize=6)
         axes.annotate(
             f"{speed:.2f}x",
@@ -273,78 +286,6 @@ def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure
     return figure
 
 
-def _speedup_lines(
-    axes: Axes, report: Report, workload: str, shown: Sequence[str], look: Mapping[str, Look]
-) -> None:
-    """A line per policy with its intervals; `none` is the line at 1."""
-    for name in shown:
-        loads, values = _known(report, report.speedups(workload, name))
-        if name == "none" or not loads:
-            continue
-        each = look[name]
-        axes.plot(
-            loads,
-            values,
-            color=each.colour,
-            linestyle=each.dashes,
-            linewidth=each.width,
-            # A bound that holds at one load only has no line to be seen by.
-            marker=each.marker or ("D" if len(loads) == 1 else ""),
-            markersize=4.5 if name in report.policies else 3.5,
-            zorder=each.order,
-            gid=name,
-        )
-        for load in loads:
-            _interval(axes, report.row(workload, load, name).interval, load, each, upright=True)
-    log2_loads(axes, report.concurrencies)
-    speedup_ticks(axes)
-
-
-def _lift_points(
-    axes: Axes, report: Report, workload: str, names: Sequence[str], look: Mapping[str, Look]
-) -> None:
-    """Lifts with their intervals around a line at 0, named ones side by side."""
-    axes.axhline(0, color=INK, linewidth=1.2, zorder=2)
-    steps = [math.log2(high / low) for low, high in pairwise(report.concurrencies)]
-    room = min(steps, default=1.0) * 0.5
-    for index, name in enumerate(names):
-        shift = (index - (len(names) - 1) / 2) * room / max(len(names), 3)
-        loads, lifts = _known(report, _lifts(report, workload, name))
-        xs = [load * 2**shift for load in loads]
-        each = look[name]
-        axes.plot(
-            xs,
-            lifts,
-            color=each.colour,
-            marker=each.marker,
-            markersize=5,
-            linewidth=0.8,
-            alpha=0.95,
-            zorder=each.order,
-            gid=name,
-        )
-        for load, x, lift in zip(loads, xs, lifts, strict=True):
-            interval = report.headline(workload, load, name).interval
-            _interval(axes, interval, x, each, upright=True)
-            if len(names) == 1:
-                axes.annotate(
-                    signed_percent(lift),
-                    (x, interval[1] if interval else lift),
-                    xytext=(0, 3),
-                    textcoords="offset points",
-                    fontsize=TEXT,
-                    color=each.ink,
-                    ha="center",
-                    va="bottom",
-                    weight="bold",
-                )
-    log2_loads(axes, report.concurrencies)
-    low, high = axes.get_xlim()
-    axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
-    percent_ticks(axes)
-    axes.margins(y=0.12)
-
-
 def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour: str) -> None:
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, zorder=1)
     for each, shade in zip(judged, _SHADES, strict=False):
@@ -363,42 +304,6 @@ def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour:
     axes.set_ylim(0, 1)
     axes.grid(color=FAINT, linewidth=0.6)
     axes.legend(loc="upper left", fontsize=SMALL, edgecolor="none", handlelength=1.4)
-
-
-def _label_point(axes: Axes, x: float, y: float, look: Look) -> None:
-    """Write a name beside the last point of a line that ends early."""
-    axes.annotate(
-        look.label,
-        xy=(x, y),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=look.ink,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-        parse_math=False,
-    )
-
-
-def _interval(
-    axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool
-) -> None:
-    """An interval as a bar, where there is one."""
-    if interval is not None:
-        draw = axes.vlines if upright else axes.hlines
-        lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
-        lines.set_zorder(look.order - 0.5)
-
-
-def _known(report: Report, values: Sequence[float | None]) -> tuple[list[int], list[float]]:
-    """The concurrencies at which there is a value, and the values."""
-    pairs = zip(report.concurrencies, values, strict=True)
-    known = [(load, value) for load, value in pairs if value is not None]
-    return [load for load, _ in known], [value for _, value in known]
-
-
-def _lifts(report: Report, workload: str, policy: str) -> list[float | None]:
-    return [report.headline(workload, load, policy).lift for load in report.concurrencies]
 
 
 def _workloads(report: Report) -> list[str]:

@@ -166,6 +166,10 @@ class Report:
         """By concurrency."""
         return [self.row(workload, each, policy).speedup for each in self.concurrencies]
 
+    def lifts(self, workload: str, policy: str) -> list[float | None]:
+        """Over static:best, by concurrency."""
+        return [self.headline(workload, each, policy).lift for each in self.concurrencies]
+
     def seen_in_training(self, policy: str) -> bool:
         """Whether any row of `policy` was decided by a model that had trained on its requests."""
         return any(row.seen_in_training for cell, row in self.rows.items() if cell[2] == policy)

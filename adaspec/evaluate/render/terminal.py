@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from adaspec.evaluate.render import contents
+from adaspec.evaluate.render import background, contents
 from adaspec.evaluate.render.report import Report
 from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
 from adaspec.evaluate.render.wording import plain
@@ -35,7 +35,7 @@ _LEAST_NAME = 20
 
 def print_report(report: Report, console: Console) -> None:
     """Print what was run, the headline per policy, the speedups and the lifts per workload."""
-    print_table(contents.settings(report), console)
+    print_table(background.settings(report), console)
     if report.main is None:
         console.print("no rows: nothing was evaluated", style="yellow")
         return
@@ -50,7 +50,7 @@ def print_report(report: Report, console: Console) -> None:
     for table in tables:
         if table is not None:
             print_table(table, console)
-    notes = contents.footnotes(report)
+    notes = background.footnotes(report)
     if judged:
         notes.append(
             "`...:best` is the best setting in hindsight at each concurrency; gap closed = "

@@ -9,7 +9,7 @@ import pytest
 import report_fakes as fakes
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.contents import calibration
+from adaspec.evaluate.render.learned import calibration
 from adaspec.evaluate.render.plots import calibration_figure
 from adaspec.evaluate.render.report import parse_report
 
