@@ -11,8 +11,7 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.bench.engine.entrants import METHODS
-from adaspec.bench.engine.words import HEADINGS, sentences, tables
+from adaspec.bench.engine.methods import METHODS, BenchmarkOptions
 from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
@@ -156,13 +155,11 @@ def engine_command(
     """
     check_drafter(draft, draft_method)
     # Imported here: the evaluator takes a second to load, --help should not.
-    from adaspec.bench.engine.page import page
-    from adaspec.bench.engine.plots import save_plot
+    from adaspec.bench.engine.page import page, save_plot
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine
-    from adaspec.bench.engine.task import Task
 
-    task = Task(
+    options = BenchmarkOptions(
         model=model,
         prompts=prompts,
         out=out,
@@ -182,7 +179,7 @@ def engine_command(
         engine=engine,
     )
     with ProgressBar() as bar:
-        report = strict(bench_engine(task, force, bar))
+        report = strict(bench_engine(options, force, bar))
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")
     plot = save_plot(report, out / "speedup.png")
@@ -201,6 +198,8 @@ def engine_command(
 
 
 def _print(report: dict[str, Any]) -> None:
+    from adaspec.bench.engine.page import HEADINGS, sentences, tables
+
     console = results()
     for title, rows in tables(report):
         # A narrow terminal folds names, and never loses them.
