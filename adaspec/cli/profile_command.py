@@ -127,12 +127,12 @@ def command(
     place = check_place(out, CostError)
     # Imported here: vLLM and the plots take seconds to load, --help should not.
     from adaspec.bench.profile.plots import save_plots
-    from adaspec.bench.profile.run import Task, profile_machine
+    from adaspec.bench.profile.run import ProfileOptions, profile_machine
     from adaspec.cost.load import save_cost
     from adaspec.vllm.profiles import keep_profile
     from adaspec.vllm.profiling import Subject
 
-    task = Task(
+    options = ProfileOptions(
         subject=Subject(model, draft, engine, draft_method),
         batches=batches,
         contexts=contexts,
@@ -143,7 +143,7 @@ def command(
         most_s=math.inf if minutes is None else 60 * minutes,
     )
     with ProgressBar() as bar:
-        profile = profile_machine(task, bar)
+        profile = profile_machine(options, bar)
     save_cost(profile.cost, place, profile.fit)
     plots = save_plots(profile, out)
     kept = None
