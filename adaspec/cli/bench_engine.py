@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from adaspec.bench.engine.methods import METHODS, BenchmarkOptions
-from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
+from adaspec.cli.options import check_drafter, draft_method_option, model_option, seed_option
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
 
 LARGEST_CONCURRENCY = 1024
@@ -39,7 +39,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 
 
 @click.command("engine")
-@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@model_option
 @click.option("--draft", metavar="HEAD", help="EAGLE, EAGLE-3 or MTP head, or a draft model.")
 @draft_method_option
 @click.option(
@@ -102,7 +102,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
     help="Per round and cell; at least four times as many as run at once, where several do.",
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@seed_option
 @click.option(
     "--near-tie",
     type=Finite(min=0),

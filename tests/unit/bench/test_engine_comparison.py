@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 import pytest
+from made_rounds import answer
 
-from adaspec.bench.engine.client import Answer
 from adaspec.bench.engine.comparison import (
     FEWEST_ROUNDS,
     NOISE,
@@ -97,11 +97,6 @@ def test_the_same_difference_in_several_rounds_is_one():
 
 def test_a_coarser_arithmetic_has_more_noise():
     assert NOISE["float32"] < NOISE["float16"] < NOISE["bfloat16"]
-
-
-def answer(sent, arrived, counts=None, id="0"):
-    counts = counts or [1] * len(arrived)
-    return Answer("w", id, sent, tuple(arrived), tuple(counts), tuple(range(sum(counts))))
 
 
 def test_throughput_ends_where_the_first_slot_stays_empty():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from made_rounds import PROMPTS
 
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.prompts import deal, leave_out_trained, trained_on
@@ -47,13 +48,6 @@ def test_a_workload_of_which_nothing_is_left_is_named(traces):
     trained = frozenset({request_hash([7, 1], OUTPUT)})
     with pytest.raises(BenchError, match="workload 'chat': a policy was trained on all of its 1"):
         leave_out_trained(calls(1), traces, trained)
-
-
-def call(workload, id):
-    return Call(workload, str(id), (1, 2), 8)
-
-
-PROMPTS = {name: [call(name, at) for at in range(10)] for name in ("a", "b")}
 
 
 def test_no_prompt_comes_twice_before_all_have_come():

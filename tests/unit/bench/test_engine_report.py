@@ -1,8 +1,8 @@
 """What a report says of the rounds."""
 
 import pytest
+from made_rounds import PROMPTS, answer, entry
 
-from adaspec.bench.engine.client import Answer, Call
 from adaspec.bench.engine.comparison import timing
 from adaspec.bench.engine.prompts import deal
 from adaspec.bench.engine.report import (
@@ -15,22 +15,6 @@ from adaspec.bench.engine.report import (
 )
 from adaspec.bench.engine.rounds import Round
 from adaspec.bench.machine import MemoryRead
-
-
-def call(workload, id):
-    return Call(workload, str(id), (1, 2), 8)
-
-
-def answer(sent, arrived, counts=None, id="0"):
-    counts = counts or [1] * len(arrived)
-    return Answer("w", id, sent, tuple(arrived), tuple(counts), tuple(range(sum(counts))))
-
-
-PROMPTS = {name: [call(name, at) for at in range(10)] for name in ("a", "b")}
-
-
-def entry(turn=0, candidate="none"):
-    return Round(1, turn, "all", candidate, 6.0, 4.0, (answer(0, [1, 2]),))
 
 
 def test_ratios_are_of_the_rounds_that_both_have():
