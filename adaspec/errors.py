@@ -42,6 +42,14 @@ class EvaluationError(AdaspecError):
     """An evaluation cannot be run as asked."""
 
 
+class BenchError(AdaspecError):
+    """A benchmark cannot be run as asked."""
+
+
+class DraftError(AdaspecError):
+    """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)

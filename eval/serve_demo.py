@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from adaspec.bench.engine import client
-from adaspec.bench.engine.entrants import Drafter, adaspec_entrant
-from adaspec.bench.engine.figures import Figures, figure_rows
+from adaspec.bench.engine.methods import Drafter, adaspec_candidate
+from adaspec.bench.engine.metrics import Metrics, metric_rows
 from adaspec.bench.engine.server import Server, ended_by_signals
-from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import free_memory
+from adaspec.errors import BenchError
 from adaspec.vllm.doctor import plugin_finding
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -151,7 +151,7 @@ def run_meanwhile(command: str) -> None:
 
 def serve(arguments: argparse.Namespace) -> None:
     """Start a server, ask it, show what came, and end it."""
-    entrant = adaspec_entrant(
+    candidate = adaspec_candidate(
         str(arguments.policy), Drafter(str(RECIPE / "eagle3"), "eagle3"), str(arguments.cost)
     )
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def serve(arguments: argparse.Namespace) -> None:
     console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}", soft_wrap=True)
     began = time.monotonic()
     with ended_by_signals():
-        server = Server(str(arguments.target), entrant, ENGINE, arguments.log)
+        server = Server(str(arguments.target), candidate, ENGINE, arguments.log)
         try:
             run_meanwhile(arguments.meanwhile)
             server.wait(Waiting(console))
@@ -189,9 +189,9 @@ class Waiting:
             self._next_s *= 2
 
 
-def ask(console: Console, address: str) -> tuple[list[Figures], Figures]:
+def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
     """Ask every question; what adaspec counted meanwhile for each, and in all."""
-    first = before = client.figures(address)
+    first = before = client.metrics(address)
     each = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
@@ -199,20 +199,20 @@ def ask(console: Console, address: str) -> tuple[list[Figures], Figures]:
         seconds = time.monotonic() - began
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)
-        after = client.figures(address)
+        after = client.metrics(address)
         each.append(after - before)
         before = after
     return each, before - first
 
 
-def show(console: Console, each: list[Figures], everything: Figures) -> None:
+def show(console: Console, each: list[Metrics], everything: Metrics) -> None:
     """What adaspec counted, as a table."""
     console.rule("what adaspec says of it in /metrics", align="left")
     table = Table(box=SIMPLE)
     table.add_column("")
     for name in (*QUESTIONS, "all"):
         table.add_column(name, justify="right")
-    for name, cells in figure_rows([*each, everything]):
+    for name, cells in metric_rows([*each, everything]):
         table.add_row(name, *cells)
     console.print(table)
 

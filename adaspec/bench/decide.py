@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.bench.lookup import BenchError
 from adaspec.bench.machine import free_memory, held_memory, reference_loop, touch_memory
 from adaspec.bench.requests import DRAFTED, OUTPUT, Lane
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
+from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.shipped import shipped_policies
 

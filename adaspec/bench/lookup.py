@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from adaspec.bench.contexts import make_contexts
 from adaspec.bench.lookup_systems import LookupSystem, installed_systems
 from adaspec.bench.machine import free_memory, reference_loop, touch_memory
-from adaspec.errors import AdaspecError
+from adaspec.errors import BenchError
 
 CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32, 128)
@@ -30,10 +30,6 @@ STEPS_PER_ROUND = 10
 # What one context token costs at the worst while the bench runs, the bench's own copies included.
 BYTES_PER_TOKEN = {"adaspec": 72, "vllm": 12, "arctic": 300}
 MEMORY_SHARE = 0.5
-
-
-class BenchError(AdaspecError):
-    """A benchmark cannot be run as asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ def reference_loop(turns: int) -> int:
     return mixed
 
 
-class Pace:
-    """How fast the machine is just now: what a fixed read of memory takes.
+class MemoryRead:
+    """A fixed read of memory, whose time says how fast the machine is just now.
 
     Steps of a small batch wait for memory, which other machines on the same host wait for too.
     """
@@ -30,7 +30,7 @@ class Pace:
     _READS = 7
 
     def __init__(self) -> None:
-        self._field = np.ones(self._BYTES // 8)
+        self._array = np.ones(self._BYTES // 8)
 
     def seconds(self) -> float:
         """The median of a few reads."""
@@ -38,7 +38,7 @@ class Pace:
 
     def _read(self) -> float:
         began = time.perf_counter()
-        self._field.sum()
+        self._array.sum()
         return time.perf_counter() - began
 
 
@@ -53,23 +53,27 @@ def touch_memory(nbytes: int) -> None:
 
 def free_memory() -> float:
     """Bytes that can still be had; endless where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return float("inf")
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return float(line.split()[1]) * 1024
-    return float("inf")
+    found = _bytes_of("MemAvailable", Path("/proc/meminfo"))
+    return float("inf") if found is None else found
 
 
 def held_memory() -> float:
     """Bytes of memory that this process holds now; NaN where the system does not say."""
+    found = _bytes_of("VmRSS", Path("/proc/self/status"))
+    return float("nan") if found is None else found
+
+
+def process_memory(pid: int) -> float:
+    """Bytes of memory that a process holds now; 0 where the system does not say."""
+    return _bytes_of("VmRSS", Path(f"/proc/{pid}/status")) or 0.0
+
+
+def _bytes_of(name: str, file: Path) -> float | None:
+    """A figure of one of the kernel's files, which count in kB."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError:
-        return float("nan")
-    for line in lines:
-        if line.startswith("VmRSS:"):
-            return float(line.split()[1]) * 1024
-    return float("nan")
+        return None
+    return next(
+        (float(each.split()[1]) * 1024 for each in lines if each.startswith(f"{name}:")), None
+    )

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from adaspec.bench.engine.entrants import METHODS
-from adaspec.bench.engine.words import sentences, tables
-from adaspec.cli.drafter import check_drafter, draft_method_option
+from adaspec.bench.engine.methods import METHODS, BenchmarkOptions
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
+from adaspec.cli.options import check_drafter, draft_method_option, model_option, seed_option
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
 from adaspec.evaluate.render.terminal import print_table
 
@@ -38,7 +37,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 
 
 @click.command("engine")
-@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@model_option
 @click.option("--draft", metavar="HEAD", help="EAGLE, EAGLE-3 or MTP head, or a draft model.")
 @draft_method_option
 @click.option(
@@ -101,7 +100,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
     help="Per round and cell; at least four times as many as run at once, where several do.",
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@seed_option
 @click.option(
     "--near-tie",
     type=Finite(min=0),
@@ -154,13 +153,11 @@ def engine_command(
     """
     check_drafter(draft, draft_method)
     # Imported here: the evaluator takes a second to load, --help should not.
-    from adaspec.bench.engine.page import page
-    from adaspec.bench.engine.plots import save_plot
+    from adaspec.bench.engine.page import page, save_plot
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine
-    from adaspec.bench.engine.task import Task
 
-    task = Task(
+    options = BenchmarkOptions(
         model=model,
         prompts=prompts,
         out=out,
@@ -180,7 +177,7 @@ def engine_command(
         engine=engine,
     )
     with ProgressBar() as bar:
-        report = strict(bench_engine(task, force, bar))
+        report = strict(bench_engine(options, force, bar))
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")
     plot = save_plot(report, out / "speedup.png")
@@ -199,6 +196,8 @@ def engine_command(
 
 
 def _print(report: dict[str, Any]) -> None:
+    from adaspec.bench.engine.page import sentences, tables
+
     console = results()
     for table in tables(report):
         print_table(table, console)

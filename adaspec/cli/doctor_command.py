@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
-from adaspec.cli.drafter import check_drafter, draft_method_option
+from adaspec.cli.options import check_drafter, draft_method_option, json_option
 from adaspec.cli.output import print_json, printable, results
 
 
@@ -16,7 +16,7 @@ from adaspec.cli.output import print_json, printable, results
 )
 @click.option("--draft", metavar="HEAD", help="Also say what this head is and whether it fits.")
 @draft_method_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for machines.")
+@json_option
 def command(
     policy: str | None,
     model: str | None,

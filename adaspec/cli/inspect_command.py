@@ -9,6 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from adaspec.cli.options import json_option
 from adaspec.cli.output import ProgressBar, print_json, printable, results
 from adaspec.evaluate.inspection import (
     CostInspection,
@@ -21,7 +22,7 @@ from adaspec.evaluate.inspection import (
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for machines.")
+@json_option
 def command(path: Path, as_json: bool) -> None:
     """Say what the trace, policy folder or cost file at PATH is, how large, and whether sound.
 

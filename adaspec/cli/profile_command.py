@@ -10,9 +10,14 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.drafter import check_drafter, draft_method_option
 from adaspec.cli.numbers import Finite, WholeNumbers
-from adaspec.cli.objects import JsonObject
+from adaspec.cli.options import (
+    check_drafter,
+    draft_method_option,
+    engine_option,
+    model_option,
+    seed_option,
+)
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
 from adaspec.errors import CostError
 from adaspec.staging import check_place
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command("profile")
-@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@model_option
 @click.option(
     "--draft",
     metavar="HEAD",
@@ -76,20 +81,14 @@ if TYPE_CHECKING:
     type=Finite(min=0),
     help="Begin no further round after so long; two are made in any case.  [default: no limit]",
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@seed_option
 @click.option(
     "--keep/--no-keep",
     default=None,
     help="Whether servers on this machine take it as their default.  "
     "[default: unless the machine was too noisy]",
 )
-@click.option(
-    "--engine",
-    metavar="JSON",
-    type=JsonObject(),
-    default="{}",
-    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
-)
+@engine_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything measured for machines.")
 def command(
     model: str,
@@ -127,12 +126,12 @@ def command(
     place = check_place(out, CostError)
     # Imported here: vLLM and the plots take seconds to load, --help should not.
     from adaspec.bench.profile.plots import save_plots
-    from adaspec.bench.profile.run import Task, profile_machine
+    from adaspec.bench.profile.run import ProfileOptions, profile_machine
     from adaspec.cost.load import save_cost
     from adaspec.vllm.profiles import keep_profile
     from adaspec.vllm.profiling import Subject
 
-    task = Task(
+    options = ProfileOptions(
         subject=Subject(model, draft, engine, draft_method),
         batches=batches,
         contexts=contexts,
@@ -143,7 +142,7 @@ def command(
         most_s=math.inf if minutes is None else 60 * minutes,
     )
     with ProgressBar() as bar:
-        profile = profile_machine(task, bar)
+        profile = profile_machine(options, bar)
     save_cost(profile.cost, place, profile.fit)
     plots = save_plots(profile, out)
     kept = None

@@ -7,14 +7,19 @@ from typing import Any
 
 import click
 
-from adaspec.cli.drafter import check_drafter, draft_method_option
-from adaspec.cli.objects import JsonObject
+from adaspec.cli.options import (
+    check_drafter,
+    draft_method_option,
+    engine_option,
+    model_option,
+    seed_option,
+)
 from adaspec.cli.output import ProgressBar, print_json, printable
 from adaspec.vllm.options import MOST_VERIFIED
 
 
 @click.command("record")
-@click.option("--model", metavar="M", required=True, help="The target: folder or hub id.")
+@model_option
 @click.option(
     "--draft",
     metavar="HEAD",
@@ -34,16 +39,10 @@ from adaspec.vllm.options import MOST_VERIFIED
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True)
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@seed_option
 @click.option("--scramble-ids", is_flag=True, help="Put token ids behind a secret permutation.")
 @click.option("--max-trace-bytes", type=click.IntRange(min=1), default=10 << 30, show_default=True)
-@click.option(
-    "--engine",
-    metavar="JSON",
-    type=JsonObject(),
-    default="{}",
-    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
-)
+@engine_option
 @click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
 def command(
     model: str,

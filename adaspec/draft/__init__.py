@@ -1,6 +1,6 @@
 """Engine-free drafting: the incremental n-gram index and splicing."""
 
-from adaspec.draft.index import DraftError, Matches, NgramIndex
+from adaspec.draft.index import Matches, NgramIndex
 from adaspec.draft.positions import (
     accepted_runs,
     copied_run,
@@ -10,7 +10,6 @@ from adaspec.draft.positions import (
 )
 
 __all__ = [
-    "DraftError",
     "Matches",
     "NgramIndex",
     "accepted_runs",

@@ -12,13 +12,9 @@ from adaspec.draft.behind import lookup_behind_rows
 from adaspec.draft.buffer import RequestBuffer
 from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
 from adaspec.draft.slabs import Slabs
-from adaspec.errors import AdaspecError
+from adaspec.errors import DraftError
 
 Ints = NDArray[np.int32]
-
-
-class DraftError(AdaspecError):
-    """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from adaspec.evaluate.protocol import evaluate_protocol
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.evaluate.tuned import tuned_rows
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.spec import DEFAULTS
+from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import Oracle
 from adaspec.replay.tape import build_tape
@@ -124,7 +124,7 @@ def _document(
         },
         "policies": [contender.name for contender in named],
         "seed": options.seed,
-        "defaults": DEFAULTS,
+        "defaults": {head: kind.default for head, kind in KINDS.items()},
         "notes": list(_notes(selection, named, options)),
     }
     if protocol is None:

@@ -67,7 +67,7 @@ def settings(tape: Tape) -> list[Setting]:
         form = FORMS[grid.head]
         for values in product(*grid.values):
             rule = form.build(*values)
-            if rule.neural_len > tape.neural_cap or (rule.needs_tokens and not tape.shows_tokens):
+            if rule.neural_len > tape.neural_cap or (rule.needs.tokens and not tape.shows_tokens):
                 continue
             found.append(
                 Setting(rule_spec(grid.head, *values), grid.family, rule, _edge(grid, values))

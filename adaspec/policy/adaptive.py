@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import step_s
 from adaspec.jit import compiled
-from adaspec.policy.base import BasePolicy
+from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.trace.schema import CONFIDENCES
 
@@ -111,6 +111,11 @@ class Budget(BasePolicy):
         self.depth = depth
         self._depth = depth
         self._state = budget_state()
+
+    @property
+    def needs(self) -> Needs:
+        """The drafter, for K tokens."""
+        return Needs(drafter=True, neural_len=self.depth, draft_len=self.depth)
 
     def start(self, setup: Setup) -> None:
         """Forget all counts."""
@@ -220,6 +225,12 @@ class Ema(BasePolicy):
         self._tiers = self.tiers
         self._state = ema_state(len(tiers))
 
+    @property
+    def needs(self) -> Needs:
+        """The drafter, for as many tokens as the last tier says."""
+        longest = int(self.tiers[-1])
+        return Needs(drafter=True, neural_len=longest, draft_len=longest)
+
     def start(self, setup: Setup) -> None:
         """Forget all averages."""
         self._tiers = np.minimum(self.tiers, setup.cap)
@@ -262,6 +273,12 @@ class BatchTable(BasePolicy):
         self.name = name
         self.ranges = ranges
         self._cap = max(span.length for span in ranges)
+
+    @property
+    def needs(self) -> Needs:
+        """The drafter, unless the table is of zeros."""
+        longest = max(span.length for span in self.ranges)
+        return Needs(drafter=longest > 0, neural_len=longest, draft_len=max(1, longest))
 
     def length(self, rows: int) -> int:
         """K for a batch of so many rows; 0 where no range holds it."""

@@ -1,7 +1,8 @@
-"""A policy that drafts nothing: what one's own policy need not say, it inherits."""
+"""A policy that drafts nothing, for others to inherit from; and what a policy needs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,29 @@ import numpy as np
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Policy, Proposal, Setup
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a policy asks of an engine or a trace, as far as the policy says."""
+
+    drafter: bool = False
+    """Whether it is nothing without a neural drafter."""
+    neural_len: int = 0
+    """The longest neural draft that it asks for; 0 for none, and where that is not known."""
+    draft_len: int | None = None
+    """The longest draft of all; None where that is not known."""
+    tokens: bool = False
+    """Whether it reads drafted tokens, which a trace may lack."""
+
+
 class BasePolicy:
     """Every stage of the `Policy` protocol, answered so that nothing happens."""
 
     name = "base"
+
+    @property
+    def needs(self) -> Needs:
+        """Nothing, as far as is known."""
+        return Needs()
 
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps."""
@@ -47,6 +67,12 @@ class BasePolicy:
 
     def release(self, slots: Ints) -> None:
         """Nothing is kept per request."""
+
+
+def needs_of(policy: object) -> Needs:
+    """What a policy says that it needs; it need not say anything."""
+    found = getattr(policy, "needs", None)
+    return found if isinstance(found, Needs) else Needs()
 
 
 def keeps_drafter(policy: Policy, batch: Batch) -> bool:

@@ -13,6 +13,7 @@ from adaspec.errors import PolicyError, SpecError
 from adaspec.policy import calls, stages
 from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
 from adaspec.policy.artifact import Artifact, load_artifact
+from adaspec.policy.base import Needs
 from adaspec.policy.desk import LONGEST_NEURAL, NEURAL, NGRAM, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
@@ -46,6 +47,11 @@ class LearnedPolicy:
         self.knobs = knob_row(knobs)
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
+
+    @property
+    def needs(self) -> Needs:
+        """A draft may be as long as its cap; it does without a drafter."""
+        return Needs(draft_len=self.cap)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the pace, and how far predictions were to be trusted."""

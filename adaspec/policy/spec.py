@@ -1,10 +1,16 @@
-"""The grammar of policy specs: text such as `hybrid-splice:4:20:2:2:5` to a policy."""
+"""The specs of policies, such as `hybrid-splice:4:20:2:2:5`: `KINDS` has every kind there is.
+
+A static rule is an entry of `FORMS`; a baseline is an entry of `KINDS` that says how it is parsed.
+What a policy needs of an engine or a trace it says itself (`Needs`). A new kind is replayed by the
+loop for any policy, unless `adaspec/replay/contender.py` names a faster one.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from adaspec.errors import SpecError, nearest
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange, BatchTable, Budget, Ema
@@ -28,51 +34,47 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of spec."""
+
+    head: str
+    """What the spec begins with."""
+    usage: str
+    """The spec with its fields' names."""
+    default: str
+    """The spec that the bare head means."""
+    parse: Callable[[str, list[str]], Policy]
+    """(the whole text, the words behind the head) -> the policy, named by the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
-    """One kind of spec: its fields in order, and what they make."""
+    """A kind of static rule: the fields of its spec in order, and the rule that they make."""
 
     head: str
     fields: tuple[Field, ...]
     build: Callable[..., StaticRule]
-    about: str
 
     @property
-    def usage(self) -> str:
-        """The spec with its fields' names."""
-        return ":".join([self.head, *(field.name for field in self.fields)])
+    def kind(self) -> Kind:
+        """The kind of spec that names such rules."""
+        return Kind(
+            head=self.head,
+            usage=":".join([self.head, *(field.name for field in self.fields)]),
+            default=rule_spec(self.head, *(field.default for field in self.fields)),
+            parse=self._parse,
+        )
 
-    @property
-    def default(self) -> str:
-        """The spec that the bare head means."""
-        return ":".join([self.head, *(str(field.default) for field in self.fields)])
-
-
-def _none() -> StaticRule:
-    return StaticRule()
-
-
-def _fixed_ngram(k: int, min_match: int) -> StaticRule:
-    return StaticRule(min_match=min_match, ngram_len=k)
+    def _parse(self, text: str, words: list[str]) -> StaticPolicy:
+        values = _numbers(text, self.head, self.fields, words)
+        if self.head == "fixed:ngram-vllm" and values[1] > values[2]:
+            raise _malformed(text, self.head, f"MIN={values[1]} exceeds MAX={values[2]}")
+        return StaticPolicy(text, self.build(*values))
 
 
-def _fixed_ngram_vllm(k: int, low: int, high: int) -> StaticRule:
-    return StaticRule(min_match=low, ngram_len=k, vllm_match=(low, high))
-
-
-def _fixed_neural(k: int) -> StaticRule:
-    return StaticRule(neural_len=k)
-
-
-def _hybrid(m: int, kn: int, ke: int) -> StaticRule:
-    return StaticRule(min_match=m, ngram_len=kn, neural_len=ke)
-
-
-def _hybrid_splice(m: int, kn: int, ke: int, mx: int, kx: int) -> StaticRule:
-    return StaticRule(m, kn, ke, splice_match=mx, splice_len=kx)
-
-
-def _hybrid_agree(m: int, kn: int, ke: int, mx: int, kx: int) -> StaticRule:
-    return StaticRule(m, kn, ke, splice_match=mx, splice_len=kx, agree=True)
+def rule_spec(head: str, *values: int) -> str:
+    """The spec of one of `FORMS` with these values."""
+    return ":".join([head, *map(str, values)])
 
 
 _M = Field("M", 4, 1, NEVER)
@@ -84,38 +86,28 @@ _KX = Field("KX", 5, 1)
 FORMS = {
     form.head: form
     for form in (
-        Form("none", (), _none, "no speculation"),
+        # No speculation.
+        Form("none", (), StaticRule),
+        # K n-gram tokens where the match is at least MIN long.
         Form(
             "fixed:ngram",
             (Field("K", 8, 1), Field("MIN", 3, 1, 32)),
-            _fixed_ngram,
-            "K n-gram tokens where the match is at least MIN long",
+            lambda k, low: StaticRule(min_match=low, ngram_len=k),
         ),
+        # K n-gram tokens by vLLM's own look-up: match MIN to MAX long, earliest occurrence.
         Form(
             "fixed:ngram-vllm",
             (Field("K", 8, 1), Field("MIN", 3, 1, 32), Field("MAX", 7, 1, 32)),
-            _fixed_ngram_vllm,
-            "K n-gram tokens by vLLM's own look-up: match MIN to MAX long, earliest occurrence",
+            lambda k, low, high: StaticRule(low, k, vllm_match=(low, high)),
         ),
-        Form("fixed:neural", (Field("K", 3, 1),), _fixed_neural, "K neural tokens, always"),
-        Form(
-            "hybrid",
-            (_M, Field("KN", 16, 1), Field("KE", 3, 0)),
-            _hybrid,
-            "KN n-gram tokens where the match is at least M long, else KE neural tokens",
-        ),
-        Form(
-            "hybrid-splice",
-            (_M, _KN, _KE, _MX, _KX),
-            _hybrid_splice,
-            "hybrid, and behind the neural tokens KX n-gram tokens where the match is MX long",
-        ),
-        Form(
-            "hybrid-agree",
-            (_M, _KN, _KE, _MX, _KX),
-            _hybrid_agree,
-            "hybrid-splice, but n-gram only where the first drafted neural token agrees",
-        ),
+        # K neural tokens, always.
+        Form("fixed:neural", (Field("K", 3, 1),), lambda k: StaticRule(neural_len=k)),
+        # KN n-gram tokens where the match is at least M long, else KE neural tokens.
+        Form("hybrid", (_M, Field("KN", 16, 1), Field("KE", 3, 0)), StaticRule),
+        # hybrid, and behind the neural tokens KX n-gram tokens where the match is MX long.
+        Form("hybrid-splice", (_M, _KN, _KE, _MX, _KX), StaticRule),
+        # hybrid-splice, but n-gram only where the first drafted neural token agrees.
+        Form("hybrid-agree", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, agree=True)),
     )
 }
 
@@ -136,39 +128,20 @@ def ema_spec(tiers: tuple[int, ...], alpha: float) -> str:
     return f"ema:{','.join(map(str, tiers))}:{alpha:g}"
 
 
-DEFAULTS = {
-    **{head: form.default for head, form in FORMS.items()},
-    "budget": f"budget:{BUDGET.default}",
-    "ema": ema_spec(EMA_TIERS, EMA_ALPHA),
-    "batch-table": table_spec(TABLE),
-}
-"""What each bare spec means."""
-
-USAGES = {
-    **{head: form.usage for head, form in FORMS.items()},
-    "budget": "budget:K",
-    "ema": "ema:K1,K2,..:ALPHA",
-    "batch-table": "batch-table:LO-HI=K,..",
-}
-
-
 def parse_policy(text: str) -> Policy:
     """The policy that a spec names; its name is the spec as given."""
     check_legible(text)
     words = text.strip().split(":")
-    head = ":".join(words[:2]) if words[0] == "fixed" else words[0]
-    rest = words[2:] if words[0] == "fixed" else words[1:]
-    if head in FORMS:
-        return StaticPolicy(text, _rule(text, FORMS[head], rest))
-    if head == "budget":
-        values = _numbers(text, "budget", (BUDGET,), rest)
-        return Budget(text, values[0])
-    if head == "ema":
-        return _ema(text, rest)
-    if head == "batch-table":
-        return _table(text, rest)
-    guess = nearest(":".join(words[:2]), USAGES) or nearest(head, USAGES) or "."
-    raise SpecError(f"unknown policy spec '{text}'{guess} {_known()}")
+    count = 2 if words[0] == "fixed" else 1
+    head = ":".join(words[:count])
+    if head in KINDS:
+        return KINDS[head].parse(text, words[count:])
+    guess = nearest(":".join(words[:2]), KINDS) or nearest(head, KINDS) or "."
+    usages = ", ".join(kind.usage for kind in KINDS.values())
+    raise SpecError(
+        f"unknown policy spec '{text}'{guess} Known: {usages}; a trained policy goes by its folder "
+        "('./NAME') or its shipped name"
+    )
 
 
 def check_legible(text: str) -> None:
@@ -180,32 +153,15 @@ def check_legible(text: str) -> None:
         )
 
 
-def rule_spec(head: str, *values: int) -> str:
-    """The spec of one of `FORMS` with these values."""
-    return ":".join([head, *map(str, values)])
-
-
-def _known() -> str:
-    trained = "; a trained policy goes by its folder ('./NAME') or its shipped name"
-    return "Known: " + ", ".join(USAGES.values()) + trained
-
-
 def _malformed(text: str, head: str, why: str) -> SpecError:
-    return SpecError(f"malformed policy spec '{text}': {why}. Write {USAGES[head]}")
+    return SpecError(f"malformed policy spec '{text}': {why}. Write {KINDS[head].usage}")
 
 
-def _rule(text: str, form: Form, rest: list[str]) -> StaticRule:
-    values = _numbers(text, form.head, form.fields, rest)
-    if form.head == "fixed:ngram-vllm" and values[1] > values[2]:
-        raise _malformed(text, form.head, f"MIN={values[1]} exceeds MAX={values[2]}")
-    return form.build(*values)
-
-
-def _numbers(text: str, head: str, fields: tuple[Field, ...], rest: list[str]) -> list[int]:
-    if len(rest) > len(fields):
-        raise _malformed(text, head, f"{len(rest)} values, at most {len(fields)} are known")
+def _numbers(text: str, head: str, fields: tuple[Field, ...], words: list[str]) -> list[int]:
+    if len(words) > len(fields):
+        raise _malformed(text, head, f"{len(words)} values, at most {len(fields)} are known")
     values = [field.default for field in fields]
-    for i, (word, field) in enumerate(zip(rest, fields, strict=False)):
+    for i, (word, field) in enumerate(zip(words, fields, strict=False)):
         if not re.fullmatch(_NUMBER, word):
             what = f"not a whole number from {field.low} to {field.high}"
             raise _malformed(text, head, f"{field.name} is '{word}', {what}")
@@ -217,31 +173,31 @@ def _numbers(text: str, head: str, fields: tuple[Field, ...], rest: list[str]) -
     return values
 
 
-def _ema(text: str, rest: list[str]) -> Ema:
-    if len(rest) > 2:
+def _ema(text: str, words: list[str]) -> Ema:
+    if len(words) > 2:
         raise _malformed(text, "ema", "too many values")
     tiers: tuple[int, ...] = EMA_TIERS
     alpha = EMA_ALPHA
-    if rest:
-        if not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", rest[0]):
-            raise _malformed(text, "ema", f"the tiers are '{rest[0]}', not K1,K2,..")
-        tiers = tuple(map(int, rest[0].split(",")))
+    if words:
+        if not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", words[0]):
+            raise _malformed(text, "ema", f"the tiers are '{words[0]}', not K1,K2,..")
+        tiers = tuple(map(int, words[0].split(",")))
         if list(tiers) != sorted(set(tiers)) or not 1 <= tiers[0] <= tiers[-1] <= LONGEST_DRAFT:
             raise _malformed(text, "ema", "tiers must be positive and ascend")
-    if len(rest) == 2:
-        if not re.fullmatch(r"[0-9]*\.?[0-9]+", rest[1]) or not 0 < float(rest[1]) <= 1:
-            raise _malformed(text, "ema", f"ALPHA is '{rest[1]}', not a number in (0, 1]")
-        alpha = float(rest[1])
+    if len(words) == 2:
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+", words[1]) or not 0 < float(words[1]) <= 1:
+            raise _malformed(text, "ema", f"ALPHA is '{words[1]}', not a number in (0, 1]")
+        alpha = float(words[1])
     return Ema(text, tiers, alpha)
 
 
-def _table(text: str, rest: list[str]) -> BatchTable:
-    if not rest:
+def _table(text: str, words: list[str]) -> BatchTable:
+    if not words:
         return BatchTable(text, TABLE)
     ranges: list[BatchRange] = []
-    if len(rest) > 1:
+    if len(words) > 1:
         raise _malformed(text, "batch-table", "too many values")
-    for word in rest[0].split(","):
+    for word in words[0].split(","):
         found = re.fullmatch(rf"({_NUMBER})-({_NUMBER})?=({_NUMBER})", word)
         if not found:
             raise _malformed(text, "batch-table", f"'{word}' is not LO-HI=K")
@@ -254,3 +210,17 @@ def _table(text: str, rest: list[str]) -> BatchTable:
             raise _malformed(text, "batch-table", f"K={length} exceeds {LONGEST_DRAFT}")
         ranges.append(BatchRange(low, high, length))
     return BatchTable(text, tuple(ranges))
+
+
+def _budget(text: str, words: list[str]) -> Budget:
+    return Budget(text, *_numbers(text, "budget", (BUDGET,), words))
+
+
+KINDS: dict[str, Kind] = {
+    **{head: form.kind for head, form in FORMS.items()},
+    "budget": Kind("budget", "budget:K", f"budget:{BUDGET.default}", _budget),
+    "ema": Kind("ema", "ema:K1,K2,..:ALPHA", ema_spec(EMA_TIERS, EMA_ALPHA), _ema),
+    "batch-table": Kind("batch-table", "batch-table:LO-HI=K,..", table_spec(TABLE), _table),
+}
+FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
+"""What specs begin with, up to the first colon."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.base import BasePolicy
+from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
 
 NEVER = 1_000_000
@@ -34,9 +34,14 @@ class StaticRule:
     vllm_match: tuple[int, int] | None = None
 
     @property
-    def needs_tokens(self) -> bool:
-        """Whether the rule reads drafted tokens, which a trace may lack."""
-        return self.agree
+    def needs(self) -> Needs:
+        """The drafter where it drafts with it, and drafted tokens where it compares them."""
+        return Needs(
+            drafter=self.neural_len > 0,
+            neural_len=self.neural_len,
+            draft_len=max(1, self.ngram_len, self.neural_len + self.splice_len),
+            tokens=self.agree,
+        )
 
     def row(self) -> NDArray[np.int64]:
         """The rule as one row for compiled code; `vllm_match` is the caller's to honour."""
@@ -60,6 +65,11 @@ class StaticPolicy(BasePolicy):
         self.name = name
         self.rule = rule
         self._neural_len = rule.neural_len
+
+    @property
+    def needs(self) -> Needs:
+        """The rule's."""
+        return self.rule.needs
 
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps; a draft longer than the cap is cut to it."""

@@ -1,11 +1,15 @@
-"""Whatever can be named in an evaluation, and the fastest way to replay it."""
+"""Whatever can be named in an evaluation, and the fastest way to replay it.
+
+A policy needs no entry here: the loop for any policy replays it, one step at a time. `_COMPILED`
+has the kinds of policy that a faster loop gives the same results for.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +19,12 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.artifact import CHECKSUMS, FOREST
-from adaspec.policy.base import BasePolicy
+from adaspec.policy.base import BasePolicy, needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, guarded, own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import shipped_policies
-from adaspec.policy.spec import USAGES, check_legible, parse_policy
+from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
@@ -54,19 +58,10 @@ def parse_contender(text: str) -> Contender:
     That is `oracle:KIND`, `suffix:FACTOR:PROB`, and `python:MODULE:NAME` for a class of one's own.
     """
     check_legible(text)
-    head, _, rest = text.partition(":")
-    if head == "oracle":
-        if rest not in ORACLES:
-            raise SpecError(
-                f"unknown oracle '{text}'{nearest(rest, ORACLES) or '.'} "
-                f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
-            )
-        return Oracle(rest)
-    if head == "python":
-        return own_policy(text)
-    if head == HEAD:
-        return parse_suffix(text)
-    if head in _HEADS:
+    head = text.partition(":")[0]
+    if head in _REPLAYED_ONLY:
+        return _REPLAYED_ONLY[head](text)
+    if head in FIRST_WORDS:
         return parse_policy(text)
     if _is_folder(text) or text in shipped_policies():
         found = load_policy(text)
@@ -100,9 +95,24 @@ def contender_of(given: object) -> Contender:
     return policy
 
 
-_HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
-_ROWS = {"oracle", "python", "static", "adaptive", "crossfit", HEAD}
-"""What else the rows of a report begin with."""
+def _parse_oracle(text: str) -> Oracle:
+    kind = text.partition(":")[2]
+    if kind not in ORACLES:
+        raise SpecError(
+            f"unknown oracle '{text}'{nearest(kind, ORACLES) or '.'} "
+            f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
+        )
+    return Oracle(kind)
+
+
+_REPLAYED_ONLY: dict[str, Callable[[str], Contender]] = {
+    "oracle": _parse_oracle,
+    "python": own_policy,
+    HEAD: parse_suffix,
+}
+"""How the specs are parsed that only replays know, by what they begin with."""
+_RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "adaptive", "crossfit"}
+"""What the rows of a report begin with that are no trained policy's."""
 
 
 def _is_folder(text: str) -> bool:
@@ -114,7 +124,7 @@ def _is_folder(text: str) -> bool:
 
 
 def _check_name(name: str, text: str) -> None:
-    if name.partition(":")[0] in _HEADS | _ROWS or not name:
+    if name.partition(":")[0] in _RESERVED or not name:
         raise SpecError(
             f"'{text}': reports would call this policy '{name}', which means something else "
             "there: rename it"
@@ -165,17 +175,15 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        name, cap = contender.name, self.tape.neural_cap
-        most = longest_neural(contender)
-        if (most or _wants_neural(contender)) and not cap:
+        name, cap, needs = contender.name, self.tape.neural_cap, needs_of(contender)
+        if needs.drafter and not cap:
             return f"'{name}' drafts with a neural drafter, but the trace recorded none"
-        if most > cap:
+        if needs.neural_len > cap:
             return (
-                f"'{name}' drafts {most} neural tokens, but the trace's accepted counts end at "
-                f"{cap}: name a shorter draft"
+                f"'{name}' drafts {needs.neural_len} neural tokens, but the trace's accepted "
+                f"counts end at {cap}: name a shorter draft"
             )
-        needs_tokens = isinstance(contender, StaticPolicy) and contender.rule.needs_tokens
-        if needs_tokens and not self.tape.shows_tokens:
+        if needs.tokens and not self.tape.shows_tokens:
             return f"'{name}' compares drafted tokens, but the trace holds none"
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
@@ -203,48 +211,48 @@ class Player:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
-        if isinstance(contender, Oracle):
-            return self._play_oracle(contender, order, concurrency, refills)
-        if isinstance(contender, RulePanel):
-            if contender not in self._mixed:
-                self._mixed[contender] = contender.paths(self._walked)
-            mixed = self._mixed[contender]
-            return self._play_paths(mixed, contender.holds, order, concurrency, refills)
-        if isinstance(contender, SuffixDecoding):
-            return self._play_suffix(contender, order, concurrency, refills, Memory())
-        if isinstance(contender, Panel):
-            if self.charges(contender) or self.tape.stressed:
-                raise EvaluationError(
-                    f"'{contender.name}' is several policies, which only the plain closed loop "
-                    "plays: leave --charge-decisions and --stress-splices out"
-                )
-            return self._play_learned(contender, order, concurrency, refills)
-        if self.charges(contender):
-            return self._play_any(contender, order, concurrency, refills)
-        rule = self._rule(contender, concurrency)
-        if rule is not None:
-            return self._play_rule(rule, order, concurrency, refills)
-        if isinstance(contender, Budget | Ema):
-            return run_adaptive(
-                self.tape, contender, order, concurrency, self.cost, self.cap, refills
+        # Only the loop for any policy clocks decisions.
+        fast = None if self.charges(contender) else _entry(_COMPILED, contender)
+        play: _Play = _entry(_NO_POLICIES, contender) or fast or Player._play_any
+        return play(self, contender, order, concurrency, refills)
+
+    def _play_rules(
+        self, rules: RulePanel, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        if rules not in self._mixed:
+            self._mixed[rules] = rules.paths(self._walked)
+        return self._play_paths(self._mixed[rules], rules.holds, order, concurrency, refills)
+
+    def _play_panel(
+        self, panel: Panel, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        if self.charges(panel) or self.tape.stressed:
+            raise EvaluationError(
+                f"'{panel.name}' is several policies, which only the plain closed loop "
+                "plays: leave --charge-decisions and --stress-splices out"
             )
-        # Only the generic loop knows what a stressed tape charges.
-        if isinstance(contender, LearnedPolicy) and not self.tape.stressed:
-            return self._play_learned(contender, order, concurrency, refills)
-        return self._play_any(contender, order, concurrency, refills)
+        return run_learned(
+            self.tape, self._filmed(), panel, order, concurrency, self.cost, self.cap, refills
+        )
 
     def _play_learned(
-        self,
-        policy: LearnedPolicy | Panel,
-        order: NDArray[np.int32],
-        concurrency: int,
-        refills: bool,
+        self, policy: LearnedPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
+        if self.tape.stressed:  # Only the loop for any policy knows what a stressed tape charges.
+            return self._play_any(policy, order, concurrency, refills)
+        return run_learned(
+            self.tape, self._filmed(), policy, order, concurrency, self.cost, self.cap, refills
+        )
+
+    def _filmed(self) -> Film:
         if self._film is None:
             self._film = film_of(self.tape)
-        return run_learned(
-            self.tape, self._film, policy, order, concurrency, self.cost, self.cap, refills
-        )
+        return self._film
+
+    def _play_adaptive(
+        self, policy: Budget | Ema, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        return run_adaptive(self.tape, policy, order, concurrency, self.cost, self.cap, refills)
 
     def _play_oracle(
         self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
@@ -265,11 +273,19 @@ class Player:
         order: NDArray[np.int32],
         concurrency: int,
         refills: bool,
-        memory: Memory,
+        memory: Memory | None = None,
     ) -> Result:
         charged = self.charges(suffix)
         return run_suffix(
-            self.tape, suffix, order, concurrency, self.cost, self.cap, refills, charged, memory
+            self.tape,
+            suffix,
+            order,
+            concurrency,
+            self.cost,
+            self.cap,
+            refills,
+            charged,
+            Memory() if memory is None else memory,
         )
 
     def _play_any(
@@ -280,13 +296,17 @@ class Player:
             self.tape, policy, order, concurrency, self.cost, self.cap, refills, charged
         )
 
-    def _rule(self, policy: Policy, concurrency: int) -> StaticRule | None:
-        """The static rule that a policy amounts to while the batch has this very size."""
-        if isinstance(policy, StaticPolicy):
-            return policy.rule
-        if isinstance(policy, BatchTable):
-            return StaticRule(neural_len=policy.length(concurrency))
-        return None
+    def _play_static(
+        self, policy: StaticPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        return self._play_rule(policy.rule, order, concurrency, refills)
+
+    def _play_table(
+        self, table: BatchTable, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        """As the static rule that the table amounts to while the batch has this very size."""
+        rule = StaticRule(neural_len=table.length(concurrency))
+        return self._play_rule(rule, order, concurrency, refills)
 
     def _play_rule(
         self, rule: StaticRule, order: NDArray[np.int32], concurrency: int, refills: bool
@@ -329,26 +349,31 @@ class Player:
         )
 
 
+_Play: TypeAlias = Callable[[Player, Any, NDArray[np.int32], int, bool], Result]
+
+_NO_POLICIES: dict[type, _Play] = {
+    Oracle: Player._play_oracle,
+    RulePanel: Player._play_rules,
+    Panel: Player._play_panel,
+    SuffixDecoding: Player._play_suffix,
+}
+"""How each contender is replayed that no engine could be given as it is."""
+_COMPILED: dict[type, _Play] = {
+    StaticPolicy: Player._play_static,
+    BatchTable: Player._play_table,
+    Budget: Player._play_adaptive,
+    Ema: Player._play_adaptive,
+    LearnedPolicy: Player._play_learned,
+}
+"""How each kind of policy is replayed faster than by the loop for any policy."""
+
+
+def _entry(table: Mapping[type, _Play], contender: object) -> _Play | None:
+    return next((table[kind] for kind in type(contender).__mro__ if kind in table), None)
+
+
 def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    known = Oracle | StaticPolicy | BatchTable | Budget | Ema | LearnedPolicy | Panel | RulePanel
-    return isinstance(contender, known)
-
-
-def longest_neural(contender: Contender) -> int:
-    """The longest neural draft that a known contender may ask for; 0 where that is not known."""
-    if isinstance(contender, StaticPolicy):
-        return contender.rule.neural_len
-    if isinstance(contender, RulePanel):
-        return max(rule.neural_len for rule in contender.rules)
-    if isinstance(contender, Budget):
-        return contender.depth
-    if isinstance(contender, Ema):
-        return int(contender.tiers[-1])
-    if isinstance(contender, BatchTable):
-        return max(span.length for span in contender.ranges)
-    return 0
-
-
-def _wants_neural(contender: Contender) -> bool:
-    return isinstance(contender, Oracle) and contender.needs_neural
+    if isinstance(contender, SuffixDecoding):
+        return False
+    return _entry({**_NO_POLICIES, **_COMPILED}, contender) is not None

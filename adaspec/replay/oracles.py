@@ -19,6 +19,7 @@ from adaspec.cost.model import (
     verify_s,
 )
 from adaspec.jit import compiled
+from adaspec.policy.base import Needs
 from adaspec.replay.result import Result
 from adaspec.replay.rows import advance, enter, entry_s, new_latency, seconds_per_token
 from adaspec.replay.tape import Columns, Tape
@@ -53,9 +54,9 @@ class Oracle:
         return f"oracle:{self.kind}"
 
     @property
-    def needs_neural(self) -> bool:
-        """Whether it means anything without a recorded neural drafter."""
-        return self.kind in ("neural", "combine")
+    def needs(self) -> Needs:
+        """The drafter, where it would mean nothing without one."""
+        return Needs(drafter=self.kind in ("neural", "combine"))
 
 
 @compiled

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.policy.base import Needs
 from adaspec.policy.static import StaticRule
 from adaspec.replay.paths import Paths
 
@@ -28,6 +29,12 @@ class RulePanel:
     def holds(self) -> bool:
         """Whether requests hold the neural drafter."""
         return self.rules[0].neural_len > 0
+
+    @property
+    def needs(self) -> Needs:
+        """What all rules together need."""
+        longest = max(rule.neural_len for rule in self.rules)
+        return Needs(drafter=longest > 0, neural_len=longest)
 
     def paths(self, walk: Callable[[StaticRule], Paths]) -> Paths:
         """Every request's path under its own rule, from the rules' paths."""

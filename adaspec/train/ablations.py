@@ -20,11 +20,11 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.tables import Tables
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
-from adaspec.train.hard_of_hearing import ChoosesAhead, PlansAhead
 from adaspec.train.heads import Examples, Settings, constant
-from adaspec.train.hiding import HISTORY_FEATURES, TABLE_FEATURES, hidden
+from adaspec.train.hidden_features import HISTORY_FEATURES, TABLE_FEATURES, hidden
+from adaspec.train.no_batch_planning import NoBatchPlanning
+from adaspec.train.no_listening import NoListeningAfterDrafting, NoListeningWhileDrafting
 from adaspec.train.rollouts import rollout
-from adaspec.train.rows_alone import RowsAlone
 from adaspec.train.training import Members, Trained, Trainer
 
 STRANGER = np.iinfo(np.int32).max
@@ -75,7 +75,7 @@ class Ablation:
             return tape.shows_confidences
         if self.shown is never_agreeing:
             return tape.shows_tokens
-        if self.played in (PlansAhead, ChoosesAhead):
+        if self.played in (NoListeningWhileDrafting, NoListeningAfterDrafting):
             return tape.shows_tokens
         return tape.neural_cap > 0 or (self.played is None and self.splices)
 
@@ -88,7 +88,7 @@ ABLATIONS = (
     Ablation(
         "no batch planning",
         "one decision for all: forwards run as soon as one request asks for them",
-        played=RowsAlone,
+        played=NoBatchPlanning,
     ),
     Ablation(
         "no agreement",
@@ -98,12 +98,12 @@ ABLATIONS = (
     Ablation(
         "no listening while drafting",
         "stopping or going on by what was drafted",
-        played=PlansAhead,
+        played=NoListeningWhileDrafting,
     ),
     Ablation(
         "no listening after drafting",
         "trimming and switching by what was drafted",
-        played=ChoosesAhead,
+        played=NoListeningAfterDrafting,
     ),
     Ablation("no confidences", "how sure the drafter was", shown=without_confidences),
 )

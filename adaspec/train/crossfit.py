@@ -24,7 +24,7 @@ from adaspec.train.ablations import Ablation, ablated
 from adaspec.train.corpus import contents_of, read_everything
 from adaspec.train.folds import check_folds, deal
 from adaspec.train.heads import Settings
-from adaspec.train.hiding import without_tables
+from adaspec.train.hidden_features import without_tables
 from adaspec.train.recipe import check_learnable
 from adaspec.train.training import Members, Trainer
 from adaspec.train.tuning import tuned_rules

@@ -30,7 +30,7 @@ from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.crossfit_report import crossfit_metrics, read_crossfit_report
 from adaspec.train.heads import Settings
-from adaspec.train.hiding import without_tables
+from adaspec.train.hidden_features import without_tables
 from adaspec.train.metrics import cells_of
 from adaspec.train.model_text import model_text
 from adaspec.train.training import Trained, Trainer

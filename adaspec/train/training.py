@@ -150,8 +150,8 @@ class Trainer:
         models = self._fits(seen, others, tables, evidence=False)
         self.progress("training", 1, STAGES)
         if self.evidence:
-            deaf = [self._policy(_deaf(model)) for model in models]
-            listening = pooled(self._spread(self._listen, deaf, folds))
+            unmoved = [self._policy(_with_constant_evidence(model)) for model in models]
+            listening = pooled(self._spread(self._listen, unmoved, folds))
             seen = evened(pooled([seen, listening]))
             models = self._fits(seen, others, tables, evidence=True)
         self.progress("training", 2, STAGES)
@@ -304,8 +304,11 @@ class Trainer:
         return float(np.log(result.tokens_per_s))
 
 
-def _deaf(model: Model) -> Model:
-    """The same model with an ear that learns nothing: it is asked, and so records, all the same."""
+def _with_constant_evidence(model: Model) -> Model:
+    """The same model, whose predictions do not move with what is drafted.
+
+    Its evidence forests are evaluated all the same, so that the replay records their features.
+    """
     names = FEATURE_NAMES["evidence"]
-    ear = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
-    return replace(model, forests={**model.forests, "evidence": ear})
+    constants = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
+    return replace(model, forests={**model.forests, "evidence": constants})

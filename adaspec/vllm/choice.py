@@ -13,20 +13,19 @@ from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError, PolicyError, ServingError
-from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.artifact import CHECKSUMS, FOREST, MANIFEST
+from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
-from adaspec.policy.spec import DEFAULTS, USAGES, check_legible, parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import MOST_VERIFIED, Options
 from adaspec.vllm.profiles import find_profile
 
-NEURAL_DEFAULT = DEFAULTS["hybrid-splice"]
+NEURAL_DEFAULT = KINDS["hybrid-splice"].default
 NGRAM_DEFAULT = "hybrid:4:16:0"
 RECORD_CAP = 8
 OWN_CAP = 48
@@ -99,12 +98,12 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"policy '{spec}' changed while the server was starting: start it again, now that its "
             "folder is as it should be"
         )
-    if not has_head and _needs_head(policy):
+    if not has_head and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
         )
-    longest = RECORD_CAP if options.mode == "record" else _longest(policy)
+    longest = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or OWN_CAP
     cap = options.num_speculative_tokens or min(longest, MOST_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
@@ -119,7 +118,7 @@ def named_policy(text: str) -> Policy:
     check_legible(text)
     if text.startswith("python:"):
         return own_policy(text)
-    if text.partition(":")[0] in _HEADS:
+    if text.partition(":")[0] in FIRST_WORDS:
         return parse_policy(text)
     if _is_policy_folder(text) or text in shipped_policies():
         return load_policy(text)
@@ -127,7 +126,7 @@ def named_policy(text: str) -> Policy:
         return parse_policy(text)
     raise PolicyError(
         f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
-        f"{_shipped()}; specs begin with {', '.join(sorted(_HEADS))}"
+        f"{_shipped()}; specs begin with {', '.join(sorted(FIRST_WORDS))}"
     )
 
 
@@ -137,9 +136,6 @@ def _digest(spec: str) -> str | None:
         return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
     except (OSError, AdaspecError):
         return None
-
-
-_HEADS = {usage.partition(":")[0] for usage in USAGES.values()}
 
 
 def _shipped() -> str:
@@ -212,28 +208,6 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
 def _told(vocabulary: str) -> str:
     count, _, digest = vocabulary.partition("-")
     return f"{int(count):,} tokens (hash {digest})"
-
-
-def _needs_head(policy: Policy) -> bool:
-    if isinstance(policy, StaticPolicy):
-        return policy.rule.neural_len > 0
-    return isinstance(policy, Budget | Ema | BatchTable)
-
-
-def _longest(policy: Policy) -> int:
-    """The longest draft that a policy asks for."""
-    if isinstance(policy, LearnedPolicy):
-        return policy.cap
-    if isinstance(policy, StaticPolicy):
-        rule = policy.rule
-        return max(1, rule.ngram_len, rule.neural_len + rule.splice_len)
-    if isinstance(policy, Budget):
-        return policy.depth
-    if isinstance(policy, Ema):
-        return int(policy.tiers.max())
-    if isinstance(policy, BatchTable):
-        return max(1, *(span.length for span in policy.ranges))
-    return OWN_CAP
 
 
 def _cost(

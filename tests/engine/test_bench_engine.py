@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_server import PATIENCE_S, environment_with_entry_point
 
-from adaspec.bench.engine.run import LEDGER
+from adaspec.bench.engine.run import ROUNDS
 
 ENGINE = {
     "dtype": "float32",
@@ -49,23 +49,23 @@ def test_servers_take_turns_and_say_the_same_and_a_killed_run_goes_on_with_more(
     models, tmp_path, prompts
 ):
     words, known = command(models, tmp_path, prompts), environment(tmp_path)
-    ledger = tmp_path / "bench" / LEDGER
+    rounds = tmp_path / "bench" / ROUNDS
     fewer = [*words, "--rounds", "1"]
     first = subprocess.Popen(fewer, env=known, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 2 * PATIENCE_S
     while time.monotonic() < deadline and first.poll() is None:
-        if ledger.exists() and len(ledger.read_text().splitlines()) > 2:
+        if rounds.exists() and len(rounds.read_text().splitlines()) > 2:
             break
         time.sleep(0.2)
     first.send_signal(signal.SIGTERM)
     said = first.communicate(timeout=PATIENCE_S)[1].decode()
     assert first.returncode == 143, said[-2000:]
-    kept = ledger.read_text().splitlines()
+    kept = rounds.read_text().splitlines()
     assert len(kept) > 2
     assert not _servers(tmp_path)
     done = subprocess.run(words, env=known, capture_output=True, text=True, timeout=3 * PATIENCE_S)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert ledger.read_text().splitlines()[: len(kept)] == kept
+    assert rounds.read_text().splitlines()[: len(kept)] == kept
     report = json.loads(done.stdout)
     assert report["outputs_equal"]
     cells = {(row["workload"], row["method"]) for row in report["rows"]}

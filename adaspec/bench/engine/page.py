@@ -1,16 +1,135 @@
-"""A benchmark's report as GitHub markdown."""
+"""A benchmark's report to be read: tables and sentences, a page of markdown, and a picture."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from adaspec.bench.engine.paired import FEWEST_ROUNDS
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from adaspec.bench.engine import methods
+from adaspec.bench.engine.comparison import FEWEST_ROUNDS
 from adaspec.bench.engine.report import complaint
-from adaspec.bench.engine.words import rounds, sentences, tables
+from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.render.markdown import table_markdown, text_markdown
-from adaspec.evaluate.render.table import code
+from adaspec.evaluate.render.style import (
+    FAINT,
+    INK,
+    MUTED,
+    NEURAL,
+    NGRAM,
+    SMALL,
+    canvas,
+    named_axes,
+    place,
+    titled,
+)
+from adaspec.evaluate.render.table import Column, Row, Table, Text, code, theirs
+
+COLUMNS = (
+    Column("method", left=True),
+    Column("tok/s"),
+    Column("over none"),
+    Column("spread"),
+    Column("adaspec over it"),
+    Column("expected", priority=5),
+    Column("TTFT ms", priority=3),
+    Column("ITL ms", priority=6),
+    Column("p95", priority=2),
+    Column("accepted", priority=4),
+    Column("machine", priority=1),
+)
+_COLOURS = {
+    methods.NGRAM: NGRAM,
+    methods.NEURAL: NEURAL,
+    methods.SUFFIX: "#A89580",
+    methods.TABLE: "#7F9B8A",
+    methods.STATIC: "#1F262E",
+    methods.ADASPEC: "#C8390E",
+}
+_ROW_IN, _GAP_IN = 0.19, 0.62
+
+
+def rounds(report: Mapping[str, Any]) -> str:
+    """How often methods took turns."""
+    count = report["rounds"]
+    return "1 round" if count == 1 else f"{count} interleaved rounds"
+
+
+def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """How far the speed-up goes: its 95% interval, or the worst and the best of few rounds."""
+    found = row["speedup_interval"] or row["speedup_range"]
+    return None if found is None else (found[0], found[1])
+
+
+def tables(report: Mapping[str, Any]) -> Iterator[Table]:
+    """A table per load and workload, of a row per method and setting."""
+    rows: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for row in report["rows"]:
+        rows[row["concurrency"], row["workload"]].append(Row(_words(row)))
+    for (concurrency, workload), of_cell in rows.items():
+        yield Table([f"{concurrency} at once, ", theirs(workload)], COLUMNS, [of_cell])
+
+
+def sentences(report: Mapping[str, Any]) -> Iterator[str]:
+    """What stands below the tables."""
+    for each in report["headline"]:
+        if each["adaspec_over_best_static"] is None:
+            continue
+        right = f"{each['expected_right']} of {each['expected_known']}"
+        interval, ends = (
+            each[f"adaspec_over_best_static_{what}"] for what in ("interval", "range")
+        )
+        sure = f" ({ends[0]:.3f} .. {ends[1]:.3f} by round)" if ends else ""
+        if interval:
+            sure = f" (95%: {interval[0]:.3f} .. {interval[1]:.3f})"
+        yield (
+            f"{each['concurrency']} at once, {each['workload']}: adaspec is "
+            f"{each['adaspec_over_best_static']:.3f}x{sure} {each['best_static']}, the best static "
+            f"setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator was "
+            f"within 10% of {right} methods"
+        )
+    for name, why in report["absent"].items():
+        yield f"not run: {name}: {why}"
+    for each in report["differences"]:
+        if each["near_tie"]:
+            yield (
+                f"near-tie at {each['concurrency']} at once: {each['method']}, request "
+                f"{each['workload']}/{each['id']}, token {each['position']}: "
+                f"{each['margin']:.2g} apart"
+            )
+    for note in report["notes"]:
+        yield f"note: {note}"
+
+
+def _words(row: Mapping[str, Any]) -> tuple[Text, ...]:
+    ends = span(row)
+    name = f"{row['method']} {row['setting']}".strip()
+    return (
+        code(name + (" (runner-up)" if row["runner_up"] else "")),
+        _shown(row["tokens_per_s"], ".1f"),
+        _shown(row["speedup"], ".2f", "x"),
+        "-" if ends is None else f"{ends[0]:.2f}..{ends[1]:.2f}",
+        _shown(row["adaspec_over"], ".2f", "x"),
+        _shown(row["expected_speedup"], ".2f", "x"),
+        _milliseconds(row["ttft_s"]["median"]),
+        _milliseconds(row["inter_token_s"]["median"]),
+        _milliseconds(row["inter_token_s"]["p95"]),
+        _shown(row["accepted_per_step"], ".2f"),
+        _shown(row["machine"], ".2f"),
+    )
+
+
+def _shown(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.0f}"
 
 
 def page(report: Mapping[str, Any], plot: str) -> str:
@@ -50,3 +169,59 @@ def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
         lines.append(f"- **{wrong}**")
     yield "\n".join(lines)
     yield f"![Throughput over no speculation]({plot})"
+
+
+def save_plot(report: Mapping[str, Any], path: Path) -> Path:
+    """Write the picture; its path."""
+    speedup_figure(report).savefig(path, format="png", metadata={"Software": None})
+    return path
+
+
+def speedup_figure(report: Mapping[str, Any]) -> Figure:
+    """A panel per load and workload, the mix first; a dot per setting on the line of its span."""
+    panels: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in report["rows"]:
+        if row["method"] != methods.NONE and row["speedup"] is not None:
+            panels[row["concurrency"], row["workload"]].append(row)
+    height = 1.0 + sum(_ROW_IN * len(rows) + _GAP_IN for rows in panels.values())
+    figure, top = canvas(
+        height,
+        "Throughput over no speculation",
+        f"{report['model']}, greedy, {rounds(report)}: dot: all rounds; line: "
+        "its 95% interval, or the worst and the best of few; open circle: what the evaluator "
+        "expected.",
+    )
+    values = [
+        value
+        for rows in panels.values()
+        for row in rows
+        for value in (*(span(row) or ()), row["expected_speedup"])
+        if value is not None
+    ]
+    low, high = min([*values, 1.0]), max([*values, 1.0])
+    margin = 0.05 * (high - low) + 0.02
+    for (concurrency, workload), rows in panels.items():
+        tall = _ROW_IN * len(rows)
+        axes = place(figure, 2.35, top + 0.3, 4.4, tall)
+        for at, row in enumerate(rows):
+            colour = _COLOURS.get(row["method"], MUTED)
+            ends = span(row) or (row["speedup"], row["speedup"])
+            axes.plot(ends, [at, at], color=colour, linewidth=1.4, alpha=0.6)
+            axes.plot([row["speedup"]], [at], "o", color=colour, markersize=5)
+            if row["expected_speedup"] is not None:
+                axes.plot(
+                    [row["expected_speedup"]], [at], "o", color=colour, markersize=7, mfc="none"
+                )
+        axes.axvline(1.0, color="#444444", linewidth=1.0, zorder=0)
+        axes.set_xlim(low - margin, high + margin)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        names = [f"{row['method']} {row['setting']}"[:44] for row in rows]
+        axes.set_yticks(range(len(rows)), names, fontsize=SMALL - 1, color=INK)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+        where = "all workloads, mixed" if workload == ALL else workload
+        titled(axes, f"{concurrency} at once, {where}", SMALL)
+        top += tall + _GAP_IN
+    if panels:
+        named_axes(axes, "throughput over no speculation in the same rounds")
+    return figure

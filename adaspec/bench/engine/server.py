@@ -1,4 +1,4 @@
-"""vLLM's servers as subprocesses: started once, stopped in their tracks while others run."""
+"""vLLM's servers as subprocesses: each is started once, and suspended while another one runs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,46 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from adaspec.bench.engine.client import DIRECT
-from adaspec.bench.engine.entrants import Entrant
-from adaspec.bench.lookup import BenchError
-from adaspec.bench.machine import free_memory
+from adaspec.bench.engine.client import DIRECT, SERVED_NAME
+from adaspec.bench.engine.methods import Candidate
+from adaspec.bench.machine import free_memory, process_memory
+from adaspec.errors import BenchError
 
 PATIENCE_S = 600.0
 """How long a server may take to start."""
-_GOODBYE_S = 30.0
+_STOPPING_S = 30.0
+"""How long a server may take to end before it is killed."""
 _SPARE_BYTES = 2 << 30
 """Memory that is left to everybody else."""
 
 
 class Server:
-    """One vLLM server of one entrant; its whole process group can be stopped and go on."""
+    """One candidate's vLLM server; its whole process group can be suspended and go on."""
 
-    def __init__(self, model: str, entrant: Entrant, engine: dict[str, Any], log: Path) -> None:
-        self.entrant, self.log = entrant, log
+    def __init__(self, model: str, candidate: Candidate, engine: dict[str, Any], log: Path) -> None:
+        self.candidate, self.log = candidate, log
         self.port = _free_port()
         words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-        words += ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", "bench"]
+        words += [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--served-model-name",
+            SERVED_NAME,
+        ]
         words += flags(engine)
-        if entrant.config is not None:
-            words += ["--speculative-config", json.dumps(entrant.config)]
+        if candidate.config is not None:
+            words += ["--speculative-config", json.dumps(candidate.config)]
         with log.open("w") as file:
             self._process = subprocess.Popen(
                 words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
         self._paused = False
         self.warm = False
-        """Whether it has answered before what is timed."""
+        """Whether it has answered requests before those that are timed."""
 
     @property
     def address(self) -> str:
@@ -54,9 +61,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def wait(self, waited: Callable[[float], None] = lambda seconds: None) -> None:
-        """Until it answers; a `BenchError` with the log's last words where it does not.
+        """Return when it answers; a `BenchError` with the log's main line where it never does.
 
-        `waited` hears now and then for how long it has been so far.
+        `waited` is called now and then with the seconds so far.
         """
         began = time.monotonic()
         while self._process.poll() is None and time.monotonic() < began + PATIENCE_S:
@@ -67,16 +74,16 @@ class Server:
             time.sleep(0.5)
         if self._process.poll() is None:
             raise BenchError(
-                f"vLLM with {self.entrant.name} was not up after {PATIENCE_S:.0f} s, and still "
+                f"vLLM with {self.candidate.name} was not up after {PATIENCE_S:.0f} s, and still "
                 f"starting: leave it more of the machine (its log: {self.log})"
             )
         raise BenchError(
-            f"vLLM does not start with {self.entrant.name}: {_last_words(self.log)} "
+            f"vLLM does not start with {self.candidate.name}: {_main_line(self.log)} "
             f"(all of it: {self.log})"
         )
 
     def pause(self) -> None:
-        """Stop every process of it where it is."""
+        """Suspend all its processes where they are."""
         if not self._paused:
             self._signal(signal.SIGSTOP)
             self._paused = True
@@ -89,7 +96,7 @@ class Server:
 
     def held_bytes(self) -> float:
         """Memory of all its processes, pages that they share counted once for each."""
-        return sum(_resident(pid) for pid in _group(self._process.pid))
+        return sum(process_memory(pid) for pid in _group(self._process.pid))
 
     def stop(self) -> None:
         """End it and all that it started."""
@@ -97,10 +104,10 @@ class Server:
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GOODBYE_S)
+                self._process.wait(_STOPPING_S)
         self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GOODBYE_S)
+            self._process.wait(_STOPPING_S)
 
     def _signal(self, which: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -109,7 +116,7 @@ class Server:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that no server outlives who started it."""
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that no server outlives its benchmark."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -119,7 +126,7 @@ def ended_by_signals() -> Iterator[None]:
 
     before = {}
     for which in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever is run by nohup wants to outlive the terminal.
+        # A command run by nohup is meant to outlive the terminal.
         if signal.getsignal(which) is not signal.SIG_IGN:
             before[which] = signal.signal(which, leave)
     try:
@@ -129,56 +136,47 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(which, handler)
 
 
-class Stable:
-    """Servers by entrant: one runs, the others are stopped, and end where memory gets short."""
+class Servers:
+    """Servers by candidate: one runs, the others wait suspended, and end where memory is short."""
 
-    def __init__(self, start: Callable[[Entrant], Server]) -> None:
+    def __init__(self, start: Callable[[Candidate], Server]) -> None:
         self._start = start
         self._alive: OrderedDict[str, Server] = OrderedDict()
         self._each_bytes = 0.0
-        self.crowded = False
+        self.short_of_memory = False
         """Whether a server had to end to make room for another."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.clear()
+    def __exit__(self, *_: object) -> None:
+        while self._alive:
+            self._alive.popitem()[1].stop()
 
-    def lead_out(self, entrant: Entrant) -> Server:
-        """The entrant's server, running, all others stopped."""
-        for other in self._alive.values():
-            if other.entrant.name != entrant.name:
+    def running(self, candidate: Candidate) -> Server:
+        """The candidate's server, running, all others suspended."""
+        for name, other in self._alive.items():
+            if name != candidate.name:
                 other.pause()
-        server = self._alive.get(entrant.name)
+        server = self._alive.get(candidate.name)
         if server is None:
             while self._alive and free_memory() < self._each_bytes + _SPARE_BYTES:
                 self._alive.popitem(last=False)[1].stop()
-                self.crowded = True
-            server = self._start(entrant)
+                self.short_of_memory = True
+            server = self._start(candidate)
             # Before it has started, so that it is ended whatever happens.
-            self._alive[entrant.name] = server
+            self._alive[candidate.name] = server
             server.wait()
             self._each_bytes = max(self._each_bytes, server.held_bytes())
-        self._alive.move_to_end(entrant.name)
+        self._alive.move_to_end(candidate.name)
         server.resume()
         return server
 
-    def dismiss(self, entrant: Entrant) -> None:
+    def end(self, candidate: Candidate) -> None:
         """End one server."""
-        server = self._alive.pop(entrant.name, None)
+        server = self._alive.pop(candidate.name, None)
         if server is not None:
             server.stop()
-
-    def clear(self) -> None:
-        """End all of them."""
-        while self._alive:
-            self._alive.popitem()[1].stop()
 
 
 def flags(engine: dict[str, Any]) -> list[str]:
@@ -200,7 +198,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _last_words(log: Path) -> str:
+def _main_line(log: Path) -> str:
     """The line of a log that says most: its last error, or its last line."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -218,11 +216,3 @@ def _group(leader: int) -> list[int]:
             if os.getpgid(int(entry.name)) == leader:
                 found.append(int(entry.name))
     return found
-
-
-def _resident(pid: int) -> float:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return float(line.split()[1]) * 1024
-    return 0.0

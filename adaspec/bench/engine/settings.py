@@ -1,4 +1,4 @@
-"""The best setting of every method at every load, and what speed-up the evaluator expects of it."""
+"""At which setting each method runs at each load, and what speed-up the evaluator expects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.bench.engine import entrants
-from adaspec.bench.engine.traffic import Call
+from adaspec.bench.engine.client import Call
+from adaspec.bench.engine.methods import (
+    ADASPEC,
+    NEURAL,
+    NGRAM,
+    NONE,
+    STATIC,
+    SUFFIX,
+    TABLE,
+    BenchmarkOptions,
+    Candidate,
+    Drafter,
+    adaspec_candidate,
+    candidate_of,
+    suffix_candidates,
+)
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.closed_loop import ALL
@@ -25,7 +39,16 @@ from adaspec.replay.tape import build_tape
 from adaspec.trace.schema import Request
 
 Rounds = Sequence[Sequence[Call]]
+Orders = Sequence[NDArray[np.int32]]
 
+USUAL = {
+    NONE: ("none",),
+    NGRAM: ("fixed:ngram-vllm:5:2:5",),
+    NEURAL: ("fixed:neural:3",),
+    TABLE: ("batch-table:1-8=3,9-=1",),
+    STATIC: ("hybrid-splice:4:20:2:2:5",),
+}
+"""What is run where no trace tells what would be best."""
 VLLM_LENGTHS = (3, 5, 8, 12, 16)
 VLLM_MATCHES = ((1, 3), (2, 5), (3, 7), (5, 10))
 """vLLM's own look-up: draft lengths, and the shortest and longest match."""
@@ -34,12 +57,12 @@ _COLUMNS = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences",
 """What a request's trace holds per position."""
 
 
-class Settings:
-    """What to run where no trace was given: usual settings, and no expectation."""
+class UsualSettings:
+    """Usual settings without an expectation, for a benchmark without a trace."""
 
     def ranked(self, method: str, concurrency: int) -> list[str]:
         """Specs of a method, best first, at most two."""
-        return list(entrants.WITHOUT_TRACES[method])
+        return list(USUAL[method])
 
     def expected(
         self, spec: str | None, workload: str, concurrency: int, rounds: Rounds = ()
@@ -49,17 +72,17 @@ class Settings:
 
 
 @dataclass(slots=True)
-class BestInHindsight(Settings):
-    """Settings ranked over a trace, closed loop, prefill charged, on the mix of its workloads.
+class RankedSettings(UsualSettings):
+    """Settings ranked over a trace: closed loop, prefill charged, on the mix of its workloads.
 
-    Answers are as long as in the benchmark, and where the trace holds its prompts, what is
-    expected of a round is what its very requests would do.
+    Answers are as long as in the benchmark. Where the trace holds all prompts of a round, its
+    expected speed-up is that of exactly these requests.
     """
 
     player: Player
     options: Options
     prompts: Mapping[tuple[int, ...], int]
-    """Where on the tape a prompt's request is."""
+    """The index on the tape of each prompt's request."""
     ranks: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def ranked(self, method: str, concurrency: int) -> list[str]:
@@ -71,35 +94,33 @@ class BestInHindsight(Settings):
     ) -> float | None:
         """By replay; None for what a trace cannot replay, or a workload that it does not hold.
 
-        Tokens and seconds are summed over rounds, as they are where they were measured.
+        Tokens and seconds are summed over rounds, as they are where they are measured.
         """
         if spec is None or (workload != ALL and workload not in self.player.tape.workloads):
             return None
-        orders = self._very_orders(rounds) or self._drawn_orders(workload, concurrency)
-        mine = self._play(spec, concurrency, orders)
-        none = self._play(entrants.NONE, concurrency, orders)
-        return _pooled(mine) / _pooled(none) if mine else None
+        orders = self._orders_of(rounds) or self._drawn_orders(workload, concurrency)
+        runs = self._play(spec, concurrency, orders)
+        plain = self._play(NONE, concurrency, orders)
+        return _tokens_per_s(runs) / _tokens_per_s(plain) if runs else None
 
     def speed(self, spec: str, concurrency: int) -> float:
         """Tokens per second on the mix; 0 where the trace cannot replay it."""
-        found = self._play(spec, concurrency, self._drawn_orders(ALL, concurrency))
-        return _pooled(found) if found else 0.0
+        runs = self._play(spec, concurrency, self._drawn_orders(ALL, concurrency))
+        return _tokens_per_s(runs) if runs else 0.0
 
-    def _very_orders(self, rounds: Rounds) -> list[NDArray[np.int32]]:
+    def _orders_of(self, rounds: Rounds) -> Orders:
         """The requests of every round; none where the trace lacks any of them."""
         found = [[self.prompts.get(call.prompt, -1) for call in calls] for calls in rounds]
-        if any(at < 0 for each in found for at in each):
+        if any(index < 0 for each in found for index in each):
             return []
         return [np.array(each, np.int32) for each in found]
 
-    def _drawn_orders(self, workload: str, concurrency: int) -> list[NDArray[np.int32]]:
+    def _drawn_orders(self, workload: str, concurrency: int) -> Orders:
         name = None if workload == ALL else workload
         options = self.options
         return draw_orders(self.player.tape, name, concurrency, options.seed, options.orders)
 
-    def _play(
-        self, spec: str, concurrency: int, orders: Sequence[NDArray[np.int32]]
-    ) -> list[Result]:
+    def _play(self, spec: str, concurrency: int, orders: Orders) -> list[Result]:
         """A run of each order; nothing where the trace cannot replay the policy."""
         try:
             contender = parse_contender(spec)
@@ -110,8 +131,8 @@ class BestInHindsight(Settings):
         return self.player.play_rounds(contender, orders, concurrency)
 
 
-def _pooled(runs: Sequence[Result]) -> float:
-    """Tokens per second of all runs together."""
+def _tokens_per_s(runs: Sequence[Result]) -> float:
+    """Of all runs together."""
     return sum(run.tokens for run in runs) / sum(run.time_s for run in runs)
 
 
@@ -123,33 +144,32 @@ def rank_settings(
     max_tokens: int,
     seed: int,
     report: Progress,
-) -> BestInHindsight:
-    """Every method's settings, ranked at each load over what no policy was trained on."""
+) -> RankedSettings:
+    """Every method's settings, ranked at each load over requests that no policy was trained on."""
     selection = select(traces, Wanted(seen=trained))
     requests = [shortened(request, max(max_tokens, 2)) for request in selection.requests]
     options = Options(concurrency=tuple(concurrency), seed=seed, prefill=True)
     tape = build_tape(requests, selection.neural_cap).with_prefill(cost)
-    places = {tuple(request.prompt_tokens.tolist()): at for at, request in enumerate(requests)}
-    found = BestInHindsight(Player(tape, cost, options.cap), options, places)
+    prompts = {tuple(request.prompt_tokens.tolist()): at for at, request in enumerate(requests)}
+    found = RankedSettings(Player(tape, cost, options.cap), options, prompts)
     grid = grid_of(found.player)
     cells: list[Cell] = [(None, each) for each in concurrency]
     orders = {cell: draw_orders(tape, None, cell[1], seed, options.orders) for cell in cells}
     speeds = grid_speeds(found.player, grid, orders, options, report)
-    heads = {entrants.NEURAL: "fixed:neural:", entrants.STATIC: "hybrid-splice:"}
+    ngram = [
+        f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
+    ]
     for at, (_, load) in enumerate(cells):
-        found.ranks[entrants.NONE, load] = [entrants.NONE]
-        for method, head in heads.items():
+        ranks = {
+            NONE: [NONE],
+            NGRAM: sorted(ngram, key=lambda spec: -found.speed(spec, load))[:2],
+            TABLE: [best_table(grid, speeds, cells, None)] if tape.neural_cap else [],
+        }
+        for method, head in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):
             members = [i for i, setting in enumerate(grid) if setting.spec.startswith(head)]
             members.sort(key=lambda i: -speeds[i, at])
-            found.ranks[method, load] = [grid[i].spec for i in members[:2]]
-        looked = [
-            f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
-        ]
-        looked.sort(key=lambda spec: -found.speed(spec, load))
-        found.ranks[entrants.NGRAM, load] = looked[:2]
-        found.ranks[entrants.TABLE, load] = (
-            [best_table(grid, speeds, cells, None)] if tape.neural_cap else []
-        )
+            ranks[method] = [grid[i].spec for i in members[:2]]
+        found.ranks |= {(method, load): specs for method, specs in ranks.items()}
         report("settings by load", at + 1, len(cells))
     return found
 
@@ -162,3 +182,30 @@ def shortened(request: Request, tokens: int) -> Request:
         for column in (getattr(request, name),)
     }
     return replace(request, **columns)
+
+
+def candidates_at(
+    concurrency: int,
+    options: BenchmarkOptions,
+    absent: Mapping[str, str],
+    settings: UsualSettings,
+    drafter: Drafter | None,
+) -> list[Candidate]:
+    """Every method at its best settings at a load; no speculation is always there, and first."""
+    found: list[Candidate] = []
+    for method in (NONE, *(name for name in options.methods if name != NONE)):
+        if method in absent:
+            continue
+        if method == SUFFIX:
+            found += suffix_candidates()
+        elif method == ADASPEC:
+            found += [
+                adaspec_candidate(policy, drafter, options.cost, at > 0)
+                for at, policy in enumerate(options.policies or (None,))
+            ]
+        else:
+            found += [
+                candidate_of(method, spec, drafter, at > 0)
+                for at, spec in enumerate(settings.ranked(method, concurrency))
+            ]
+    return found

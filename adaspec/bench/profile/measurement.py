@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adaspec.bench.machine import reference_loop
-from adaspec.bench.profile import cells
-from adaspec.bench.profile.cells import Cell
-from adaspec.bench.profile.kinds import Kind, Kinds
+from adaspec.bench.profile.steps import (
+    CONTEXTS,
+    NEURAL_LENS,
+    NGRAM_LENS,
+    TOKENS_PER_STEP_ROOM,
+    Cell,
+    Kind,
+    Kinds,
+    cells_of,
+    plans_of,
+)
 from adaspec.errors import CostError
 from adaspec.vllm.forced import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
@@ -70,9 +78,9 @@ class Grid:
     """What is measured, and how often."""
 
     batches: tuple[int, ...]
-    contexts: tuple[int, ...] = cells.CONTEXTS
-    neural_lens: tuple[int, ...] = cells.NEURAL_LENS
-    ngram_lens: tuple[int, ...] = cells.NGRAM_LENS
+    contexts: tuple[int, ...] = CONTEXTS
+    neural_lens: tuple[int, ...] = NEURAL_LENS
+    ngram_lens: tuple[int, ...] = NGRAM_LENS
     rounds: int = 5
     seed: int = 0
     most_s: float = math.inf
@@ -90,9 +98,9 @@ def measure(engine: Measured, grid: Grid, drafter: bool, report: Report) -> Meas
     order = random.Random(grid.seed)
     kinds, prompts, skipped, reference_s = Kinds(), [], {}, []
     todo: list[tuple[Cell, list[Plan]]] = []
-    for cell in cells.cells_of(grid.batches, grid.contexts, drafter):
-        plans = cells.plans_of(cell, grid.neural_lens, grid.ngram_lens)
-        room = len(plans) * (STEPS + 1) * cells.TOKENS_PER_STEP_ROOM
+    for cell in cells_of(grid.batches, grid.contexts, drafter):
+        plans = plans_of(cell, grid.neural_lens, grid.ngram_lens)
+        room = len(plans) * (STEPS + 1) * TOKENS_PER_STEP_ROOM
         why = engine.refusal(cell.requests, cell.context_tokens, room)
         if why is None:
             todo.append((cell, plans))

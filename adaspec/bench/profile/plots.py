@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from adaspec.bench.profile.breakdown import Share, source_of
-from adaspec.bench.profile.kinds import PARTS
-from adaspec.bench.profile.profile import GOAL, Profile
+from adaspec.bench.profile.profile import GOAL, Profile, Share, source_of
+from adaspec.bench.profile.steps import PARTS
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,

@@ -1,18 +1,17 @@
-"""A whole profile: steps measured, a cost model fitted, and what there is to say of both."""
+"""A profile: the cost model fitted to measured steps, where their time goes, and the noise."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from adaspec.bench.profile.breakdown import Share, break_down, source_of
-from adaspec.bench.profile.kinds import PARTS, Kind
 from adaspec.bench.profile.measurement import Grid, Measurement
-from adaspec.bench.profile.noise import Noise, noise_of
+from adaspec.bench.profile.steps import PARTS, Kind
 from adaspec.cost.fit import fit_cost
 from adaspec.cost.model import CostModel
 from adaspec.cost.report import FitReport
@@ -25,6 +24,15 @@ FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens up to which a step may take as long as for one, where nothing is captured."""
 _LONG_PROMPT = 64
 """Prompt tokens in a step whose drafting is more than what any step's takes."""
+KEEP_ALIVE = "keep-alive"
+"""Nothing is drafted, and the drafter runs to keep its KV whole."""
+COPIED = "ngram + drafter"
+"""What is verified was copied, and the drafter ran all the same."""
+MOST_SPREAD = 0.15
+"""Interquartile range over median, of one kind of step: the median of ten or more such steps is
+then off by some 4% (one standard error), well inside the error that a profile may have."""
+MOST_REFERENCE_SPREAD = 0.30
+"""10th to 90th percentile over median, of a fixed loop: more means that others took the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +165,105 @@ def _overhead_s(kinds: Sequence[Kind]) -> float:
     """What no step does without: the least of what is neither draft nor verify nor sample."""
     others = [kind.part_s("other") for kind in kinds if kind.parts]
     return max(0.0, min(others, default=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Mean seconds per part over the kinds of one source and batch."""
+
+    source: str
+    requests: int
+    kinds: int
+    seconds: dict[str, float]
+
+    @property
+    def step_s(self) -> float:
+        """All parts together."""
+        return sum(self.seconds.values())
+
+    def document(self) -> dict[str, object]:
+        """In JSON's own types."""
+        return {
+            "source": self.source,
+            "batch": self.requests,
+            "kinds": self.kinds,
+            "step_s": self.step_s,
+            **{f"{part}_s": value for part, value in self.seconds.items()},
+        }
+
+
+def source_of(kind: Kind) -> str:
+    """Who drafts, with a drafter that ran for nothing verified told from none at all."""
+    source = kind.plan.source
+    return {"none": KEEP_ALIVE, "ngram": COPIED}.get(source, source) if kind.forwards else source
+
+
+def break_down(kinds: Sequence[Kind]) -> list[Share]:
+    """A row per source and batch; a kind without true parts counts nowhere."""
+    groups: dict[tuple[str, int], list[Kind]] = defaultdict(list)
+    for kind in kinds:
+        if kind.parts and not _dropped(kind):
+            groups[source_of(kind), kind.cell.requests].append(kind)
+    order = ["none", KEEP_ALIVE, "ngram", COPIED, "neural", "splice"]
+    return [
+        Share(
+            source,
+            requests,
+            len(members),
+            {part: float(np.mean([kind.part_s(part) for kind in members])) for part in PARTS},
+        )
+        for (source, requests), members in sorted(
+            groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
+        )
+    ]
+
+
+def _dropped(kind: Kind) -> bool:
+    """Whether the plan drafts what it does not verify: good for the fit, no picture of serving."""
+    return kind.plan.forwards > kind.plan.neural_len
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far repeats of the same thing lay apart."""
+
+    step_spread: float
+    """Median over kinds of step of the interquartile range over the median."""
+    reference_spread: float
+    reference_s: float
+    """Median of the fixed loop."""
+
+    @property
+    def complaint(self) -> str | None:
+        """Why what was measured is not to be trusted; None where it is."""
+        found = []
+        if np.isnan(self.step_spread):
+            return "no step was repeated, so nothing says how noisy it is: give --rounds more"
+        if self.step_spread > MOST_SPREAD:
+            found.append(
+                f"repeats of one step lie {self.step_spread:.0%} of their median apart "
+                f"(at most {MOST_SPREAD:.0%})"
+            )
+        if self.reference_spread > MOST_REFERENCE_SPREAD:
+            found.append(
+                f"a fixed loop took times {self.reference_spread:.0%} of their median apart "
+                f"(at most {MOST_REFERENCE_SPREAD:.0%})"
+            )
+        if not found:
+            return None
+        return f"{' and '.join(found)}: stop what else runs here, or give --rounds more"
+
+
+def noise_of(kinds: Sequence[Sequence[float]], reference_s: Sequence[float]) -> Noise:
+    """The noise of repeats of several kinds of step, and of the loop timed among them."""
+    spreads = [_spread(times, 0.25, 0.75) for times in kinds if len(times) > 1]
+    return Noise(
+        step_spread=float(np.median(spreads)) if spreads else float("nan"),
+        reference_spread=_spread(reference_s, 0.1, 0.9),
+        reference_s=float(np.median(reference_s)),
+    )
+
+
+def _spread(times: Sequence[float], low: float, high: float) -> float:
+    ends = np.quantile(times, [low, high])
+    return float((ends[1] - ends[0]) / np.median(times))

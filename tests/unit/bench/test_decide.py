@@ -11,8 +11,8 @@ import pytest
 from random_models import random_policy
 
 from adaspec.bench import decide
-from adaspec.bench.lookup import BenchError
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.tables import packed

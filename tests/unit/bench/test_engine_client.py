@@ -1,14 +1,16 @@
-"""What servers say over HTTP, taken from a small one that answers by rote."""
+"""A server's client, tried on a small server with fixed answers."""
 
 import json
 import threading
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from adaspec.bench.engine import client
-from adaspec.bench.lookup import BenchError
+from adaspec.bench.engine.client import Call, send_all
+from adaspec.errors import BenchError
 
 METRICS = """# TYPE vllm:spec_decode_num_draft_tokens counter
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="bench"} 30.0
@@ -18,6 +20,8 @@ vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="bench"} 9.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
 adaspec:decisions_total{source="ngram",reason="alone"} 5.0
 """
+
+
 EVENTS = [
     {"choices": [{"token_ids": [4, 5], "text": "ab"}]},
     {"choices": [{"token_ids": None, "text": ""}]},
@@ -83,7 +87,7 @@ def test_counters_are_summed_over_engines_and_nothing_else_is_counted(server):
 
 
 def test_adaspecs_own_figures_are_read_apart(server):
-    assert client.figures(server[0]).total("decisions_total", source="ngram") == 5
+    assert client.metrics(server[0]).total("decisions_total", source="ngram") == 5
 
 
 def test_a_question_is_answered_greedily_by_the_chat_template(server):
@@ -134,3 +138,32 @@ def test_a_server_that_is_gone_is_a_benchmarks_error():
     ):
         with pytest.raises(BenchError, match="the server broke off"):
             ask()
+
+
+def test_calls_run_so_many_at_once_and_answers_keep_their_order():
+    running, most, lock = [0], [0], threading.Lock()
+    all_there = threading.Barrier(3, timeout=60)
+
+    def stream(prompt, max_tokens):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        all_there.wait()
+        yield time.perf_counter(), [7, 8]
+        with lock:
+            running[0] -= 1
+
+    calls = [Call("a", str(at), (1, 2), 8) for at in range(9)]
+    answers = send_all(calls, 3, stream)
+    assert [each.id for each in answers] == [each.id for each in calls]
+    assert most[0] == 3
+    assert all(each.tokens == (7, 8) and each.counts == (2,) for each in answers)
+
+
+def test_a_server_that_fails_ends_the_round_with_its_error():
+    def stream(prompt, max_tokens):
+        raise BenchError("the server answered 500")
+        yield
+
+    with pytest.raises(BenchError, match="answered 500"):
+        send_all([Call("a", str(at), (1, 2), 8) for at in range(4)], 2, stream)

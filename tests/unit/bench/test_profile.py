@@ -6,13 +6,16 @@ import json
 import numpy as np
 import pytest
 
-from adaspec.bench.profile.breakdown import break_down
-from adaspec.bench.profile.cells import Cell, plans_of
-from adaspec.bench.profile.kinds import FEWEST, Kinds
 from adaspec.bench.profile.measurement import Grid, measure
-from adaspec.bench.profile.noise import MOST_REFERENCE_SPREAD, MOST_SPREAD, noise_of
 from adaspec.bench.profile.plots import save_plots
-from adaspec.bench.profile.profile import fit_profile
+from adaspec.bench.profile.profile import (
+    MOST_REFERENCE_SPREAD,
+    MOST_SPREAD,
+    break_down,
+    fit_profile,
+    noise_of,
+)
+from adaspec.bench.profile.steps import FEWEST, Cell, Kinds, plans_of
 from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel

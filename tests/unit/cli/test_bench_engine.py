@@ -91,8 +91,8 @@ def asked(tmp_path, monkeypatch):
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
 
     def bench(found, *more):
-        def bench_engine(task, force, report):
-            task.out.mkdir(exist_ok=True)
+        def bench_engine(options, force, report):
+            options.out.mkdir(exist_ok=True)
             return found
 
         monkeypatch.setattr(running, "bench_engine", bench_engine)
@@ -162,7 +162,7 @@ def test_a_place_that_takes_no_benchmark_is_refused_before_anything_runs(
     tmp_path, capsys, monkeypatch, place
 ):
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
-    monkeypatch.setattr(running, "_prompts", lambda _: pytest.fail("it went on"))
+    monkeypatch.setattr(running.prompts, "read", lambda _: pytest.fail("it went on"))
     words = ["--model", "M", "--prompts", f"{tmp_path}/p.jsonl", "-o", str(tmp_path / place)]
     assert "choose a" in mistake(capsys, *words)
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from adaspec.bench.profile import run as running
-from adaspec.bench.profile.breakdown import Share
-from adaspec.bench.profile.noise import Noise
-from adaspec.bench.profile.profile import Profile
+from adaspec.bench.profile.profile import Noise, Profile, Share
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost

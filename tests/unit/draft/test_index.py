@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.draft import DraftError, NgramIndex, accepted_runs, copied_run
+from adaspec.draft import NgramIndex, accepted_runs, copied_run
+from adaspec.errors import DraftError
 
 
 def test_a_look_up_names_the_longest_match_and_its_occurrences() -> None:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from adaspec.errors import SpecError
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.spec import (
-    DEFAULTS,
     FORMS,
+    KINDS,
     TABLE,
-    USAGES,
     ema_spec,
     parse_policy,
     rule_spec,
@@ -86,15 +85,14 @@ def test_every_form_means_its_rule(spec: str) -> None:
     assert (policy.name, policy.rule) == (spec, RULES[spec])
 
 
-@pytest.mark.parametrize("head", DEFAULTS)
+@pytest.mark.parametrize("head", KINDS)
 def test_a_bare_spec_means_its_default(head: str) -> None:
-    bare, full = parse_policy(head), parse_policy(DEFAULTS[head])
+    bare, full = parse_policy(head), parse_policy(KINDS[head].default)
     assert bare.name == head
     assert type(bare) is type(full)
     for key, value in vars(bare).items():
         if key in ("rule", "ranges", "depth", "alpha"):
             assert value == getattr(full, key)
-    assert set(DEFAULTS) == set(USAGES)
 
 
 def test_values_left_out_at_the_end_keep_their_defaults() -> None:

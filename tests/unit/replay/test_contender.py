@@ -6,11 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_tapes import NEURAL_CAP, random_cost, random_requests, recorded, tape_of
+from hypothesis import find
+from random_tapes import (
+    NEURAL_CAP,
+    random_cost,
+    random_requests,
+    recorded,
+    static_specs,
+    tape_of,
+)
 
-from adaspec.errors import EvaluationError
+from adaspec.errors import EvaluationError, SpecError
+from adaspec.policy import spec as specs
+from adaspec.policy.base import BasePolicy, Needs, needs_of
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup
+from adaspec.policy.spec import FORMS, KINDS, Field, Form, Kind
+from adaspec.policy.static import StaticRule
 from adaspec.replay.contender import Player, is_compiled, parse_contender
+from adaspec.replay.loop import run_policy
 from adaspec.replay.tape import Tape, build_tape
+from adaspec.vllm.choice import named_policy
 
 COST = random_cost(np.random.default_rng(0))
 NEURAL_ORACLES = ("oracle:neural", "oracle:combine")
@@ -88,3 +103,62 @@ def test_no_draft_is_longer_than_the_cap() -> None:
 
 def test_only_policies_of_ones_own_are_called_at_every_step() -> None:
     assert all(is_compiled(parse_contender(s)) for s in ("none", "ema", "budget", "oracle:dp"))
+
+
+class EverySecond(BasePolicy):
+    """Drafts K neural tokens in every second step."""
+
+    def __init__(self, name: str, length: int) -> None:
+        self.name, self.length, self.steps = name, length, 0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(drafter=True, neural_len=self.length, draft_len=self.length)
+
+    def start(self, setup: Setup) -> None:
+        self.steps = 0
+
+    def plan(self, batch: Batch) -> int:
+        self.steps += 1
+        return self.length * (self.steps % 2)
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        lengths = np.full(len(batch), drafts.count, np.int32)
+        return Proposal(lengths, np.zeros(len(batch), np.int32))
+
+
+NEW_RULE = Form("late", (Field("KE", 2, 1),), lambda length: StaticRule(9, 3, length))
+NEW_BASELINE = Kind(
+    "second", "second:K", "second:2", lambda text, words: EverySecond(text, int(words[0]))
+)
+
+
+@pytest.mark.parametrize("kind", [NEW_RULE.kind, NEW_BASELINE], ids=["a rule", "a baseline"])
+def test_what_has_an_entry_among_the_specs_is_parsed_replayed_and_served(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(specs.KINDS, kind.head, kind)
+    spec = f"{kind.head}:3"
+    policy = parse_contender(spec)
+    assert policy.name == spec
+    assert needs_of(policy).neural_len == needs_of(named_policy(spec)).draft_len == 3
+    with pytest.raises(SpecError, match=kind.usage):
+        parse_contender("no-such-spec:3")
+    with pytest.raises(EvaluationError, match="the trace recorded none"):
+        Player(tape_without_neural(), COST, 48).check(policy)
+    tape, order = tape_of(random_requests(0, 3, tokens=True)), np.arange(3, dtype=np.int32)
+    player = Player(tape, COST, 48)
+    player.check(policy)
+    played, stepped = player.play(policy, order, 2), run_policy(tape, policy, order, 2, COST, 48)
+    assert (played.tokens, played.steps, played.drafted, played.accepted) == (
+        *(stepped.tokens, stepped.steps, stepped.drafted, stepped.accepted),
+    )
+    assert played.drafted > 0
+    assert is_compiled(policy) == (kind.head == NEW_RULE.head)
+
+
+def test_every_static_rule_is_among_those_held_against_the_reference() -> None:
+    kinds = static_specs(tokens=True)
+    for head in FORMS:
+        assert find(kinds, lambda spec, head=head: f"{spec}:".startswith(f"{head}:"))
+    assert set(FORMS) <= set(KINDS)

@@ -18,10 +18,10 @@ from adaspec.replay.loop import run_policy
 from adaspec.replay.tape import build_tape
 from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablations import ABLATIONS, ablated, never_agreeing, without_confidences
-from adaspec.train.hard_of_hearing import ChoosesAhead, PlansAhead
 from adaspec.train.heads import Settings
-from adaspec.train.hiding import FACTS, HISTORY_FEATURES, TABLE_FEATURES
-from adaspec.train.rows_alone import RowsAlone
+from adaspec.train.hidden_features import FACTS, HISTORY_FEATURES, TABLE_FEATURES
+from adaspec.train.no_batch_planning import NoBatchPlanning
+from adaspec.train.no_listening import NoListeningAfterDrafting, NoListeningWhileDrafting
 from adaspec.train.training import Trainer
 
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
@@ -129,7 +129,7 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
     trained = trainer.train_all()
     policy = trained.policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
-    alone = RowsAlone("alone", policy.model, knobs, policy.cap, policy.neural_cap)
+    alone = NoBatchPlanning("alone", policy.model, knobs, policy.cap, policy.neural_cap)
     tape, order = trainer.tape, np.arange(len(trainer.tape), dtype=np.int32)
     mine = run_policy(tape, alone, order, 1, H100_LLAMA_3_1_8B, 48)
     whole = run_learned(tape, film_of(tape), policy, order, 1, H100_LLAMA_3_1_8B, 48)
@@ -140,7 +140,7 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
     assert crowded.neural_steps / crowded.steps >= planned.neural_steps / planned.steps
 
 
-@pytest.mark.parametrize("kind", [PlansAhead, ChoosesAhead])
+@pytest.mark.parametrize("kind", [NoListeningWhileDrafting, NoListeningAfterDrafting])
 def test_who_hears_nothing_anyway_loses_nothing_by_not_listening(trainer, kind):
     policy = trainer.train_all().policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The learned policy with half an ear for the drafter, to measure what listening is worth when."""
+"""The learned policy without one use of what was drafted, to measure what that use is worth."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Batch, Drafts, Proposal
 
 
-class PlansAhead(LearnedPolicy):
-    """Runs the drafter as often as was foreseen before it ran; what it drafts is still judged."""
+class NoListeningWhileDrafting(LearnedPolicy):
+    """Decides on all forwards before the first one; what was drafted is used afterwards."""
 
     def plan(self, batch: Batch) -> int:
         """The forwards that would pay if nothing were learned from them."""
         super().plan(batch)
-        foreseen: int = stages.forwards_of(
+        forwards: int = stages.forwards_of(
             self.desk,
             self.mind.outlook,
             False,
@@ -23,25 +23,25 @@ class PlansAhead(LearnedPolicy):
             self._cap,
             self._neural_cap,
         )
-        return foreseen
+        return forwards
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Up to what was foreseen."""
+        """All the planned forwards."""
         return True
 
 
-class ChoosesAhead(LearnedPolicy):
-    """Listens to decide on another forward, then chooses by what was thought before the first."""
+class NoListeningAfterDrafting(LearnedPolicy):
+    """Decides on forwards by what was drafted, and chooses as predicted before the first one."""
 
     def plan(self, batch: Batch) -> int:
-        """As ever; what is thought of both drafts is kept."""
+        """As the policy itself; the predictions for both drafts are kept."""
         planned = super().plan(batch)
-        self._thought = self.desk.neural.copy(), self.desk.ngram.copy()
+        self._predicted = self.desk.neural.copy(), self.desk.ngram.copy()
         return planned
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """As if no drafted token had been seen, but for the matches behind them."""
         if self._reads:
             self._listen(batch, drafts)
-            self.desk.neural[:], self.desk.ngram[:] = self._thought
+            self.desk.neural[:], self.desk.ngram[:] = self._predicted
         return super().settle(batch, drafts)

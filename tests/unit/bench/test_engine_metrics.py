@@ -2,7 +2,7 @@
 
 import pytest
 
-from adaspec.bench.engine.figures import Figures, figure_rows
+from adaspec.bench.engine.metrics import Metrics, metric_rows
 from adaspec.vllm.counters import Counters
 from adaspec.vllm.exposition import Collector
 
@@ -32,7 +32,7 @@ not a sample at all
 
 @pytest.fixture
 def figures():
-    return Figures.read(TEXT)
+    return Metrics.read(TEXT)
 
 
 def test_samples_are_summed_by_the_labels_that_are_asked_for(figures):
@@ -57,7 +57,7 @@ def test_labels_may_hold_quotes_braces_and_commas(figures):
 
 
 def test_what_came_between_two_readings_is_their_difference(figures):
-    later = Figures.read(TEXT.replace("40.0", "47.0") + 'adaspec:faults_total{stage="new"} 2.0\n')
+    later = Metrics.read(TEXT.replace("40.0", "47.0") + 'adaspec:faults_total{stage="new"} 2.0\n')
     between = later - figures
     assert between.total("decisions_total") == 7
     assert between.total("faults_total") == 2
@@ -65,7 +65,7 @@ def test_what_came_between_two_readings_is_their_difference(figures):
 
 
 def test_the_rows_say_what_was_decided_and_what_came_of_it(figures):
-    rows = dict(figure_rows([figures, figures - figures]))
+    rows = dict(metric_rows([figures, figures - figures]))
     assert list(rows) == [
         "decisions",
         "  none: policy",
@@ -85,12 +85,12 @@ def test_the_rows_say_what_was_decided_and_what_came_of_it(figures):
 
 
 def test_faults_have_a_row_where_there_were_any():
-    figures = Figures.read('adaspec:faults_total{stage="plan"} 2.0\n')
-    assert dict(figure_rows([figures]))["faults"] == ["2"]
+    figures = Metrics.read('adaspec:faults_total{stage="plan"} 2.0\n')
+    assert dict(metric_rows([figures]))["faults"] == ["2"]
 
 
 def test_a_server_without_adaspec_has_empty_rows():
-    rows = dict(figure_rows([Figures.read("vllm:x 1.0\n")]))
+    rows = dict(metric_rows([Metrics.read("vllm:x 1.0\n")]))
     assert rows["decisions"] == ["0"]
     assert rows["emitted per decision"] == ["-"]
 
@@ -110,9 +110,9 @@ def test_what_the_plug_in_shows_is_what_is_read(tmp_path):
         ("time_sum", 0.002),
     ):
         counters.add(figure, count)
-    figures = Figures.read(exposition.generate_latest(Collector(tmp_path)).decode())
+    figures = Metrics.read(exposition.generate_latest(Collector(tmp_path)).decode())
     assert figures.label("policy_info", "why") == 'asked "for"'
-    rows = dict(figure_rows([figures]))
+    rows = dict(metric_rows([figures]))
     assert rows["  neural: trimmed"] == ["4"]
     assert rows["accepted of drafted, neural"] == ["6 of 9"]
     assert rows["emitted per decision"] == ["2.50"]

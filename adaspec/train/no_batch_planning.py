@@ -15,8 +15,8 @@ from adaspec.policy.protocol import Batch, Drafts
 from adaspec.predict.outlook import Outlook
 
 
-class RowsAlone(LearnedPolicy):
-    """Every request asks for the forwards that it would gain by; the batch makes the most asked.
+class NoBatchPlanning(LearnedPolicy):
+    """Every request asks for the forwards that it would gain by; the batch runs the most of these.
 
     A request counts its own gain against an equal share of each forward, as if all others would
     pay theirs. Everything else is the policy's own: predictions, pace, lengths, splices.

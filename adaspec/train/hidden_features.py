@@ -1,4 +1,4 @@
-"""Features that a model is not to know: what is missing everywhere is never split on."""
+"""Features that an ablation hides: a value that is missing everywhere is never split on."""
 
 from __future__ import annotations
 

@@ -1,0 +1,174 @@
+"""What is compared: the options of a benchmark, and each method at a setting as vLLM is told it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adaspec.errors import BenchError
+from adaspec.policy.adaptive import BatchTable
+from adaspec.policy.spec import parse_policy
+
+NONE, NGRAM, NEURAL, SUFFIX = "none", "ngram", "neural", "suffix"
+TABLE, STATIC, ADASPEC = "batch-table", "hybrid-splice", "adaspec"
+METHODS = (NONE, NGRAM, NEURAL, SUFFIX, TABLE, STATIC, ADASPEC)
+
+SUFFIX_SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vLLM's defaults": ("suffix", {}),
+    "half as long drafts": ("suffix:0.5", {"suffix_decoding_max_spec_factor": 0.5}),
+}
+"""The spec of each setting, and the keys that vLLM takes for it."""
+_TABLE_KEY = "num_speculative_tokens_per_batch_size"
+_NO_END = 1 << 20
+"""A batch size beyond any server's, for the last range of a table that has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOptions:
+    """What a benchmark is asked to compare, and on what."""
+
+    model: str
+    prompts: tuple[Path, ...]
+    out: Path
+    draft: str | None = None
+    draft_method: str | None = None
+    traces: tuple[Path, ...] = ()
+    cost: str | None = None
+    policies: tuple[str, ...] = ()
+    methods: tuple[str, ...] = METHODS
+    concurrency: tuple[int, ...] = (1, 4, 16)
+    rounds: int = 3
+    requests: int = 8
+    max_tokens: int = 128
+    seed: int = 0
+    near_tie: float | None = None
+    """Log-probabilities no further apart are a tie; None: by the arithmetic's type."""
+    workloads: bool = True
+    """Whether every workload is also measured alone."""
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One method at one setting: what one server runs."""
+
+    method: str
+    setting: str
+    config: dict[str, Any] | None = field(hash=False)
+    """vLLM's speculative config; None is no speculation."""
+    spec: str | None = None
+    """The evaluator's spec of the same; None where it has none."""
+    runner_up: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tells it from every other candidate."""
+        return self.method if self.method == NONE else f"{self.method} {self.setting}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """The neural drafter: its model, and vLLM's method for it."""
+
+    model: str
+    method: str
+    asked: str | None = None
+    """The method where the user gave it, or else None."""
+
+    @property
+    def adaspec_config(self) -> dict[str, Any]:
+        """What adaspec's config says of it."""
+        return {"model": self.model} | ({"draft_method": self.asked} if self.asked else {})
+
+
+def candidate_of(
+    method: str, spec: str, drafter: Drafter | None, runner_up: bool = False
+) -> Candidate:
+    """The candidate that runs a method at the setting that a spec of the evaluator names."""
+    if method == NONE:
+        return Candidate(NONE, "", None, NONE)
+    if method == NGRAM:
+        length, low, high = (int(word) for word in spec.split(":")[2:])
+        config: dict[str, Any] = {
+            "method": "ngram",
+            "num_speculative_tokens": length,
+            "prompt_lookup_min": low,
+            "prompt_lookup_max": high,
+        }
+        return Candidate(method, f"{length}:{low}:{high}", config, spec, runner_up)
+    if drafter is None:
+        raise BenchError(f"method '{method}' needs a neural drafter: name one by --draft")
+    stock: dict[str, Any] = {"method": drafter.method, "model": drafter.model}
+    setting = spec.partition(":")[2]
+    if method == NEURAL:
+        length = int(spec.rpartition(":")[2])
+        config = stock | {"num_speculative_tokens": length}
+        setting = f"{drafter.method} {length}"
+    elif method == TABLE:
+        config = stock | _table_config(spec)
+    elif method == STATIC:
+        config = {"method": "adaspec", **drafter.adaspec_config, "policy": spec}
+    else:
+        raise BenchError(f"no method '{method}' (known: {', '.join(METHODS)})")
+    return Candidate(method, setting, config, spec, runner_up)
+
+
+def _table_config(spec: str) -> dict[str, Any]:
+    policy = parse_policy(spec)
+    assert isinstance(policy, BatchTable)
+    ranges = [
+        [each.low, _NO_END if each.high is None else each.high, each.length]
+        for each in policy.ranges
+    ]
+    longest = max(each.length for each in policy.ranges)
+    return {"num_speculative_tokens": max(1, longest), _TABLE_KEY: ranges}
+
+
+def adaspec_candidate(
+    policy: str | None, drafter: Drafter | None, cost: str | None, runner_up: bool = False
+) -> Candidate:
+    """adaspec with a policy; without one, with the policy that a server chooses."""
+    config: dict[str, Any] = {"method": "adaspec"}
+    if drafter is not None:
+        config |= drafter.adaspec_config
+    if policy is not None:
+        config["policy"] = policy
+    if cost is not None:
+        config["cost"] = cost
+    return Candidate(ADASPEC, policy or "its own choice", config, policy, runner_up)
+
+
+def suffix_candidates() -> list[Candidate]:
+    """vLLM's suffix decoding, at its defaults and at one other setting."""
+    return [
+        Candidate(SUFFIX, setting, {"method": "suffix", **more}, spec, at > 0)
+        for at, (setting, (spec, more)) in enumerate(SUFFIX_SETTINGS.items())
+    ]
+
+
+def unavailable(methods: Sequence[str], drafter: Drafter | None) -> dict[str, str]:
+    """Of these methods, those that cannot run here, with why."""
+    found = {}
+    if SUFFIX in methods and importlib.util.find_spec("arctic_inference") is None:
+        found[SUFFIX] = "needs arctic-inference, which is not installed"
+    if drafter is None:
+        for method in (NEURAL, TABLE, STATIC):
+            if method in methods:
+                found[method] = "needs a neural drafter, and no --draft is given"
+    if TABLE in methods and TABLE not in found and not _vllm_has_tables():
+        found[TABLE] = f"the installed vLLM has no {_TABLE_KEY}"
+    return found
+
+
+def _vllm_has_tables() -> bool:
+    try:
+        from vllm.config import SpeculativeConfig
+    except ImportError:
+        return False
+    return (
+        hasattr(SpeculativeConfig, _TABLE_KEY)
+        or _TABLE_KEY in SpeculativeConfig.__dataclass_fields__
+    )
