@@ -15,6 +15,7 @@ LAYERS = [
     "train",
     "evaluate",
     "replay",
+    "step",
     "policy",
     "predict",
     "draft",
