@@ -24,7 +24,7 @@ from typing import Any
 from numba import config, njit
 
 _PACKAGE = Path(__file__).parent
-_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "train")
+_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "step", "train")
 """Where compiled code, and constants that it freezes, live."""
 
 log = logging.getLogger("adaspec")

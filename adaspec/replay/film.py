@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.predict.features import CANDIDATE, TAIL, Found, Rows
 from adaspec.replay import rows as running_rows
-from adaspec.replay.drafting import Script
+from adaspec.replay.recorded import RecordedText
 from adaspec.replay.tape import Columns, Tape
 
 Ints = NDArray[np.int32]
@@ -33,12 +33,12 @@ class Film(NamedTuple):
 
 def film_of(tape: Tape) -> Film:
     """The tape as the loop reads it."""
-    script = Script(tape, 0)
+    recorded = RecordedText(tape)
     return Film(
         tape.columns,
-        script.facts,
-        script.text,
-        script.start,
+        recorded.facts,
+        recorded.text,
+        recorded.start,
         tape.drafted,
         tape.confidences,
         tape.behind_start,

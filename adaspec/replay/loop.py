@@ -1,35 +1,31 @@
 """Any policy, driven through a closed loop or in lockstep exactly as an engine would drive it.
 
-What a policy can see is what this file hands over: facts about the text known so far, and what
-the drafter has said in this step. The tape itself never leaves it.
+What a policy can see is what the executor of its steps hands over: facts about the text known so
+far, and what was drafted in this step. The tape itself never leaves this file and `recorded`.
 """
 
 from __future__ import annotations
 
-import operator
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, step_s
+from adaspec.cost.model import CostModel
 from adaspec.draft import NgramIndex
-from adaspec.errors import PolicyFault
-from adaspec.jit import compiled
-from adaspec.policy.base import keeps_drafter
-from adaspec.policy.protocol import (
-    Arrival,
-    Batch,
-    Drafts,
-    Outcome,
-    Policy,
-    Proposal,
-    Setup,
+from adaspec.policy.protocol import Policy, Setup
+from adaspec.replay.recorded import (
+    HiddenDrafts,
+    RecordedDrafts,
+    RecordedText,
+    Verification,
+    verify,
 )
-from adaspec.replay.drafting import KnownText, Script, Step, Verdict, verify
 from adaspec.replay.result import Result
 from adaspec.replay.rows import entry_s, new_latency, seconds_per_token
 from adaspec.replay.tape import Tape
+from adaspec.step.cut import Cut
+from adaspec.step.executor import DraftSource, Executor, Step
 
 Ints = NDArray[np.int32]
 
@@ -68,16 +64,23 @@ class _Run:
         refills: bool,
         charged: bool,
     ) -> None:
-        self.tape, self.policy, self.order, self.cost = tape, policy, order, cost
-        self.cap, self.refills, self.charged = cap, refills, charged
-        self.script = Script(tape, cap)
-        self.constants = cost.constants()
+        self.tape, self.order = tape, order
+        self.refills, self.charged = refills, charged
+        self.recorded = RecordedText(tape)
         self.index = NgramIndex()
+        setup = Setup(
+            cost=cost,
+            cap=cap,
+            neural_cap=min(tape.neural_cap, cap),
+            slots=concurrency,
+            shows_tokens=tape.shows_tokens,
+            shows_confidences=tape.shows_confidences,
+        )
+        self.executor = Executor(policy, setup, self.index)
         self.request = np.zeros(concurrency, np.int64)
         self.entry = np.zeros(concurrency, np.int64)
         self.entered = np.zeros(concurrency)
-        self.slots = np.arange(concurrency, dtype=np.int32)
-        self.indexed = np.zeros(concurrency, np.int32)
+        self.slots = np.zeros(concurrency, np.int32)
         self.prompt = np.zeros(concurrency, np.int32)
         self.position = np.zeros(concurrency, np.int32)
         self.holds = np.zeros(concurrency, np.bool_)
@@ -90,16 +93,6 @@ class _Run:
 
     def result(self) -> Result:
         """Run to the end."""
-        self.policy.start(
-            Setup(
-                cost=self.cost,
-                cap=self.cap,
-                neural_cap=min(self.tape.neural_cap, self.cap),
-                slots=self.rows,
-                shows_tokens=self.tape.shows_tokens,
-                shows_confidences=self.tape.shows_confidences,
-            )
-        )
         for row in range(self.rows):
             self._enter(row)
         ended = False
@@ -118,167 +111,82 @@ class _Run:
         )
 
     def _enter(self, row: int) -> None:
-        at = self.following
+        entry = self.following
         self.following += 1
-        r = int(self.order[at])
+        r = int(self.order[entry])
         request = self.tape.requests[r]
         known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
-        self.indexed[row] = self.index.open(known)
-        arrival = Arrival(int(self.slots[row]), len(request.prompt_tokens), self.rows)
-        self.holds[row] = bool(self.policy.admit(arrival)) and self.tape.neural_cap > 0
-        self.time += entry_s(self.tape.columns, r, bool(self.holds[row]))
-        self.request[row], self.entry[row] = r, at
+        slot, prompt = self.index.open(known), len(request.prompt_tokens)
+        holds = self.executor.admit(slot, prompt, self.rows)
+        self.time += entry_s(self.tape.columns, r, holds)
+        self.request[row], self.entry[row] = r, entry
         self.entered[row] = self.time if self.refills else 0.0
-        self.prompt[row], self.position[row] = len(request.prompt_tokens), 1
+        self.slots[row], self.holds[row] = slot, holds
+        self.prompt[row], self.position[row] = prompt, 1
 
     def _step(self) -> bool:
-        rows = self.rows
+        """Take all running requests one step on; whether a slot stayed empty."""
+        rows, executor = self.rows, self.executor
+        request, slots, position = self.request[:rows], self.slots[:rows], self.position[:rows]
         began = perf_counter()
-        request, indexed = self.request[:rows], self.indexed[:rows]
-        position, holds = self.position[:rows], self.holds[:rows]
-        matches = self.index.lookup(indexed)
-        # A policy may write into what it is handed: what is verified rests on copies of our own.
-        start, available = matches.start.copy(), matches.available.copy()
-        batch = Batch(
-            slots=self.slots[:rows].copy(),
-            prompt_tokens=self.prompt[:rows].copy(),
-            position=position.copy(),
-            holds_neural=holds.copy(),
-            matches=matches,
-            context=KnownText(self.index, indexed.copy(), start),
-        )
-        if holds.any() and not keeps_drafter(self.policy, batch):
-            batch.holds_neural[:] = holds[:] = False
-        step = Step(self.script, request, position, holds, self.index, indexed)
-        drafts, count = self._draft(batch, step)
-        proposal = self.policy.settle(batch, drafts)
-        neural_len, ngram_len, start = self._cut(proposal, step, count, start, available)
+        step = executor.begin(slots, self.prompt[:rows], position, self.holds[:rows])
+        if not executor.keep(step):
+            self.holds[:rows] = False
+        step.source = self._drafts(step, request, position)
+        wants_forward = executor.plan(step) > 0
+        while wants_forward:
+            wants_forward = executor.forward_ran(step)
+        cut = executor.settle(step)
         decision_s = perf_counter() - began
-        verdict = verify(
-            self.script.text,
-            self.script.start,
+        verified = verify(
+            self.recorded.text,
+            self.recorded.start,
             self.tape.columns,
             request,
             position,
-            neural_len,
-            ngram_len,
-            start,
+            cut.neural_len,
+            cut.ngram_len,
+            cut.start,
         )
-        step_s = self._count(neural_len, ngram_len, count, verdict)
+        outcome = executor.outcome(
+            step,
+            drafted=cut.neural_len + cut.ngram_len,
+            neural_drafted=cut.neural_len,
+            accepted=verified.accepted,
+            emitted=verified.emitted,
+            emitted_tokens=verified.emitted_tokens.copy(),
+            forwards=step.forwards,
+        )
+        self._count(cut, verified, step.forwards, outcome.step_s)
         began = perf_counter()
-        self.policy.learn(
-            batch,
-            proposal,
-            Outcome(
-                drafted=neural_len + ngram_len,
-                neural_drafted=neural_len,
-                accepted=verdict.accepted,
-                emitted=verdict.emitted,
-                emitted_tokens=verdict.counts.copy(),
-                step_s=step_s,
-            ),
-        )
-        going_on = ~verdict.done
+        executor.learn(step, outcome)
+        going_on = ~verified.done
         if going_on.any():
-            self.index.extend(indexed[going_on], verdict.flat, verdict.counts[going_on])
+            self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
         decision_s += perf_counter() - began
         self.decision_s += decision_s
         if self.charged:
             self.time += decision_s
-        position += verdict.counts
-        return self._refill(verdict.done) if verdict.done.any() else False
+        position += verified.emitted_tokens
+        return self._refill(verified.done) if verified.done.any() else False
 
-    def _draft(self, batch: Batch, step: Step) -> tuple[Drafts, int]:
-        """Run the drafter as far as the policy wants it; what it said, and how many forwards."""
-        planned = self.policy.plan(batch)
-        limit = min(self.tape.neural_cap, self.cap)
-        try:
-            most = operator.index(planned)
-        except TypeError:
-            raise PolicyFault(
-                f"policy '{self.policy.name}' plans {planned!r} neural tokens, not a whole number"
-            ) from None
-        if not 0 <= most <= limit:
-            raise PolicyFault(
-                f"policy '{self.policy.name}' plans {most} neural tokens; "
-                f"this trace and cap can replay 0..{limit}"
-            )
-        if most > 0 and not self.holds[: self.rows].any():
-            raise PolicyFault(
-                f"policy '{self.policy.name}' drafts where no request holds the neural drafter"
-            )
-        count = min(most, 1)
-        drafts = step.drafts(count)
-        while count < most and self.policy.proceed(batch, drafts):
-            if step.committed.any():
-                raise PolicyFault(
-                    f"policy '{self.policy.name}' looks behind neural tokens and then drafts on: "
-                    "this trace lacks the drafted tokens, so the look has shown it the true ones"
-                )
-            count += 1
-            drafts = step.drafts(count)
-        return drafts, count
+    def _drafts(self, step: Step, request: NDArray[np.int64], position: Ints) -> DraftSource:
+        """What was recorded of the drafter at these positions."""
+        tape, holds = self.tape, step.holds_neural
+        if tape.shows_tokens:
+            return RecordedDrafts(tape, request, position, self.index, step.slots, holds)
+        name, cap = self.executor.policy.name, self.executor.setup.cap
+        return HiddenDrafts(tape, request, position, self.recorded.facts, holds, cap, name)
 
-    def _cut(
-        self, proposal: Proposal, step: Step, count: int, start: Ints, available: Ints
-    ) -> tuple[Ints, Ints, Ints]:
-        """Neural and copied lengths after cuts, and where copying starts; faults are refused."""
-        rows, name = self.rows, self.policy.name
-        if not isinstance(proposal, Proposal):
-            raise PolicyFault(f"policy '{name}' settles on {proposal!r}, not on a Proposal")
-        neural_len = _whole(proposal.neural_len, rows, name, "neural_len")
-        ngram_len = _whole(proposal.ngram_len, rows, name, "ngram_len")
-        if not _drafted(neural_len, ngram_len, self.holds[:rows], count):
-            raise PolicyFault(
-                f"policy '{name}' proposes more neural tokens than were drafted ({count}), "
-                "or a negative length"
-            )
-        if ((step.committed > 0) & (step.committed != neural_len)).any():
-            raise PolicyFault(
-                f"policy '{name}' looks behind {step.committed.tolist()} neural tokens and then "
-                f"verifies {neural_len.tolist()}: this trace lacks the drafted tokens, the true "
-                "ones stand in for them, and so looking behind K of a row commits it to verifying K"
-            )
-        if proposal.ngram_start is not None:
-            context = self.prompt[:rows] + self.position[:rows]
-            named = _whole(proposal.ngram_start, rows, name, "ngram_start")
-            if (named >= context).any():
-                raise PolicyFault(f"policy '{name}' copies from beyond the known text")
-            elsewhere = named >= 0
-            if (named < -1).any() or (elsewhere & (neural_len > 0)).any():
-                raise PolicyFault(
-                    f"policy '{name}' proposes ngram_start {named.tolist()}: -1 is the most recent "
-                    "match, and behind neural tokens no other can be named"
-                )
-            start = np.where(elsewhere, named, start)
-            available = np.where(elsewhere, context - named, available)
-        if count and (neural_len.astype(np.bool_) & ngram_len.astype(np.bool_)).any():
-            behind, follows = step.copies(count, neural_len)
-            drafted = neural_len > 0
-            start = np.where(drafted, behind, start)
-            available = np.where(drafted, follows, available)
-            if self.tape.stressed:
-                wrong = drafted & (step.accepted < neural_len)
-                available = np.where(wrong, self.cap, available).astype(np.int32)
-        _trim(ngram_len, neural_len, available, self.cap)
-        return neural_len, ngram_len, start
-
-    def _count(self, neural_len: Ints, ngram_len: Ints, count: int, verdict: Verdict) -> float:
-        """Add a step to the sums; its modelled seconds."""
-        rows = self.rows
-        drafted = int(neural_len.sum() + ngram_len.sum())
-        context = int(self.prompt[:rows].sum() + self.position[:rows].sum())
-        seconds = step_s(
-            self.constants, rows + drafted, context, count, bool(self.holds[:rows].any())
-        )
-        self.time += seconds
+    def _count(self, cut: Cut, verified: Verification, forwards: int, step_s: float) -> None:
+        """Add a step to the sums."""
+        self.time += step_s
         self.steps += 1
-        self.row_steps += rows
-        self.tokens += int(verdict.counts.sum())
-        self.drafted += drafted
-        self.accepted += int(np.minimum(verdict.accepted, verdict.left).sum())
-        self.neural_steps += count > 0
-        return seconds
+        self.row_steps += self.rows
+        self.tokens += int(verified.emitted_tokens.sum())
+        self.drafted += int(cut.neural_len.sum() + cut.ngram_len.sum())
+        self.accepted += int(np.minimum(verified.accepted, verified.left).sum())
+        self.neural_steps += forwards > 0
 
     def _refill(self, done: NDArray[np.bool_]) -> bool:
         """Let requests that are done go and others in; whether a slot stayed empty."""
@@ -288,8 +196,8 @@ class _Run:
         now = self.time
         for row in np.flatnonzero(done):
             self.latency[self.entry[row]] = now - self.entered[row]
-            self.index.close(int(self.indexed[row]))
-        self.policy.release(self.slots[:rows][done].copy())
+            self.index.close(int(self.slots[row]))
+        self.executor.release(self.slots[:rows][done].copy())
         if self.refills:
             for row in np.flatnonzero(done):
                 if self.following < len(self.order):
@@ -302,7 +210,6 @@ class _Run:
                 self.entry,
                 self.entered,
                 self.slots,
-                self.indexed,
                 self.prompt,
                 self.position,
                 self.holds,
@@ -310,31 +217,3 @@ class _Run:
                 column[: len(kept)] = column[kept]
             self.rows = len(kept)
         return ended
-
-
-def _whole(values: object, rows: int, name: str, what: str) -> Ints:
-    """One whole number per row, as our own array."""
-    found = np.array(values)
-    if found.shape != (rows,) or found.dtype.kind not in "iu":
-        raise PolicyFault(
-            f"policy '{name}' proposes {what} of shape {found.shape} and type {found.dtype}: "
-            f"one whole number for each of {rows} running rows is needed"
-        )
-    return found.clip(-(1 << 30), 1 << 30).astype(np.int32)
-
-
-@compiled
-def _drafted(neural_len: Ints, ngram_len: Ints, holds: NDArray[np.bool_], count: int) -> bool:
-    """Whether every row proposes no more than was drafted for it, and nothing negative."""
-    for row in range(neural_len.shape[0]):
-        if not 0 <= neural_len[row] <= (count if holds[row] else 0) or ngram_len[row] < 0:
-            return False
-    return True
-
-
-@compiled
-def _trim(ngram_len: Ints, neural_len: Ints, available: Ints, cap: int) -> None:
-    """Cut copied lengths to what there is to copy and to the cap."""
-    for row in range(ngram_len.shape[0]):
-        room = max(0, cap - neural_len[row])
-        ngram_len[row] = min(ngram_len[row], available[row], room)

@@ -1,6 +1,6 @@
-"""A policy, driven step by step as the replay drives it; knows requests, but no engine.
+"""A policy, taken through an engine's steps as the replay takes it; knows requests, no engine.
 
-    begin(rows, alive)          the target has spoken: learn, release, admit, index, keep
+    begin(rows, alive)          the target has verified: learn, release, admit, index, keep
     forwards()                  at most how many drafter forwards
     take(tokens, confidences)   after each of them: one more?
     finish()                    what is proposed, row by row of the engine's batch
@@ -16,21 +16,15 @@ from time import perf_counter
 
 import numpy as np
 
-from adaspec.policy.base import BasePolicy, keeps_drafter
-from adaspec.policy.protocol import (
-    Arrival,
-    Batch,
-    Floats,
-    Ints,
-    Outcome,
-    Policy,
-    Proposal,
-)
-from adaspec.vllm.desk import Cut, Decision, cut, decision_of, planned_forwards
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Arrival, Floats, Ints, Policy, Proposal
+from adaspec.step.cut import Cut
+from adaspec.step.executor import Executor
+from adaspec.vllm.drafting import EngineDrafts, EngineStep, proposed_tokens
 from adaspec.vllm.guard import Guard
 from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
-from adaspec.vllm.roster import Roster, Rows
-from adaspec.vllm.verdict import Pending, is_all, verdict_on
+from adaspec.vllm.roster import Roster, Rows, Seat
+from adaspec.vllm.verification import Pending, is_all, verification_of
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault; it never changes what that decision is."""
@@ -71,17 +65,15 @@ class Session:
         self._proposes = serving.mode == "serve"
         self._roster = Roster(self.setup.slots)
         self._pending: Pending | None = None
-        self._decision: Decision | None = None
+        self._current: EngineStep | None = None
         self._engine_rows = 0
         self._failed = False
-        self._lenient = False
         self._ever_held = False
         self._keeps_alive = False
         self._decision_s = self._began = 0.0
         self._expects = getattr(policy, "expects", None)
-        self._recorded = np.zeros(0, np.bool_)
         self._record_to = 0
-        policy.start(self.setup)
+        self._executor = Executor(policy, self.setup, self._roster.index)
 
     def watched_by(self, *observers: Observer) -> None:
         """Let these observers in, and tell them what is being served."""
@@ -112,11 +104,12 @@ class Session:
             if not off:
                 self._admit(rows)
                 self._roster.catch_up(rows, self.step)
-                self._decision = self._look(rows)
+                self._current = self._new_step(rows)
         except Exception as error:
             self._fault("look-up", error)
             # Whatever was half done is done again from the text in the next step.
             self._roster = Roster(self.setup.slots)
+            self._executor.index = self._roster.index
         self._decision_s = perf_counter() - began
 
     def skip(self, rows: int, error: Exception) -> None:
@@ -127,85 +120,78 @@ class Session:
     def _open(self, rows: int) -> None:
         self.step += 1
         self._engine_rows = rows
-        self._decision, self._failed, self._lenient = None, False, False
+        self._current, self._failed = None, False
         # If anything fails from here on, the rows' KV must not get holes for it.
         self._keeps_alive = self._ever_held
 
     def forwards(self, possible: bool = True) -> int:
         """The most forwards that the drafter runs; 0 where it cannot or the policy will not."""
-        decision = self._decision
-        if decision is None or self._failed:
+        current = self._current
+        if current is None or self._failed:
             return 0
         began = perf_counter()
-        held = bool(decision.batch.holds_neural.any())
+        planned = 0
         try:
-            planned = planned_forwards(
-                self.policy.plan(decision.batch), self.setup.neural_cap, held
-            )
+            planned = self._executor.plan(current.step)
         except Exception as error:
             self._fault("plan", error)
-            planned = 0
         self._decision_s += perf_counter() - began
-        decision.planned = planned
+        current.wants_forward = planned > 0
         most = max(planned, self._record_to)
         if most and not possible:
-            self._lenient = True
+            current.drafter_unable = True
             return 0
         return most
 
     def take(self, tokens: Ints, confidences: Floats) -> bool:
         """Take in one drafted token per row of the engine's batch; whether to draft another."""
-        decision = self._decision
-        if decision is None or self._failed:
+        current = self._current
+        if current is None or self._failed:
             return False
         began = perf_counter()
-        asked = not decision.ended and decision.count < decision.planned
-        going_on = False
         try:
-            decision.take(tokens, confidences)
-            if asked:
-                decision.shown = decision.count
-                if decision.count < decision.planned:
-                    going_on = bool(self.policy.proceed(decision.batch, decision.drafts()))
-                decision.ended = not going_on
+            current.drafts.take(tokens, confidences)
+            if current.wants_forward:
+                current.wants_forward = self._executor.forward_ran(current.step)
         except Exception as error:
             self._fault("proceed", error)
             return False
         self._decision_s += perf_counter() - began
-        return going_on or decision.count < self._record_to
+        return current.wants_forward or current.drafts.count < self._record_to
 
     def finish(self) -> list[list[int]]:
         """What is proposed, row by row of the engine's batch."""
         proposed: list[list[int]] = [[] for _ in range(self._engine_rows)]
-        decision = self._decision
-        self._decision = None
-        if decision is None or self._failed:
+        current, self._current = self._current, None
+        if current is None or self._failed:
             return proposed
         began = perf_counter()
+        step, drafts, recorded = current.step, current.drafts, current.recorded
         try:
-            proposal = self.policy.settle(decision.batch, decision.drafts())
-            made = cut(proposal, decision, self.setup.cap, self._vocabulary, self._lenient)
+            cut = self._executor.settle(step, current.room, lenient=current.drafter_unable)
+            tokens = proposed_tokens(
+                self._executor.index, step, cut, drafts.tokens, self._vocabulary
+            )
         except Exception as error:
             self._fault("settle", error)
             return proposed
-        made.neural_len[self._recorded] = made.ngram_len[self._recorded] = 0
-        for row in np.flatnonzero(self._recorded):
-            made.tokens[row] = []
-        tokens = made.tokens if self._proposes else [[] for _ in made.tokens]
-        for row, found in zip(decision.rows.tolist(), tokens, strict=True):
-            proposed[row] = found
+        cut.neural_len[recorded] = cut.ngram_len[recorded] = 0
+        for row in np.flatnonzero(recorded):
+            tokens[row] = []
+        served = tokens if self._proposes else [[] for _ in tokens]
+        for engine_row, draft in zip(current.engine_rows.tolist(), served, strict=True):
+            proposed[engine_row] = draft
         self._pending = Pending(
             self.step,
-            decision.requests,
-            decision.batch,
-            proposal,
-            made.neural_len,
-            tokens,
-            ~self._recorded & self._proposes,
-            decision.count,
+            current.requests,
+            step,
+            cut.neural_len,
+            served,
+            ~recorded & self._proposes,
+            drafts.count,
         )
         self._decision_s += perf_counter() - began
-        self._tell_proposed(decision, proposal, made, tokens)
+        self._tell_proposed(current, cut, served, tokens)
         if self.hurries and self._decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._watch:
@@ -221,29 +207,31 @@ class Session:
 
     def _tell_proposed(
         self,
-        decision: Decision,
-        proposal: Proposal,
-        made: Cut,
+        current: EngineStep,
+        cut: Cut,
         tokens: list[list[int]],
+        meant: list[list[int]],
     ) -> None:
+        step = current.step
+        assert step.proposal is not None
         self.audience.tell(
             "proposed",
             Proposed(
                 step=self.step,
-                requests=decision.requests,
-                batch=decision.batch,
-                planned=decision.planned,
-                drafts=decision.everything(),
-                shown=decision.shown,
-                recorded=self._recorded,
-                proposal=proposal,
-                neural_len=made.neural_len,
-                ngram_len=made.ngram_len,
+                requests=current.requests,
+                batch=step.batch,
+                planned=step.planned,
+                drafts=current.drafts.everything(),
+                shown=step.forwards,
+                recorded=current.recorded,
+                proposal=step.proposal,
+                neural_len=cut.neural_len,
+                ngram_len=cut.ngram_len,
                 tokens=tokens,
-                meant=made.tokens,
-                expected=self._expected(proposal),
+                meant=meant,
+                expected=self._expected(step.proposal),
                 decision_s=self._decision_s,
-                barred=None if decision.room is None else decision.room <= 0,
+                barred=None if current.room is None else current.room <= 0,
             ),
         )
 
@@ -267,49 +255,43 @@ class Session:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        found = verdict_on(pending, rows)
-        batch, known = pending.batch, found.known
-        # Who has left was in none of the step's rows.
-        step_s = self.setup.cost.step_s(
-            int(known.sum() + found.drafted.sum()),
-            int(batch.context_tokens[known].sum()),
-            pending.forwards,
-            bool(batch.holds_neural[known].any()),
+        verification = verification_of(pending, rows)
+        outcome = self._executor.outcome(
+            pending.step,
+            drafted=verification.drafted,
+            neural_drafted=verification.neural_drafted,
+            accepted=verification.accepted,
+            emitted=verification.emitted,
+            emitted_tokens=verification.emitted_tokens,
+            forwards=pending.forwards,
+            known=verification.known,
+            judged=verification.judged,
         )
         # The watchers' arrays are their own: a policy may write into what it is handed.
         came = Came(
-            step=pending.step,
+            step=pending.number,
             requests=pending.requests,
-            known=found.known,
-            drafted=found.drafted.copy(),
-            neural_drafted=found.neural_drafted.copy(),
-            accepted=found.accepted.copy(),
-            emitted=found.emitted.copy(),
-            emitted_tokens=found.emitted_tokens.copy(),
-            step_s=step_s,
-            took_s=since_s if is_all(pending, found, rows) else None,
+            known=verification.known,
+            drafted=outcome.drafted.copy(),
+            neural_drafted=outcome.neural_drafted.copy(),
+            accepted=outcome.accepted.copy(),
+            emitted=outcome.emitted.copy(),
+            emitted_tokens=outcome.emitted_tokens.copy(),
+            step_s=outcome.step_s,
+            took_s=since_s if is_all(pending, verification, rows) else None,
         )
         self.audience.tell("came", came)
-        if found.dropped:
-            self.audience.tell("dropped", found.dropped)
-        outcome = Outcome(
-            found.drafted,
-            found.neural_drafted,
-            found.accepted,
-            found.emitted,
-            found.emitted_tokens,
-            step_s,
-            found.judged,
-        )
-        if known.any():
-            self.policy.learn(batch, pending.proposal, outcome)
+        if verification.dropped:
+            self.audience.tell("dropped", verification.dropped)
+        if verification.known.any():
+            self._executor.learn(pending.step, outcome)
 
     def _release(self, rows: Rows, alive: Mapping[str, object]) -> None:
         for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):
             if names:
                 self.audience.tell("left", names)
                 try:
-                    self.policy.release(slots)
+                    self._executor.release(slots)
                 except Exception as error:
                     self._fault("release", error)
 
@@ -320,9 +302,10 @@ class Session:
             seat = self._roster.enter(rows, row)
             seat.recorded = is_recorded(name, self.serving.record_fraction)
             seat.holds_neural = seat.recorded and self.serving.record_cap > 0
-            arrival = Arrival(seat.slot, seat.prompt_tokens, len(rows.requests))
             try:
-                seat.holds_neural |= bool(self.policy.admit(arrival)) and self.setup.neural_cap > 0
+                seat.holds_neural |= self._executor.admit(
+                    seat.slot, seat.prompt_tokens, len(rows.requests)
+                )
             except Exception as error:
                 self._fault("admit", error)  # it runs without the drafter
             self._ever_held |= seat.holds_neural
@@ -331,47 +314,47 @@ class Session:
                 "entered", Entered(name, seat.slot, prompt, seat.holds_neural, seat.recorded)
             )
 
-    def _look(self, rows: Rows) -> Decision | None:
-        """A decision on all rows whose prompt is through, and whether the drafter must run."""
+    def _new_step(self, rows: Rows) -> EngineStep | None:
+        """A step of all rows whose prompt is through, and whether the drafter must run."""
         seats = [self._roster.seats[name] for name in rows.requests]
-        ready = [row for row, came in enumerate(rows.sampled) if came]
+        ready = [row for row, sampled in enumerate(rows.sampled) if sampled]
         # A holder that later finds the blocks of a prompt which the drafter did not read drafts a
         # little worse, and no request pays for what may never come.
         self._keeps_alive = any(seat.holds_neural for seat in seats)
         if not ready:
             return None
         chosen = [seats[row] for row in ready]
-        self._recorded = np.array([seat.recorded for seat in chosen], np.bool_)
-        self._record_to = self.serving.record_cap if self._recorded.any() else 0
+        recorded = np.array([seat.recorded for seat in chosen], np.bool_)
+        self._record_to = self.serving.record_cap if recorded.any() else 0
         prompt = np.array([seat.prompt_tokens for seat in chosen], np.int32)
-        decision = decision_of(
-            self._roster.index,
-            [rows.requests[row] for row in ready],
-            np.array(ready, np.int32),
+        step = self._executor.begin(
             np.array([seat.slot for seat in chosen], np.int32),
             prompt,
             np.array([seat.tokens for seat in chosen], np.int32) - prompt,
             np.array([seat.holds_neural for seat in chosen], np.bool_),
-            self.setup.neural_cap,
         )
-        if rows.room is not None:
-            decision.room = rows.room[ready]
-        if decision.batch.holds_neural.any():
-            self._keep(decision.batch)
-            self._keeps_alive = any(seat.holds_neural for seat in seats)
-        return decision
-
-    def _keep(self, batch: Batch) -> None:
-        """Take the drafter from everyone if the policy says so; recorded requests hold it still."""
         try:
-            if keeps_drafter(self.policy, batch):
-                return
+            if not self._executor.keep(step, exempt=recorded):
+                self._let_drafter_go(seats)
         except Exception as error:
             self._fault("keep", error)
-            return
+        engine_rows = np.array(ready, np.int32)
+        drafts = EngineDrafts(self._executor.index, step, engine_rows, self.setup.neural_cap)
+        step.source = drafts
+        return EngineStep(
+            requests=[rows.requests[row] for row in ready],
+            engine_rows=engine_rows,
+            step=step,
+            drafts=drafts,
+            recorded=recorded,
+            room=None if rows.room is None else rows.room[ready].astype(np.int32),
+        )
+
+    def _let_drafter_go(self, running: list[Seat]) -> None:
+        """Take the drafter from every request that is not recorded, for good."""
         for seat in self._roster.seats.values():
             seat.holds_neural &= seat.recorded
-        batch.holds_neural[~self._recorded] = False
+        self._keeps_alive = any(seat.holds_neural for seat in running)
 
     def _fault(self, stage: str, error: Exception) -> None:
         if self._failed:  # one step, one fault: several in one do not wear out the guard

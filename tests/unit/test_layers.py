@@ -18,6 +18,7 @@ LAYERS = [
     "train",
     "evaluate",
     "replay",
+    "step",
     "policy",
     "predict",
     "draft",

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from adaspec.step.text import MOST_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module
-from adaspec.vllm.desk import LONGEST_LOOK
 from adaspec.vllm.observer import Entered
 from adaspec.vllm.options import MOST_VERIFIED
 from adaspec.vllm.recorder import Recorder
@@ -26,7 +26,7 @@ class Known:
         self.position = position
 
     def tail(self, count):
-        assert 0 < count <= LONGEST_LOOK
+        assert 0 < count <= MOST_TOKENS
         padded = np.concatenate([np.full(count, -1, np.int32), PROMPT, TEXT[: self.position]])
         return padded[None, -count:]
 
@@ -93,4 +93,4 @@ def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
 
 
 def test_a_tail_is_no_longer_than_may_be_looked_back():
-    assert MOST_VERIFIED < module._MOST_TAIL <= LONGEST_LOOK
+    assert MOST_VERIFIED < module._MOST_TAIL <= MOST_TOKENS

@@ -1,4 +1,4 @@
-"""What the target said of a proposal: how much of it was judged, and what came of that."""
+"""What the target made of a proposal: how much of it was judged, and what came of that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Batch, Ints, Proposal
+from adaspec.policy.protocol import Ints
+from adaspec.step.executor import Step
 from adaspec.vllm.roster import Rows
 
 
@@ -16,10 +17,10 @@ from adaspec.vllm.roster import Rows
 class Pending:
     """A proposal on its way through the target."""
 
-    step: int
+    number: int
+    """Of the step that it was made in."""
     requests: list[str]
-    batch: Batch
-    proposal: Proposal
+    step: Step
     neural_len: Ints
     tokens: list[list[int]]
     proposes: NDArray[np.bool_]
@@ -28,8 +29,8 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came of a proposal, row by row of its batch."""
+class Verification:
+    """What the target made of a proposal, row by row of its batch."""
 
     known: NDArray[np.bool_]
     """Whether that is known; where it is not, the rest says nothing."""
@@ -46,54 +47,58 @@ class Verdict:
     """Requests of whose drafts nothing was judged."""
 
 
-def verdict_on(pending: Pending, rows: Rows) -> Verdict:
-    """What the engine's next batch tells of a proposal, as far as it was verified as proposed."""
+def verification_of(pending: Pending, rows: Rows) -> Verification:
+    """What the engine's next batch shows of a proposal, as far as it was verified as proposed."""
     count = len(pending.requests)
-    at = {name: row for row, name in enumerate(rows.requests)}
-    context = pending.batch.context_tokens
+    engine_rows = {name: row for row, name in enumerate(rows.requests)}
+    context = pending.step.context_tokens
     known = np.zeros(count, np.bool_)
     drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
     emitted_tokens = np.zeros(count, np.int32)
     judged = pending.proposes.copy()
-    sampled: list[list[int]] = [[] for _ in range(count)]
+    emitted_rows: list[list[int]] = [[] for _ in range(count)]
     dropped = []
     for row, name in enumerate(pending.requests):
-        here = at.get(name)
+        engine_row = engine_rows.get(name)
         # A step that never came to us lies between where the text goes on elsewhere.
-        if here is not None and rows.known[here] != context[row]:
-            here = None
-        came = list(rows.sampled[here]) if here is not None else []
-        ours = pending.tokens[row]
-        verified = _verified(ours, rows.verified.get(name, ())) if came else 0
-        if ours and not verified:
+        if engine_row is not None and rows.known[engine_row] != context[row]:
+            engine_row = None
+        sampled = list(rows.sampled[engine_row]) if engine_row is not None else []
+        proposed = pending.tokens[row]
+        verified = _verified(proposed, rows.verified.get(name, ())) if sampled else 0
+        if proposed and not verified:
             dropped.append(name)
             judged[row] = False
-        if not came or len(came) > 1 + verified:
+        if not sampled or len(sampled) > 1 + verified:
             continue
         known[row] = True
-        drafted[row], accepted[row] = verified, len(came) - 1
-        emitted_tokens[row], sampled[row] = len(came), came
+        drafted[row], accepted[row] = verified, len(sampled) - 1
+        emitted_tokens[row], emitted_rows[row] = len(sampled), sampled
     emitted = np.full((count, int(emitted_tokens.max(initial=0))), -1, np.int32)
-    for row, came in enumerate(sampled):
-        emitted[row, : len(came)] = came
+    for row, tokens in enumerate(emitted_rows):
+        emitted[row, : len(tokens)] = tokens
     neural_drafted = np.minimum(pending.neural_len, drafted).astype(np.int32)
     judged &= known
-    return Verdict(
+    return Verification(
         known, drafted, neural_drafted, accepted, emitted, emitted_tokens, judged, dropped
     )
 
 
-def is_all(pending: Pending, found: Verdict, rows: Rows) -> bool:
+def is_all(pending: Pending, verification: Verification, rows: Rows) -> bool:
     """Whether the engine's step verified this proposal and did nothing else."""
-    known = {name for name, is_known in zip(pending.requests, found.known, strict=True) if is_known}
+    known = {
+        name
+        for name, is_known in zip(pending.requests, verification.known, strict=True)
+        if is_known
+    }
     return bool(known) and known.issuperset(rows.requests)
 
 
-def _verified(ours: list[int], judged: Sequence[int]) -> int:
-    """How many of our tokens the target judged: the scheduler may cut, pad or drop a draft."""
+def _verified(proposed: list[int], judged: Sequence[int]) -> int:
+    """How many proposed tokens the target judged: the scheduler may cut, pad or drop a draft."""
     count = 0
-    for token, found in zip(ours, judged, strict=False):
-        if token != found:
+    for token, other in zip(proposed, judged, strict=False):
+        if token != other:
             break
         count += 1
     return count

@@ -1,0 +1,1 @@
+"""One engine step under a policy, whoever runs the requests, drafts and verifies."""

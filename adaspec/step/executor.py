@@ -1,0 +1,248 @@
+"""Takes a policy through engine steps; knows neither engine nor recording.
+
+    admit                       a request enters: does it hold the neural drafter?
+    begin(rows) -> Step         looks up what the running requests' text says
+    keep(step)                  do those that hold the drafter go on holding it?
+    plan(step)                  at most how many forwards of the drafter
+    forward_ran(step)           after each of them: another one?
+    settle(step) -> Cut         what is verified, checked and cut
+    outcome(step, ..), learn    what the target made of it
+    release                     requests leave
+
+Its caller owns the requests: their places in the index, how far each is, who holds the drafter. It
+also sets `Step.source`, where drafted tokens come from, before the first forward, and has drafts
+verified. `plan` uses nothing but the step's batch, and everything later reads the step alone: a
+caller may plan a step, and draft and settle it when others have passed in between.
+
+A policy that breaks a rule raises a `PolicyFault`; what else a policy raises passes through.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from adaspec.cost.model import step_s
+from adaspec.draft import NgramIndex
+from adaspec.errors import PolicyFault
+from adaspec.policy.base import keeps_drafter
+from adaspec.policy.protocol import (
+    Arrival,
+    Batch,
+    Bools,
+    Drafts,
+    Floats,
+    Ints,
+    Outcome,
+    Policy,
+    Proposal,
+    Setup,
+)
+from adaspec.predict.features import CANDIDATE, TAIL
+from adaspec.step.cut import Cut, checked_lengths, named_starts, trim
+from adaspec.step.text import BehindDrafts, KnownText, Longs
+
+_NO_ROOM = np.zeros(0, np.int32)
+"""Stands for rows that have no limit of their own."""
+
+
+class DraftSource(Protocol):
+    """Where one step's drafted tokens come from: a recording, or an engine's drafter."""
+
+    def drafts(self, count: int) -> Drafts:
+        """What a policy is shown after `count` forwards; its arrays are the policy's to spoil."""
+
+    def check(self, neural_len: Ints) -> None:
+        """Raise a `PolicyFault` where what the policy has looked at rules these lengths out."""
+
+    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
+        """Where copying behind `neural_len` of `count` drafted tokens starts, how much there is."""
+
+
+class ShownDrafts:
+    """A source whose drafted tokens are known: what follows them is looked up in the index."""
+
+    def __init__(self, index: NgramIndex, slots: Longs, holds: Bools) -> None:
+        """No policy may hold any of these arrays."""
+        self._index, self._slots, self._holds = index, slots, holds
+
+    def first(self, count: int) -> tuple[Ints, Floats]:
+        """Tokens and confidences of the first `count` forwards, in contiguous arrays of their own.
+
+        Compiled policies are compiled for contiguous arrays: another layout is another compile.
+        """
+        raise NotImplementedError
+
+    def drafts(self, count: int) -> Drafts:
+        """What a policy is shown after `count` forwards."""
+        tokens, confidences = self.first(count)
+        self._behind = BehindDrafts(self._index, self._slots, tokens.copy(), self._holds)
+        return Drafts(count, tokens, confidences, self._behind)
+
+    def check(self, neural_len: Ints) -> None:
+        """A policy may look behind any lengths before it chooses others."""
+
+    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
+        """What the index says behind the tokens of the last `drafts`."""
+        return self._behind.copies(neural_len)
+
+
+@dataclass(slots=True)
+class Step:
+    """One engine step of some requests, from the known text to what is verified."""
+
+    batch: Batch
+    """What the policy is shown, and plans on. It may write into it: the rest rests on copies."""
+    slots: Longs
+    context_tokens: Ints
+    holds_neural: Bools
+    start: Ints
+    """Where the most recent match continues."""
+    available: Ints
+    source: DraftSource | None = None
+    planned: int = 0
+    """The most forwards that the policy asked for."""
+    forwards: int = 0
+    """Forwards run that the policy asked for."""
+    proposal: Proposal | None = None
+    cut: Cut | None = None
+    shown: Drafts | None = None
+    """What the policy was shown last, after `shown_forwards`."""
+    shown_forwards: int = -1
+
+
+class Executor:
+    """Takes one policy through the steps of whatever runs the requests."""
+
+    def __init__(self, policy: Policy, setup: Setup, index: NgramIndex) -> None:
+        """Starts the policy; `index` holds the text of the running requests."""
+        self.policy, self.setup, self.index = policy, setup, index
+        self._cost = setup.cost.constants()
+        policy.start(setup)
+
+    def admit(self, slot: int, prompt_tokens: int, running: int) -> bool:
+        """Whether a request that enters holds the neural drafter."""
+        admitted = bool(self.policy.admit(Arrival(slot, prompt_tokens, running)))
+        return admitted and self.setup.neural_cap > 0
+
+    def begin(self, slots: Ints, prompt_tokens: Ints, position: Ints, holds_neural: Bools) -> Step:
+        """A step of the requests in these slots of the index, as far as their text is known."""
+        indexed = np.array(slots, np.int64)
+        holds = holds_neural.copy()
+        matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
+        start, available = matches.start.copy(), matches.available.copy()
+        batch = Batch(
+            slots.copy(),
+            prompt_tokens.copy(),
+            position.copy(),
+            holds_neural.copy(),
+            matches,
+            KnownText(self.index, indexed, start, tail, candidate),
+        )
+        return Step(batch, indexed, prompt_tokens + position, holds, start, available)
+
+    def keep(self, step: Step, exempt: Bools | None = None) -> bool:
+        """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
+        if not step.holds_neural.any() or keeps_drafter(self.policy, step.batch):
+            return True
+        step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
+        step.batch.holds_neural[:] = step.holds_neural
+        return False
+
+    def plan(self, step: Step) -> int:
+        """The most forwards of the drafter that the policy asks for."""
+        name, limit = self.policy.name, self.setup.neural_cap
+        planned = self.policy.plan(step.batch)
+        try:
+            most = operator.index(planned)
+        except TypeError:
+            raise PolicyFault(
+                f"policy '{name}' plans {planned!r:.60} neural tokens, not a whole number"
+            ) from None
+        if not 0 <= most <= limit:
+            raise PolicyFault(
+                f"policy '{name}' plans {most} neural tokens; 0 to {limit} are possible"
+            )
+        if most > 0 and not step.holds_neural.any():
+            raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
+        step.planned = int(most)
+        return step.planned
+
+    def forward_ran(self, step: Step) -> bool:
+        """Count a forward whose tokens the source holds; whether the policy wants another."""
+        step.forwards += 1
+        if step.forwards >= step.planned:
+            return False
+        return bool(self.policy.proceed(step.batch, self._drafts_of(step)))
+
+    def settle(self, step: Step, room: Ints | None = None, lenient: bool = False) -> Cut:
+        """What is verified: the policy's proposal, cut to what can be.
+
+        `room` is the most tokens that each row's draft may hold, where the rows limit that;
+        `lenient` shortens neural lengths that were not drafted, where not the policy ended that.
+        """
+        proposal = self.policy.settle(step.batch, self._drafts_of(step))
+        name, source = self.policy.name, step.source
+        assert source is not None
+        neural_len, ngram_len, splices = checked_lengths(
+            proposal, step.holds_neural, step.forwards, name, lenient
+        )
+        start, available = step.start, step.available
+        source.check(neural_len)
+        if proposal.ngram_start is not None:
+            start, available = named_starts(
+                proposal.ngram_start, step.context_tokens, neural_len, start, available, name
+            )
+        if splices:
+            behind_start, behind_available = source.copies(step.forwards, neural_len)
+            drafted = neural_len > 0
+            start = np.where(drafted, behind_start, start)
+            available = np.where(drafted, behind_available, available)
+        trim(neural_len, ngram_len, available, self.setup.cap, _NO_ROOM if room is None else room)
+        step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
+        return step.cut
+
+    def outcome(
+        self,
+        step: Step,
+        drafted: Ints,
+        neural_drafted: Ints,
+        accepted: Ints,
+        emitted: Ints,
+        emitted_tokens: Ints,
+        forwards: int,
+        known: Bools | None = None,
+        judged: Bools | None = None,
+    ) -> Outcome:
+        """What a policy learns of a step that ran so many forwards, with what it is charged.
+
+        `known` are the rows of which anything is known; None: all. The others were in no batch of
+        the target, and are not charged.
+        """
+        context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
+        if known is not None:
+            context, holds, rows = context[known], holds[known], int(known.sum())
+        tokens = rows + int(drafted.sum())
+        seconds = step_s(self._cost, tokens, int(context.sum()), forwards, bool(holds.any()))
+        return Outcome(
+            drafted, neural_drafted, accepted, emitted, emitted_tokens, float(seconds), judged
+        )
+
+    def learn(self, step: Step, outcome: Outcome) -> None:
+        """Tell the policy what came of its proposal; it may write into the arrays."""
+        assert step.proposal is not None
+        self.policy.learn(step.batch, step.proposal, outcome)
+
+    def release(self, slots: Ints) -> None:
+        """Have the policy forget requests that have left."""
+        self.policy.release(slots)
+
+    def _drafts_of(self, step: Step) -> Drafts:
+        """What the policy is shown, the same object as long as no other forward has run."""
+        if step.shown is None or step.shown_forwards != step.forwards:
+            assert step.source is not None
+            step.shown, step.shown_forwards = step.source.drafts(step.forwards), step.forwards
+        return step.shown

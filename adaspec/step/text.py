@@ -1,0 +1,161 @@
+"""What a policy may look up: the text of running requests, and what follows drafted tokens."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.draft import Matches, NgramIndex
+from adaspec.errors import PolicyFault
+from adaspec.jit import compiled
+from adaspec.policy.protocol import Bools, Ints
+from adaspec.predict.features import CANDIDATE, TAIL
+
+Longs = NDArray[np.int64]
+
+MOST_TOKENS = 1 << 12
+"""Most tokens of the known text that a policy may ask for at once."""
+_HUGE = 1 << 30
+
+
+class KnownText:
+    """The `Context` of a batch: look-ups in the text as far as it is known."""
+
+    def __init__(
+        self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
+    ) -> None:
+        """`start` says where the matches lie; no policy may hold any of these arrays.
+
+        `tail` and `candidate` answer the first question for `TAIL` and `CANDIDATE` tokens. They are
+        handed out once, because a policy may write into what it is handed.
+        """
+        self._index, self._slots, self._start = index, slots, start
+        self._tail: Ints | None = tail
+        self._candidate: Ints | None = candidate
+
+    def tail(self, count: int) -> Ints:
+        """The last known tokens per row."""
+        if isinstance(count, int) and count == TAIL and self._tail is not None:
+            tail, self._tail = self._tail, None
+            return tail
+        return self._index.tail(self._slots, _checked(count))
+
+    def candidate(self, count: int) -> Ints:
+        """What the most recent match would copy, padded with -1 to `count`."""
+        if isinstance(count, int) and count == CANDIDATE and self._candidate is not None:
+            candidate, self._candidate = self._candidate, None
+            return candidate
+        return self._index.copies(self._slots, self._start, _checked(count))
+
+    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
+        """Where vLLM's own look-up copies from, and the match's length."""
+        return self._index.match_vllm(self._slots, min_match, max_match)
+
+    def token_at(self, places: Ints) -> Ints:
+        """The known token at a place of every row, -1 where there is none."""
+        return self._index.copies(self._slots, places, 1)[:, 0]
+
+
+class BehindDrafts:
+    """Look-ups behind drafted tokens, answered once per lengths."""
+
+    def __init__(self, index: NgramIndex, slots: Longs, tokens: Ints, holds: Bools) -> None:
+        """No policy may hold any of these arrays."""
+        self._index, self._slots, self._tokens, self._holds = index, slots, tokens, holds
+        self._answered: bytes | None = None
+        """The lengths that the matches below are of."""
+
+    def __call__(self, neural_len: Ints) -> Matches:
+        """The match behind each row's first `neural_len` drafted tokens; none where that is 0."""
+        lengths = lengths_behind(neural_len, self._tokens.shape[1], self._holds)
+        if lengths.tobytes() != self._answered:
+            self._look_up(lengths)
+        return self._matches
+
+    def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
+        """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
+
+        It is what the index said, whatever a policy has written into the matches since.
+        """
+        if neural_len.tobytes() != self._answered:
+            self._look_up(neural_len)
+        return self._start.copy(), self._available.copy()
+
+    def _look_up(self, lengths: Ints) -> None:
+        matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
+        _clear(
+            matches.length,
+            matches.start,
+            matches.first,
+            matches.agree,
+            matches.seen,
+            matches.available,
+            lengths,
+            self._tokens,
+        )
+        self._answered, self._matches = lengths.tobytes(), matches
+        self._start, self._available = matches.start.copy(), matches.available.copy()
+
+
+def lengths_behind(neural_len: object, drafted: int, holds: Bools) -> Ints:
+    """The lengths that a policy asks to look behind, as our own array; a `PolicyFault` if not."""
+    lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
+    if not _within(lengths, drafted, holds):
+        raise PolicyFault(
+            f"a look-up behind {lengths.tolist()} neural tokens was asked; {drafted} are drafted "
+            f"for each of {int(holds.sum())} rows that hold the drafter"
+        )
+    return lengths
+
+
+def whole_numbers(values: object, rows: int, what: str) -> Ints:
+    """One whole number per row, as our own array; a `PolicyFault` otherwise."""
+    numbers = np.array(values)
+    if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
+        raise PolicyFault(
+            f"{what} of shape {numbers.shape} and type {numbers.dtype}: "
+            f"one whole number for each of {rows} running rows is needed"
+        )
+    if numbers.dtype == np.int32:
+        return numbers
+    return numbers.clip(-_HUGE, _HUGE).astype(np.int32)
+
+
+def _checked(count: int) -> int:
+    try:
+        tokens = operator.index(count)
+    except TypeError:
+        tokens = -1
+    if not 0 <= tokens <= MOST_TOKENS:
+        raise PolicyFault(
+            f"{count!r:.60} tokens of the known text were asked: 0..{MOST_TOKENS} may be"
+        )
+    return tokens
+
+
+@compiled
+def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
+    for row in range(lengths.shape[0]):
+        if not 0 <= lengths[row] <= (drafted if holds[row] else 0):
+            return False
+    return True
+
+
+@compiled
+def _clear(
+    length: Ints,
+    start: Ints,
+    first: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+    lengths: Ints,
+    tokens: Ints,
+) -> None:
+    """Leave no match where no token was asked about, or the last of them was not drafted."""
+    for row in range(lengths.shape[0]):
+        if lengths[row] <= 0 or tokens[row, lengths[row] - 1] < 0:
+            length[row] = agree[row] = seen[row] = available[row] = 0
+            start[row] = first[row] = -1
