@@ -288,15 +288,19 @@ def test_make_demo_goes_through_where_vllm_cannot_be_installed(tmp_path):
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text().splitlines()
         (tmp_path / "asked").unlink()
-        assert asked[0] == "tests/engine/install_vllm.py"
-        fetched = next(line for line in asked if line.endswith("--fetch-only"))
-        asked.remove(fetched)  # beside the training, so before or after it
-        assert asked[1].startswith("-m adaspec train ")
-        for line in (fetched, asked[2]):
+        *beside, served, timed = asked
+        # vLLM is installed, and the model fetched, beside the training.
+        assert sorted(beside, key=len)[0] == "tests/engine/install_vllm.py"
+        (trained,) = (line for line in beside if line.startswith("-m adaspec train "))
+        (fetched,) = (line for line in beside if line.endswith("--fetch-only"))
+        assert len(beside) == 3
+        assert beside.index("tests/engine/install_vllm.py") < beside.index(fetched)
+        for line in (fetched, served):
             assert line.startswith("eval/serve_demo.py ")
             assert "--said vLLM cannot be installed here: no wheel" in line
-        assert f"--meanwhile {tmp_path / 'venv'}/bin/python -m adaspec eval " in asked[2]
-        assert len(asked) == 3
+        assert f"--meanwhile {tmp_path / 'venv'}/bin/python -m adaspec eval " in served
+        assert "--concurrency 1,4,16" in trained
+        assert timed.startswith("eval/demo_times.py ")
 
 
 def test_vllm_is_not_installed_where_the_disk_is_too_small():
