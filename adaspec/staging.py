@@ -88,15 +88,15 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
     if place.seen is None:
         return place
     try:
-        held = _held(folder, contents.subfolder)
+        names = held(folder, contents.subfolder)
     except OSError as error:
         raise refusal(f"{reason(error)}: choose another folder") from error
-    if held and contents.mark not in held:
+    if names and contents.mark not in names:
         raise refusal(
             f"holds no {contents.mark}, so --force will not replace it: "
             "choose another folder, or remove this one yourself"
         )
-    strange = [name for name in held if not contents.is_ours(name)]
+    strange = [name for name in names if not contents.is_ours(name)]
     if strange:
         raise refusal(
             f"also holds {strange[0]!r}, which is no part of {contents.what}, so --force will "
@@ -306,16 +306,24 @@ def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
         probe.rmdir()
 
 
-def _held(folder: Path, subfolder: str | None) -> list[str]:
-    """What a folder holds, the subfolder by its files, droppings of file browsers aside."""
-    names = sorted(each.name for each in folder.iterdir() if each.name not in DROPPINGS)
-    inner = folder / subfolder if subfolder else None
-    if inner is not None and inner.is_dir() and not inner.is_symlink():
-        names.remove(inner.name)
-        names += sorted(
-            f"{inner.name}/{each.name}" for each in inner.iterdir() if each.name not in DROPPINGS
-        )
+def held(folder: Path, subfolder: str | None = None) -> list[str]:
+    """What a folder holds, the subfolder by its files, droppings of file browsers aside.
+
+    Any other folder in it ends in a slash, so that none goes by the name of a file.
+    """
+    names = _names(folder)
+    if subfolder is not None and f"{subfolder}/" in names:
+        names.remove(f"{subfolder}/")
+        names += [f"{subfolder}/{name}" for name in _names(folder / subfolder)]
     return names
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(
+        f"{each.name}/" if each.is_dir() and not each.is_symlink() else each.name
+        for each in folder.iterdir()
+        if each.name not in DROPPINGS
+    )
 
 
 def _first_existing(folder: Path) -> Path:

@@ -117,6 +117,9 @@ def step_batch(steps: Sequence[LoggedStep], manifest: Manifest) -> pa.RecordBatc
 def batch_requests(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
     """The requests in `batch`, each owning its arrays; rules of soundness are not checked here."""
     nothing: list[Any] = [None] * batch.num_rows
+    for name in ("workload", "id", "prompt_tokens", "output_tokens"):
+        if batch.column(name).null_count:
+            raise TraceError(f"{where}: {name} is null: every request has one")
 
     def lists(name: str, dtype: type[np.generic]) -> list[Any]:
         return _lists(batch.column(name), dtype) if name in batch.schema.names else nothing

@@ -48,6 +48,15 @@ def is_ours(name: str) -> bool:
     return name in (MANIFEST, COMPLETE) or shard_number(name) is not None or is_leftover(name)
 
 
+def is_trace(path: Path) -> bool:
+    """Whether a folder's manifest is one of a trace, of whatever schema."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and {"schema", "kind"} <= manifest.keys()
+
+
 @contextmanager
 def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
     """A file for the owner alone that appears at `path`, on disk, only if the block succeeds.

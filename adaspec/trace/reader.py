@@ -71,6 +71,10 @@ class TraceReader:
             check_request(request, self.manifest, where)
             _claim(seen, (request.workload, request.id), where)
             yield request
+        if workload is not None and not seen:
+            raise TraceError(
+                f"{self.path}: holds no workload {workload!r}: it has {', '.join(self.workloads())}"
+            )
 
     def steps(self, workload: str | None = None) -> Iterator[LoggedStep]:
         """The engine steps of a logged trace in recorded order, of one workload or of all."""
@@ -133,10 +137,12 @@ class TraceReader:
             with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
                 # Group by group: a batch across groups would hold them all at once.
                 for group in range(file.num_row_groups):
-                    yield from file.iter_batches(
+                    for batch in file.iter_batches(
                         rows, row_groups=[group], columns=columns, use_threads=False
-                    )
-        except (pa.ArrowException, OSError) as error:
+                    ):
+                        batch.validate(full=True)
+                        yield batch
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _damaged(shard.path, error) from error
 
     def _shards(self) -> list[Shard]:
@@ -157,7 +163,7 @@ class TraceReader:
         try:
             with pq.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _damaged(path, error) from error
         _check_columns(schema, row_schema(self.manifest), path, self.manifest.kind)
         return Shard(path, rows, path.stat().st_size)
@@ -233,6 +239,9 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str) -> None:
+    for name in found.names:
+        if found.names.count(name) > 1:
+            raise TraceError(f"{path}: column '{name}' occurs twice: {_RECOVER}")
     for column in expected:
         if column.name not in found.names:
             if kind == "logged" and column.name in LATER_COLUMNS:

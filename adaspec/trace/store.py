@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.arguments import AnyPath, path_of
+from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -47,6 +47,7 @@ def write_trace(
     this, and more, instead.
     """
     where = path_of(path, "the trace", TraceError)
+    truth(force, "force", TraceError)
     if manifest is None:
         requests = list(_arrays(requests, f"{where}"))
         manifest = _manifest(requests, target, drafter)

@@ -71,9 +71,17 @@ class TraceWriter:
         self._open = True
         if not append:
             staging.put_back(self.path)
-        self._place = look(self.path)
+            _check_free(self.path, force)
+        try:
+            self._place = look(self.path)
+        except OSError as error:
+            raise TraceError(
+                f"{self.path}: {staging.reason(error)}: choose another folder for the trace"
+            ) from error
         self._final = self._place.final
-        replaces = not append and _check_free(self._place, force)
+        replaces = not append and self._place.seen is not None
+        if replaces:
+            _check_replaceable(self._place)
         self._staged = whole or replaces
         self._created = not (append and self._final.exists())
         self._folder = self._stage() if self._created else self._final
@@ -257,22 +265,31 @@ class TraceWriter:
             os.close(self._lock_file)
 
 
-def _check_free(place: Place, force: bool) -> bool:
-    """Whether there is a trace to replace; an error if what is there must stay."""
-    path, final = place.path, place.final
-    if place.seen is None:
-        return False
-    if not final.is_dir():
+def _check_free(path: Path, force: bool) -> None:
+    """Refuse a path where something is that may not be replaced."""
+    if not os.path.lexists(path):
+        return
+    if path.exists() and not path.is_dir():
         raise TraceError(f"{path}: is a file: choose another folder for the trace")
-    if not force:
+    if path.exists() and not force:
         raise TraceError(f"{path}: exists already: choose another folder, or give --force")
-    foreign = sorted(file.name for file in final.iterdir() if not folder.is_ours(file.name))
+
+
+def _check_replaceable(place: Place) -> None:
+    """Refuse to replace anything but a trace or an empty folder."""
+    path, final = place.path, place.final
+    names = staging.held(final)
+    foreign = [name for name in names if not folder.is_ours(name)]
     if foreign:
         raise TraceError(
             f"{path}: is not replaced, it holds {foreign[0]!r}, which is not part of a trace: "
             "choose another folder"
         )
-    return True
+    if names and not folder.is_trace(final):
+        raise TraceError(
+            f"{path}: is not replaced, it holds no {folder.MANIFEST} of a trace: choose another "
+            "folder, or remove this one yourself"
+        )
 
 
 def _size(request: Request) -> int:

@@ -250,3 +250,13 @@ def test_a_file_takes_its_place_as_a_folder_does(tmp_path, either_way):
         assert path.read_text() == expected
     assert [each.read_text() for each in tmp_path.glob("theirs.json.*.finished")] == ["new"]
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["mark/precious", "mark/a/b/precious"])
+def test_a_folder_that_has_a_files_name_is_strange(tmp_path, name):
+    there = tmp_path / "there" / name
+    there.parent.mkdir(parents=True)
+    there.write_text("x")
+    contents = staging.Contents("a thing", "mark", lambda each: each == "mark", AdaspecError)
+    with pytest.raises(AdaspecError, match="holds no mark"):
+        staging.check_destination(tmp_path / "there", True, contents)

@@ -288,3 +288,28 @@ def test_a_writer_refuses_what_a_reader_would(
     ):
         writer.add(request_of(neural_accepted=counts(-1, 0, 0, -9)), "log.jsonl line 8")
     assert not (tmp_path / "t").exists()
+
+
+def test_a_null_list_of_tokens_is_named(trace: Path) -> None:
+    shard = trace / "part-00000.parquet"
+    table = pq.read_table(shard)
+    at = table.schema.get_field_index("prompt_tokens")
+    values = pa.array([None] * table.num_rows, table.schema.field(at).type)
+    pq.write_table(table.set_column(at, "prompt_tokens", values), shard)
+    assert "prompt_tokens is null" in one_line_error(trace)
+
+
+def test_a_name_that_is_no_utf_8_is_damage(trace: Path) -> None:
+    shard = trace / "part-00000.parquet"
+    table = pq.read_table(shard)
+    names = pa.array([b"\xff\xfe"] * table.num_rows, pa.binary()).view(pa.string())
+    table = table.set_column(table.schema.get_field_index("workload"), "workload", names)
+    pq.write_table(table, shard)
+    assert "truncated or damaged" in one_line_error(trace)
+
+
+def test_a_column_that_occurs_twice_is_named(trace: Path) -> None:
+    shard = trace / "part-00000.parquet"
+    table = pq.read_table(shard)
+    pq.write_table(table.append_column("id", table.column("id")), shard)
+    assert "column 'id' occurs twice" in one_line_error(trace)

@@ -15,6 +15,7 @@ from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.synthetic import write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 RequestOf = Callable[..., Request]
@@ -99,7 +100,6 @@ def test_one_workload_can_be_read_alone(
     reader = TraceReader(tmp_path / "t")
     assert reader.workloads() == {"edits": 2, "chat": 1}
     assert [request.id for request in reader.requests("edits")] == ["0", "2"]
-    assert list(reader.requests("unheard of")) == []
 
 
 def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
@@ -352,3 +352,35 @@ def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -
     assert reader.path == trace
     with pytest.raises(TraceError, match=r"^traces: there is no such folder"):
         open_traces("traces")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"manifest.json": '{"name": "somebody\'s", "version": "1"}'},
+        {"part-00000.parquet": "x", "part-00001.parquet": "y"},
+        {"manifest.json/precious": "x"},
+        {"manifest.json": '{"schema": 2, "kind": "dense"}', "part-00000.parquet/precious": "x"},
+        {"manifest.json": '{"schema": 2, "kind": "dense"}', ".mine.unfinished/a/precious": "x"},
+    ],
+    ids=lambda held: " ".join(held),
+)
+def test_force_replaces_no_folder_that_only_looks_like_a_trace(tmp_path, held):
+    folder = tmp_path / "there"
+    for name, text in held.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with pytest.raises(TraceError, match="is not replaced"):
+        write_synthetic(folder, 1, requests_per_workload=1, force=True)
+    assert all((folder / name).read_text() == text for name, text in held.items())
+
+
+def test_a_folder_that_changes_all_the_time_is_taken_and_no_fault_of_ours():
+    with pytest.raises(TraceError, match="exists already"):
+        write_synthetic("/proc", 1, requests_per_workload=1)
+
+
+def test_a_workload_that_a_trace_does_not_hold_is_named(tmp_path):
+    write_synthetic(tmp_path / "t", 1, requests_per_workload=1)
+    with pytest.raises(TraceError, match="holds no workload 'nope': it has "):
+        list(TraceReader(tmp_path / "t").requests("nope"))
