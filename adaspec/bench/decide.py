@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.bench.machine import free_memory, held_memory, reference_loop, touch_memory
-from adaspec.bench.requests import DRAFTED, OUTPUT, Lane
+from adaspec.bench.requests import DRAFTED, OUTPUT, MadeUpBatch
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
@@ -118,22 +118,22 @@ def bench_decide(
             raise BenchError(f"{name}={list(values)}: give whole numbers from 1 up")
     costs = [_cost_of(policy) for policy in policies]
     reference_loop(1)
-    lanes: list[Lane] = []
+    running: list[MadeUpBatch] = []
     rows: list[DecideRow] = []
     # Those that are compared make their steps one right after the other.
     cells = list(itertools.product(contexts, batches, zip(policies, costs, strict=True)))
-    for at, (tokens, batch, (policy, cost)) in enumerate(cells):
-        report("taking in prompts", at, len(cells))
+    for done, (tokens, batch, (policy, cost)) in enumerate(cells):
+        report("taking in prompts", done, len(cells))
         needed, free = batch * (tokens + OUTPUT) * BYTES_PER_TOKEN, free_memory()
         if needed > MEMORY_SHARE * free:
             reason = f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
             rows.append(_new_row(policy, batch, tokens, skipped=reason))
             continue
         touch_memory(needed)
-        lanes.append(Lane(policy, cost, batch, tokens))
+        running.append(MadeUpBatch(policy, cost, batch, tokens))
     report("taking in prompts", len(cells), len(cells))
-    reference_s, memory = _run(lanes, steps, report)
-    rows += [_row_of(lane, reference_s) for lane in lanes]
+    reference_s, memory = _run(running, steps, report)
+    rows += [_row_of(made_up, reference_s) for made_up in running]
     tenth = max(1, len(memory) // _TENTHS)
     order = [policy.name for policy in policies]
     rows.sort(key=lambda row: (order.index(row.policy), row.context_tokens, row.batch))
@@ -146,14 +146,14 @@ def bench_decide(
 
 
 def _run(
-    lanes: Sequence[Lane], steps: int, report: Callable[[str, int, int], None]
+    running: Sequence[MadeUpBatch], steps: int, report: Callable[[str, int, int], None]
 ) -> tuple[float, list[float]]:
-    """Step all lanes in turn; the reference loop's median in seconds, and memory per round."""
+    """Step all batches in turn; the reference loop's median in seconds, and memory per round."""
     reference: list[float] = []
     memory: list[float] = []
-    for lane in lanes:
+    for made_up in running:
         for _ in range(_WARM_UP):
-            lane.step(timed=False)
+            made_up.step(timed=False)
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -164,9 +164,9 @@ def _run(
             began = time.perf_counter()
             reference_loop(200)
             reference.append(time.perf_counter() - began)
-            for lane in lanes:
+            for made_up in running:
                 for _ in range(turns):
-                    lane.step(timed=True)
+                    made_up.step(timed=True)
             done += turns
             memory.append(held_memory())
             report("steps", done, steps)
@@ -176,15 +176,15 @@ def _run(
     return float(np.median(reference)), memory
 
 
-def _row_of(lane: Lane, reference_s: float) -> DecideRow:
-    seconds = np.frombuffer(lane.seconds).reshape(-1, 4)
+def _row_of(made_up: MadeUpBatch, reference_s: float) -> DecideRow:
+    seconds = np.frombuffer(made_up.seconds).reshape(-1, 4)
     total = seconds.sum(1) * 1e6
     parts = np.median(seconds, axis=0) * 1e6
     tenth = max(1, len(total) // _TENTHS)
     return _new_row(
-        lane.policy,
-        lane.batch,
-        lane.tokens,
+        made_up.policy,
+        made_up.batch,
+        made_up.tokens,
         median_us=float(np.median(total)),
         p99_us=float(np.quantile(total, 0.99)),
         lookup_us=float(parts[0]),
@@ -194,7 +194,7 @@ def _row_of(lane: Lane, reference_s: float) -> DecideRow:
         reference_us=reference_s * 1e6,
         first_tenth_us=float(np.median(total[:tenth])),
         last_tenth_us=float(np.median(total[-tenth:])),
-        matched=lane.matched / (lane.batch * lane.steps),
+        matched=made_up.matched / (made_up.batch * made_up.steps),
         steps=len(total),
     )
 

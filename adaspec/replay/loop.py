@@ -129,7 +129,9 @@ class _Run:
         rows, executor = self.rows, self.executor
         request, slots, position = self.request[:rows], self.slots[:rows], self.position[:rows]
         began = perf_counter()
-        step = executor.begin(slots, self.prompt[:rows], position, self.holds[:rows])
+        step = executor.begin(
+            slots.copy(), self.prompt[:rows].copy(), position.copy(), self.holds[:rows].copy()
+        )
         if not executor.keep(step):
             self.holds[:rows] = False
         step.source = self._drafts(step, request, position)
@@ -172,11 +174,11 @@ class _Run:
 
     def _drafts(self, step: Step, request: NDArray[np.int64], position: Ints) -> DraftSource:
         """What was recorded of the drafter at these positions."""
-        tape, holds = self.tape, step.holds_neural
+        tape, setup = self.tape, self.executor.setup
         if tape.shows_tokens:
-            return RecordedDrafts(tape, request, position, self.index, step.slots, holds)
-        name, cap = self.executor.policy.name, self.executor.setup.cap
-        return HiddenDrafts(tape, request, position, self.recorded.facts, holds, cap, name)
+            return RecordedDrafts(tape, request, position, self.index, step, setup.neural_cap)
+        facts, name = self.recorded.facts, self.executor.policy.name
+        return HiddenDrafts(tape, request, position, facts, step.holds_neural, setup.cap, name)
 
     def _count(self, cut: Cut, verified: Verification, forwards: int, step_s: float) -> None:
         """Add a step to the sums."""

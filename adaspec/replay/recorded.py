@@ -12,7 +12,7 @@ from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
 from adaspec.replay.tape import Columns, Tape
-from adaspec.step.executor import ShownDrafts
+from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import lengths_behind
 from adaspec.trace.schema import CONFIDENCES
 
@@ -57,24 +57,21 @@ class RecordedDrafts(ShownDrafts):
         request: Longs,
         position: Ints,
         index: NgramIndex,
-        slots: Longs,
-        holds: Bools,
+        step: Step,
+        neural_cap: int,
     ) -> None:
-        super().__init__(index, slots, holds)
-        self._tape = tape
-        columns = tape.columns
+        columns = self._columns = tape.columns
         self._place = columns.offset[request] + position
         self._left = columns.length[request] - position
-
-    def first(self, count: int) -> tuple[Ints, Floats]:
-        """Tokens and confidences of the first `count` forwards."""
-        tape = self._tape
-        return _first_drafted(tape.drafted, tape.confidences, self._place, self._holds, count)
+        tokens, confidences = _drafted(
+            tape.drafted, tape.confidences, self._place, step.holds_neural, neural_cap
+        )
+        super().__init__(index, step, tokens, confidences)
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
         """Nothing at the output's end: the sequence has ended, and a splice there costs nothing."""
         start, available = super().copies(count, neural_len)
-        accepted = self._tape.columns.neural[self._place]
+        accepted = self._columns.neural[self._place]
         ended = (accepted >= neural_len) & (neural_len >= self._left)
         return start, np.where(ended, 0, available).astype(np.int32)
 
@@ -166,7 +163,7 @@ class _Committing:
 
 
 @compiled
-def _first_drafted(
+def _drafted(
     drafted: Ints, confidences: Floats, place: Longs, holds: Bools, count: int
 ) -> tuple[Ints, Floats]:
     """Tokens and confidences of the first `count` drafted, of the rows that hold the drafter."""

@@ -62,34 +62,6 @@ class DraftSource(Protocol):
         """Where copying behind `neural_len` of `count` drafted tokens starts, how much there is."""
 
 
-class ShownDrafts:
-    """A source whose drafted tokens are known: what follows them is looked up in the index."""
-
-    def __init__(self, index: NgramIndex, slots: Longs, holds: Bools) -> None:
-        """No policy may hold any of these arrays."""
-        self._index, self._slots, self._holds = index, slots, holds
-
-    def first(self, count: int) -> tuple[Ints, Floats]:
-        """Tokens and confidences of the first `count` forwards, in contiguous arrays of their own.
-
-        Compiled policies are compiled for contiguous arrays: another layout is another compile.
-        """
-        raise NotImplementedError
-
-    def drafts(self, count: int) -> Drafts:
-        """What a policy is shown after `count` forwards."""
-        tokens, confidences = self.first(count)
-        self._behind = BehindDrafts(self._index, self._slots, tokens.copy(), self._holds)
-        return Drafts(count, tokens, confidences, self._behind)
-
-    def check(self, neural_len: Ints) -> None:
-        """A policy may look behind any lengths before it chooses others."""
-
-    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """What the index says behind the tokens of the last `drafts`."""
-        return self._behind.copies(neural_len)
-
-
 @dataclass(slots=True)
 class Step:
     """One engine step of some requests, from the known text to what is verified."""
@@ -114,6 +86,34 @@ class Step:
     shown_forwards: int = -1
 
 
+class ShownDrafts:
+    """A source whose drafted tokens are known: what follows them is looked up in the index."""
+
+    def __init__(self, index: NgramIndex, step: Step, tokens: Ints, confidences: Floats) -> None:
+        """(rows, most forwards) tokens and (.., 3) confidences, filled at least as far as asked."""
+        self._index, self._slots, self._holds = index, step.slots, step.holds_neural
+        self.tokens, self.confidences = tokens, confidences
+
+    def first(self, count: int) -> tuple[Ints, Floats]:
+        """Tokens and confidences of the first `count` forwards, as arrays for the policy.
+
+        Compiled policies are compiled for contiguous arrays: another layout is another compile.
+        """
+        return self.tokens[:, :count].copy(), self.confidences[:, :count].copy()
+
+    def drafts(self, count: int) -> Drafts:
+        """What a policy is shown after `count` forwards."""
+        self._behind = BehindDrafts(self._index, self._slots, self.tokens, count, self._holds)
+        return Drafts(count, *self.first(count), self._behind)
+
+    def check(self, neural_len: Ints) -> None:
+        """A policy may look behind any lengths before it chooses others."""
+
+    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
+        """What the index says behind the tokens of the last `drafts`."""
+        return self._behind.copies(neural_len)
+
+
 class Executor:
     """Takes one policy through the steps of whatever runs the requests."""
 
@@ -129,24 +129,27 @@ class Executor:
         return admitted and self.setup.neural_cap > 0
 
     def begin(self, slots: Ints, prompt_tokens: Ints, position: Ints, holds_neural: Bools) -> Step:
-        """A step of the requests in these slots of the index, as far as their text is known."""
-        indexed = np.array(slots, np.int64)
-        holds = holds_neural.copy()
+        """A step of the requests in these slots of the index, as far as their text is known.
+
+        The policy is shown these very arrays, and may write into them.
+        """
+        indexed = slots.astype(np.int64)
         matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
         start, available = matches.start.copy(), matches.available.copy()
         batch = Batch(
-            slots.copy(),
-            prompt_tokens.copy(),
-            position.copy(),
-            holds_neural.copy(),
+            slots,
+            prompt_tokens,
+            position,
+            holds_neural,
             matches,
             KnownText(self.index, indexed, start, tail, candidate),
         )
-        return Step(batch, indexed, prompt_tokens + position, holds, start, available)
+        context_tokens = prompt_tokens + position
+        return Step(batch, indexed, context_tokens, holds_neural.copy(), start, available)
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
-        if not step.holds_neural.any() or keeps_drafter(self.policy, step.batch):
+        if not np.count_nonzero(step.holds_neural) or keeps_drafter(self.policy, step.batch):
             return True
         step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
         step.batch.holds_neural[:] = step.holds_neural
@@ -166,7 +169,7 @@ class Executor:
             raise PolicyFault(
                 f"policy '{name}' plans {most} neural tokens; 0 to {limit} are possible"
             )
-        if most > 0 and not step.holds_neural.any():
+        if most > 0 and not np.count_nonzero(step.holds_neural):
             raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
         step.planned = int(most)
         return step.planned

@@ -18,6 +18,7 @@ Longs = NDArray[np.int64]
 MOST_TOKENS = 1 << 12
 """Most tokens of the known text that a policy may ask for at once."""
 _HUGE = 1 << 30
+_INT32 = np.dtype(np.int32)
 
 
 class KnownText:
@@ -61,15 +62,18 @@ class KnownText:
 class BehindDrafts:
     """Look-ups behind drafted tokens, answered once per lengths."""
 
-    def __init__(self, index: NgramIndex, slots: Longs, tokens: Ints, holds: Bools) -> None:
-        """No policy may hold any of these arrays."""
-        self._index, self._slots, self._tokens, self._holds = index, slots, tokens, holds
+    def __init__(
+        self, index: NgramIndex, slots: Longs, tokens: Ints, count: int, holds: Bools
+    ) -> None:
+        """Of `tokens`, the first `count` per row are drafted; no policy may hold these arrays."""
+        self._index, self._slots, self._tokens = index, slots, tokens
+        self._count, self._holds = count, holds
         self._answered: bytes | None = None
         """The lengths that the matches below are of."""
 
     def __call__(self, neural_len: Ints) -> Matches:
         """The match behind each row's first `neural_len` drafted tokens; none where that is 0."""
-        lengths = lengths_behind(neural_len, self._tokens.shape[1], self._holds)
+        lengths = lengths_behind(neural_len, self._count, self._holds)
         if lengths.tobytes() != self._answered:
             self._look_up(lengths)
         return self._matches
@@ -81,20 +85,12 @@ class BehindDrafts:
         """
         if neural_len.tobytes() != self._answered:
             self._look_up(neural_len)
-        return self._start.copy(), self._available.copy()
+        return self._start, self._available
 
     def _look_up(self, lengths: Ints) -> None:
         matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
-        _clear(
-            matches.length,
-            matches.start,
-            matches.first,
-            matches.agree,
-            matches.seen,
-            matches.available,
-            lengths,
-            self._tokens,
-        )
+        if not _all_drafted(lengths, self._tokens):
+            _clear(matches, lengths, self._tokens)
         self._answered, self._matches = lengths.tobytes(), matches
         self._start, self._available = matches.start.copy(), matches.available.copy()
 
@@ -118,7 +114,7 @@ def whole_numbers(values: object, rows: int, what: str) -> Ints:
             f"{what} of shape {numbers.shape} and type {numbers.dtype}: "
             f"one whole number for each of {rows} running rows is needed"
         )
-    if numbers.dtype == np.int32:
+    if numbers.dtype is _INT32:
         return numbers
     return numbers.clip(-_HUGE, _HUGE).astype(np.int32)
 
@@ -144,18 +140,19 @@ def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
 
 
 @compiled
-def _clear(
-    length: Ints,
-    start: Ints,
-    first: Ints,
-    agree: Ints,
-    seen: Ints,
-    available: Ints,
-    lengths: Ints,
-    tokens: Ints,
-) -> None:
-    """Leave no match where no token was asked about, or the last of them was not drafted."""
+def _all_drafted(lengths: Ints, tokens: Ints) -> bool:
+    """Whether every row asks about some tokens, and the last of them was drafted."""
     for row in range(lengths.shape[0]):
-        if lengths[row] <= 0 or tokens[row, lengths[row] - 1] < 0:
-            length[row] = agree[row] = seen[row] = available[row] = 0
-            start[row] = first[row] = -1
+        if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
+            return False
+    return True
+
+
+def _clear(matches: Matches, lengths: Ints, tokens: Ints) -> None:
+    """Leave no match where no token is asked about, or the last of them was not drafted."""
+    nothing = lengths == 0
+    if tokens.shape[1]:
+        nothing |= tokens[np.arange(len(lengths)), np.maximum(lengths - 1, 0)] < 0
+    for column in (matches.length, matches.agree, matches.seen, matches.available):
+        column[nothing] = 0
+    matches.start[nothing] = matches.first[nothing] = -1

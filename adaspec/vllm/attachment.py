@@ -27,7 +27,7 @@ from adaspec.vllm.ngram import NgramDrafter
 from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
 from adaspec.vllm.rehearsal import rehearse
-from adaspec.vllm.roster import Rows
+from adaspec.vllm.running import EngineBatch
 from adaspec.vllm.session import Recording, Session
 from adaspec.vllm.signatures import check_runner, installed_version
 from adaspec.vllm.watching import observers_of
@@ -165,7 +165,7 @@ def _hook(original: Any) -> Any:
     return propose_draft_token_ids
 
 
-def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Rows:
+def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> EngineBatch:
     """The runner's batch, as the session wants it."""
     batch = runner.input_batch
     count = batch.num_reqs
@@ -180,7 +180,7 @@ def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Rows:
     states = [runner.requests[name] for name in requests]
     prompt_tokens = np.array(batch.num_prompt_tokens[:count], np.int32)
     said = known - prompt_tokens + np.array([len(came) for came in sampled], np.int32)
-    return Rows(
+    return EngineBatch(
         requests=requests,
         states=states,
         tokens=batch.token_ids_cpu,

@@ -18,11 +18,14 @@ class EngineDrafts(ShownDrafts):
 
     def __init__(self, index: NgramIndex, step: Step, engine_rows: Ints, neural_cap: int) -> None:
         """`engine_rows`: for each row of the step, the row of the engine's batch."""
-        super().__init__(index, step.slots, step.holds_neural)
+        shape = (len(engine_rows), neural_cap)
+        super().__init__(
+            index,
+            step,
+            np.full(shape, -1, np.int32),
+            np.full((*shape, len(CONFIDENCES)), np.nan, np.float32),
+        )
         self._engine_rows = engine_rows
-        rows = len(engine_rows)
-        self.tokens = np.full((rows, neural_cap), -1, np.int32)
-        self.confidences = np.full((rows, neural_cap, len(CONFIDENCES)), np.nan, np.float32)
         self.count = 0
         """Forwards run for drafting: for recorded rows more than the policy asked for."""
 
@@ -32,13 +35,6 @@ class EngineDrafts(ShownDrafts):
         self.tokens[holds, self.count] = tokens[self._engine_rows[holds]]
         self.confidences[holds, self.count] = confidences[self._engine_rows[holds]]
         self.count += 1
-
-    def first(self, count: int) -> tuple[Ints, Floats]:
-        """Tokens and confidences of the first `count` forwards."""
-        return (
-            np.ascontiguousarray(self.tokens[:, :count]),
-            np.ascontiguousarray(self.confidences[:, :count]),
-        )
 
     def everything(self) -> Drafts:
         """All that was drafted."""

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from adaspec.vllm.roster import Rows
+from adaspec.vllm.running import EngineBatch
 from adaspec.vllm.session import Session
 
 log = logging.getLogger("vllm.adaspec")
@@ -19,14 +19,14 @@ _WORTH_A_WORD_S = 5.0
 
 def rehearse(session: Session) -> None:
     """Play a short, repetitive request through a session that is thrown away afterwards."""
-    session.hurries = False
+    session.counts_slow_decisions = False
     began = perf_counter()
     state = object()
     tokens = np.array([_TEXT + [4, 1, 2, 3] * (_STEPS + 1) * 8], np.int32)
     known, sampled = len(_TEXT), [int(tokens[0, len(_TEXT)])]
     verified: list[int] = []
     for _ in range(_STEPS):
-        rows = Rows(
+        rows = EngineBatch(
             requests=["rehearsal"],
             states=[state],
             tokens=tokens,
@@ -45,7 +45,7 @@ def rehearse(session: Session) -> None:
         right = tokens[0, known : known + len(verified) + 1].tolist()
         sampled = right[: _agreed(verified, right) + 1]
     session.begin(
-        Rows([], [], tokens[:0], np.zeros(0, np.int32), np.zeros(0, np.int32), [], {}), {}
+        EngineBatch([], [], tokens[:0], np.zeros(0, np.int32), np.zeros(0, np.int32), [], {}), {}
     )
     took = perf_counter() - began
     if took > _WORTH_A_WORD_S:

@@ -23,7 +23,7 @@ from adaspec.step.executor import Executor
 from adaspec.vllm.drafting import EngineDrafts, EngineStep, proposed_tokens
 from adaspec.vllm.guard import Guard
 from adaspec.vllm.observer import Audience, Came, Entered, Observer, Proposed, Serving
-from adaspec.vllm.roster import Roster, Rows, Seat
+from adaspec.vllm.running import EngineBatch, RunningRequest, RunningRequests
 from adaspec.vllm.verification import Pending, is_all, verification_of
 
 SLOW_S = 1.0
@@ -59,11 +59,11 @@ class Session:
         self.audience = Audience()
         self.guard = Guard(serving.policy, self.audience)
         self.step = 0
-        self.hurries = True
-        """Whether slow decisions matter: while stages compile they do not."""
+        self.counts_slow_decisions = True
+        """Whether slow decisions are faults: while stages compile they are not."""
         self._vocabulary, self._watch = vocabulary, watch
         self._proposes = serving.mode == "serve"
-        self._roster = Roster(self.setup.slots)
+        self._running = RunningRequests(self.setup.slots)
         self._pending: Pending | None = None
         self._current: EngineStep | None = None
         self._engine_rows = 0
@@ -73,7 +73,7 @@ class Session:
         self._decision_s = self._began = 0.0
         self._expects = getattr(policy, "expects", None)
         self._record_to = 0
-        self._executor = Executor(policy, self.setup, self._roster.index)
+        self._executor = Executor(policy, self.setup, self._running.index)
 
     def watched_by(self, *observers: Observer) -> None:
         """Let these observers in, and tell them what is being served."""
@@ -86,7 +86,7 @@ class Session:
         """Whether the drafter must run over this step's tokens, if only to keep its KV whole."""
         return self._keeps_alive and not self.guard.off
 
-    def begin(self, rows: Rows, alive: Mapping[str, object]) -> None:
+    def begin(self, rows: EngineBatch, alive: Mapping[str, object]) -> None:
         """Take in what came, and see who is running."""
         began = perf_counter()
         since_s = began - self._began
@@ -103,13 +103,13 @@ class Session:
             self._release(rows, alive)
             if not off:
                 self._admit(rows)
-                self._roster.catch_up(rows, self.step)
+                self._running.catch_up(rows, self.step)
                 self._current = self._new_step(rows)
         except Exception as error:
             self._fault("look-up", error)
             # Whatever was half done is done again from the text in the next step.
-            self._roster = Roster(self.setup.slots)
-            self._executor.index = self._roster.index
+            self._running = RunningRequests(self.setup.slots)
+            self._executor.index = self._running.index
         self._decision_s = perf_counter() - began
 
     def skip(self, rows: int, error: Exception) -> None:
@@ -192,7 +192,7 @@ class Session:
         )
         self._decision_s += perf_counter() - began
         self._tell_proposed(current, cut, served, tokens)
-        if self.hurries and self._decision_s > SLOW_S:
+        if self.counts_slow_decisions and self._decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._watch:
                 self.guard.fault(self.step, "time", slow)
@@ -247,7 +247,7 @@ class Session:
             return None
         return found
 
-    def _learn(self, rows: Rows, since_s: float) -> None:
+    def _learn(self, rows: EngineBatch, since_s: float) -> None:
         """Hand the policy what came of its last proposal, as far as it was verified as proposed.
 
         `since_s`: what has passed since that proposal's step began.
@@ -286,8 +286,8 @@ class Session:
         if verification.known.any():
             self._executor.learn(pending.step, outcome)
 
-    def _release(self, rows: Rows, alive: Mapping[str, object]) -> None:
-        for names, slots in (self._roster.leave(alive), self._roster.make_room(rows, self.step)):
+    def _release(self, rows: EngineBatch, alive: Mapping[str, object]) -> None:
+        for names, slots in (self._running.leave(alive), self._running.make_room(rows, self.step)):
             if names:
                 self.audience.tell("left", names)
                 try:
@@ -295,47 +295,48 @@ class Session:
                 except Exception as error:
                     self._fault("release", error)
 
-    def _admit(self, rows: Rows) -> None:
+    def _admit(self, rows: EngineBatch) -> None:
         for row, name in enumerate(rows.requests):
-            if name in self._roster.seats:
+            if name in self._running.requests:
                 continue
-            seat = self._roster.enter(rows, row)
-            seat.recorded = is_recorded(name, self.serving.record_fraction)
-            seat.holds_neural = seat.recorded and self.serving.record_cap > 0
+            request = self._running.enter(rows, row)
+            request.recorded = is_recorded(name, self.serving.record_fraction)
+            request.holds_neural = request.recorded and self.serving.record_cap > 0
             try:
-                seat.holds_neural |= self._executor.admit(
-                    seat.slot, seat.prompt_tokens, len(rows.requests)
+                request.holds_neural |= self._executor.admit(
+                    request.slot, request.prompt_tokens, len(rows.requests)
                 )
             except Exception as error:
                 self._fault("admit", error)  # it runs without the drafter
-            self._ever_held |= seat.holds_neural
-            prompt = rows.tokens[row, : seat.prompt_tokens]
+            self._ever_held |= request.holds_neural
+            prompt = rows.tokens[row, : request.prompt_tokens]
             self.audience.tell(
-                "entered", Entered(name, seat.slot, prompt, seat.holds_neural, seat.recorded)
+                "entered",
+                Entered(name, request.slot, prompt, request.holds_neural, request.recorded),
             )
 
-    def _new_step(self, rows: Rows) -> EngineStep | None:
+    def _new_step(self, rows: EngineBatch) -> EngineStep | None:
         """A step of all rows whose prompt is through, and whether the drafter must run."""
-        seats = [self._roster.seats[name] for name in rows.requests]
+        running = [self._running.requests[name] for name in rows.requests]
         ready = [row for row, sampled in enumerate(rows.sampled) if sampled]
         # A holder that later finds the blocks of a prompt which the drafter did not read drafts a
         # little worse, and no request pays for what may never come.
-        self._keeps_alive = any(seat.holds_neural for seat in seats)
+        self._keeps_alive = any(request.holds_neural for request in running)
         if not ready:
             return None
-        chosen = [seats[row] for row in ready]
-        recorded = np.array([seat.recorded for seat in chosen], np.bool_)
+        chosen = [running[row] for row in ready]
+        recorded = np.array([request.recorded for request in chosen], np.bool_)
         self._record_to = self.serving.record_cap if recorded.any() else 0
-        prompt = np.array([seat.prompt_tokens for seat in chosen], np.int32)
+        prompt = np.array([request.prompt_tokens for request in chosen], np.int32)
         step = self._executor.begin(
-            np.array([seat.slot for seat in chosen], np.int32),
+            np.array([request.slot for request in chosen], np.int32),
             prompt,
-            np.array([seat.tokens for seat in chosen], np.int32) - prompt,
-            np.array([seat.holds_neural for seat in chosen], np.bool_),
+            np.array([request.tokens for request in chosen], np.int32) - prompt,
+            np.array([request.holds_neural for request in chosen], np.bool_),
         )
         try:
             if not self._executor.keep(step, exempt=recorded):
-                self._let_drafter_go(seats)
+                self._let_drafter_go(running)
         except Exception as error:
             self._fault("keep", error)
         engine_rows = np.array(ready, np.int32)
@@ -350,11 +351,11 @@ class Session:
             room=None if rows.room is None else rows.room[ready].astype(np.int32),
         )
 
-    def _let_drafter_go(self, running: list[Seat]) -> None:
+    def _let_drafter_go(self, running: list[RunningRequest]) -> None:
         """Take the drafter from every request that is not recorded, for good."""
-        for seat in self._roster.seats.values():
-            seat.holds_neural &= seat.recorded
-        self._keeps_alive = any(seat.holds_neural for seat in running)
+        for request in self._running.requests.values():
+            request.holds_neural &= request.recorded
+        self._keeps_alive = any(request.holds_neural for request in running)
 
     def _fault(self, stage: str, error: Exception) -> None:
         if self._failed:  # one step, one fault: several in one do not wear out the guard

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Ints
 from adaspec.step.executor import Step
-from adaspec.vllm.roster import Rows
+from adaspec.vllm.running import EngineBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Verification:
     """Requests of whose drafts nothing was judged."""
 
 
-def verification_of(pending: Pending, rows: Rows) -> Verification:
+def verification_of(pending: Pending, rows: EngineBatch) -> Verification:
     """What the engine's next batch shows of a proposal, as far as it was verified as proposed."""
     count = len(pending.requests)
     engine_rows = {name: row for row, name in enumerate(rows.requests)}
@@ -84,7 +84,7 @@ def verification_of(pending: Pending, rows: Rows) -> Verification:
     )
 
 
-def is_all(pending: Pending, verification: Verification, rows: Rows) -> bool:
+def is_all(pending: Pending, verification: Verification, rows: EngineBatch) -> bool:
     """Whether the engine's step verified this proposal and did nothing else."""
     known = {
         name

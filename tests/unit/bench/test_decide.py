@@ -49,17 +49,17 @@ def test_a_row_per_policy_batch_and_context_holds_every_part_of_a_step() -> None
 
 
 def test_about_half_of_the_rows_have_a_match() -> None:
-    lane = decide.Lane(policy_that(evidence=False), H100_LLAMA_3_1_8B, 16, 2048)
+    made_up = decide.MadeUpBatch(policy_that(evidence=False), H100_LLAMA_3_1_8B, 16, 2048)
     for _ in range(60):
-        lane.step(timed=False)
-    assert 0.3 < lane.matched / (16 * 60) < 0.7
+        made_up.step(timed=False)
+    assert 0.3 < made_up.matched / (16 * 60) < 0.7
 
 
 def test_requests_leave_at_their_end_and_others_enter() -> None:
-    lane = decide.Lane(policy_that(evidence=True), H100_LLAMA_3_1_8B, 2, 32)
+    made_up = decide.MadeUpBatch(policy_that(evidence=True), H100_LLAMA_3_1_8B, 2, 32)
     for _ in range(600):
-        lane.step(timed=False)
-    assert lane.entered > 2 + 2
+        made_up.step(timed=False)
+    assert made_up.entered > 2 + 2
 
 
 def test_an_ngram_only_policy_is_measured_without_a_draft() -> None:
@@ -99,14 +99,14 @@ def test_two_policies_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_policies_take_turns_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     stepped = []
-    step = decide.Lane.step
+    step = decide.MadeUpBatch.step
 
-    def noted(lane: decide.Lane, timed: bool) -> None:
+    def noted(made_up: decide.MadeUpBatch, timed: bool) -> None:
         if timed:
-            stepped.append((lane.policy.name, lane.batch))
-        step(lane, timed)
+            stepped.append((made_up.policy.name, made_up.batch))
+        step(made_up, timed)
 
-    monkeypatch.setattr(decide.Lane, "step", noted)
+    monkeypatch.setattr(decide.MadeUpBatch, "step", noted)
     one, other = policy_that(evidence=False), policy_that(evidence=True)
     one.name, other.name = "one", "other"
     decide.bench_decide([one, other], [32], [1, 2], steps=2 * decide.STEPS_PER_ROUND)

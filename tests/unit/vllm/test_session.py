@@ -17,7 +17,7 @@ from adaspec.replay.loop import run_policy
 from adaspec.vllm.counters import FIGURES, Counters
 from adaspec.vllm.guard import MOST_IN_A_ROW
 from adaspec.vllm.observer import Serving, Silent
-from adaspec.vllm.roster import Rows
+from adaspec.vllm.running import EngineBatch
 from adaspec.vllm.session import Session, is_recorded
 from adaspec.vllm.tally import Tally
 
@@ -140,7 +140,7 @@ class ScriptedEngine:
         room = np.full((len(texts), max(map(len, texts))), -7, np.int32)
         for row, text in enumerate(texts):
             room[row, : len(text)] = text
-        rows = Rows(
+        rows = EngineBatch(
             requests=[f"r{at}" for at in self.running],
             states=[self.states[f"r{at}"] for at in self.running],
             tokens=room,
@@ -383,7 +383,7 @@ def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
     session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
     rehearse(session)
     assert not session.guard.counts
-    assert not session._roster.seats
+    assert not session._running.requests
 
 
 def test_compiling_in_a_rehearsal_is_no_slow_decision(monkeypatch):
@@ -503,11 +503,11 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
     while not session.guard.off:
         engine.step()
     faults = dict(session.guard.counts)
-    assert len(session._roster.seats) == 5
+    assert len(session._running.requests) == 5
     engine.run()
     nobody = np.zeros(0, np.int32)
-    session.begin(Rows([], [], np.zeros((0, 1), np.int32), nobody, nobody, [], {}), {})
-    assert session._roster.seats == {}
+    session.begin(EngineBatch([], [], np.zeros((0, 1), np.int32), nobody, nobody, [], {}), {})
+    assert session._running.requests == {}
     assert sorted(left) == [f"r{at}" for at in range(5)]
     assert Broken.released == 5
     assert session.finish() == []
@@ -532,7 +532,7 @@ def test_a_policy_that_is_switched_off_is_not_complained_of_again():
     session.watched_by(Ear())
     ScriptedEngine(random_requests(8, 5, tokens=True, output_tokens=(20, 44)), session).run()
     assert faults == ["plan"] * MOST_IN_A_ROW
-    assert len(session._roster.seats) < 5
+    assert len(session._running.requests) < 5
 
 
 @pytest.mark.parametrize("name", [*POLICIES, "dice"])

@@ -1,4 +1,4 @@
-"""Who is running: requests by their id, each with a slot, its text indexed as far as known."""
+"""The running requests by their id, each with a slot, its text indexed as far as it is known."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from adaspec.policy.protocol import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """An engine's batch after its target has spoken, before anything is drafted for it."""
+class EngineBatch:
+    """An engine's batch after its target has verified, before anything is drafted for it."""
 
     requests: Sequence[str]
     """Ids, row by row."""
@@ -34,8 +34,8 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Seat:
-    """A running request's place."""
+class RunningRequest:
+    """What is known of a request that may still run."""
 
     slot: int
     state: object
@@ -49,72 +49,76 @@ class Seat:
     """The last step in which it was in the batch."""
 
 
-class Roster:
-    """Seats of all requests that may still run, and the index of what they have said."""
+class RunningRequests:
+    """All requests that may still run, and the index of their text."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.index = NgramIndex()
-        self.seats: dict[str, Seat] = {}
+        self.requests: dict[str, RunningRequest] = {}
 
     def leave(self, alive: Mapping[str, object]) -> tuple[list[str], Ints]:
-        """Give up the seats of requests that are no more; who they were, and their slots."""
-        gone = [name for name, seat in self.seats.items() if alive.get(name) is not seat.state]
-        return gone, self._give_up(gone)
+        """Forget requests that are no more; their ids, and the slots that they had."""
+        gone = [
+            name for name, request in self.requests.items() if alive.get(name) is not request.state
+        ]
+        return gone, self._forget(gone)
 
-    def make_room(self, rows: Rows, step: int) -> tuple[list[str], Ints]:
-        """Give up seats of those longest out of the batch, until every row can have one.
+    def make_room(self, rows: EngineBatch, step: int) -> tuple[list[str], Ints]:
+        """Forget those longest out of the batch until there is a slot for every row; as `leave`.
 
-        Preempted requests keep their seats as long as there are enough.
+        Preempted requests keep their slots as long as there are enough.
         """
-        entering = sum(name not in self.seats for name in rows.requests)
-        short = len(self.seats) + entering - self.slots
+        entering = sum(name not in self.requests for name in rows.requests)
+        short = len(self.requests) + entering - self.slots
         if short <= 0:
             return [], np.zeros(0, np.int32)
         running = set(rows.requests)
-        absent = [name for name in self.seats if name not in running]
-        absent.sort(key=lambda name: self.seats[name].seen)
-        return absent[:short], self._give_up(absent[:short])
+        absent = [name for name in self.requests if name not in running]
+        absent.sort(key=lambda name: self.requests[name].seen)
+        return absent[:short], self._forget(absent[:short])
 
-    def enter(self, rows: Rows, row: int) -> Seat:
-        """A seat for a request that is seen for the first time."""
+    def enter(self, rows: EngineBatch, row: int) -> RunningRequest:
+        """Take in a request that is seen for the first time."""
         text = rows.tokens[row, : rows.known[row]]
         name = rows.requests[row]
         slot = self.index.open(text)
-        seat = Seat(slot, rows.states[row], int(rows.prompt_tokens[row]), int(rows.known[row]))
-        self.seats[name] = seat
-        return seat
+        request = RunningRequest(
+            slot, rows.states[row], int(rows.prompt_tokens[row]), int(rows.known[row])
+        )
+        self.requests[name] = request
+        return request
 
-    def catch_up(self, rows: Rows, step: int) -> None:
+    def catch_up(self, rows: EngineBatch, step: int) -> None:
         """Index every row's text up to and with what was sampled in this step."""
         slots, counts, fresh = [], [], []
         for row, name in enumerate(rows.requests):
-            seat = self.seats[name]
-            seat.seen = step
+            request = self.requests[name]
+            request.seen = step
             known, sampled = int(rows.known[row]), rows.sampled[row]
-            if seat.tokens != known:
+            if request.tokens != known:
                 # Steps that never asked us to draft, or a text that was cut or replaced.
-                if seat.tokens > known:
-                    self._reopen(seat, rows.tokens[row, :known])
+                if request.tokens > known:
+                    self._reopen(request, rows.tokens[row, :known])
                 else:
-                    fresh.extend(rows.tokens[row, seat.tokens : known].tolist())
-            length = known - seat.tokens + len(sampled)
+                    fresh.extend(rows.tokens[row, request.tokens : known].tolist())
+            length = known - request.tokens + len(sampled)
             if length:
-                slots.append(seat.slot)
+                slots.append(request.slot)
                 counts.append(length)
                 fresh.extend(sampled)
-                seat.tokens = known + len(sampled)
+                request.tokens = known + len(sampled)
         if slots:
             self.index.extend(slots, fresh, counts)
 
-    def _reopen(self, seat: Seat, text: NDArray[np.int32]) -> None:
-        self.index.close(seat.slot)
+    def _reopen(self, request: RunningRequest, text: NDArray[np.int32]) -> None:
+        self.index.close(request.slot)
         # The index gives the slot freed last first, so the policy's record of it stays in place.
-        seat.slot = self.index.open(text)
-        seat.tokens = len(text)
+        request.slot = self.index.open(text)
+        request.tokens = len(text)
 
-    def _give_up(self, names: Sequence[str]) -> Ints:
-        slots = [self.seats.pop(name).slot for name in names]
+    def _forget(self, names: Sequence[str]) -> Ints:
+        slots = [self.requests.pop(name).slot for name in names]
         for slot in slots:
             self.index.close(slot)
         return np.array(slots, np.int32)
