@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from adaspec import staging
 from adaspec.arguments import AnyPath, path_of
 from adaspec.errors import TraceError
-from adaspec.places import Place, look
+from adaspec.places import Place, look, reason
 from adaspec.trace import folder
 from adaspec.trace.columns import request_batch, row_schema, step_batch
 from adaspec.trace.manifest import Manifest
@@ -76,7 +76,7 @@ class TraceWriter:
             self._place = look(self.path)
         except OSError as error:
             raise TraceError(
-                f"{self.path}: {staging.reason(error)}: choose another folder for the trace"
+                f"{self.path}: {reason(error)}: choose another folder for the trace"
             ) from error
         self._final = self._place.final
         replaces = not append and self._place.seen is not None
