@@ -85,15 +85,15 @@ def test_an_index_that_fails_is_built_anew(engines, prompts, truth):
     engine, session = served(engines, "hybrid-splice")
     engine.greedy(prompts[:1], 2)
     calls = [0]
-    whole = type(session)._look
+    whole = type(session)._new_step
 
-    def look(self, rows):
+    def new_step(self, rows):
         calls[0] += 1
         if calls[0] % 4 == 0:
             raise MemoryError("injected")
         return whole(self, rows)
 
-    session._look = look.__get__(session)
+    session._new_step = new_step.__get__(session)
     assert engine.greedy(prompts, 48) == expected
     assert session.guard.counts["look-up"] > 0
 
