@@ -88,7 +88,7 @@ def _now_and_then(function, error, every=7):
 
 
 def _look_up(stack, session, recorder):
-    failing = _now_and_then(session._look, MemoryError("injected"))
+    failing = _now_and_then(session._new_step, MemoryError("injected"))
     stack.enter_context(mock.patch.object(session, "_look", failing))
 
 
