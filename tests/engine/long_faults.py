@@ -89,7 +89,7 @@ def _now_and_then(function, error, every=7):
 
 def _look_up(stack, session, recorder):
     failing = _now_and_then(session._new_step, MemoryError("injected"))
-    stack.enter_context(mock.patch.object(session, "_look", failing))
+    stack.enter_context(mock.patch.object(session, "_new_step", failing))
 
 
 def _batch(stack, session, recorder):
