@@ -20,8 +20,7 @@ from adaspec.arguments import (
     whole_number,
 )
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.check import check_cost
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent

@@ -11,9 +11,8 @@ from typing import Any
 
 from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.load import load_cost, read_cost
+from adaspec.cost.load import FitReport, load_cost, read_cost
 from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.policy.artifact import CHECKSUMS, FOREST, Artifact, load_artifact

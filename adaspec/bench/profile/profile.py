@@ -13,8 +13,8 @@ import numpy as np
 from adaspec.bench.profile.measurement import Grid, Measurement
 from adaspec.bench.profile.steps import PARTS, Kind
 from adaspec.cost.fit import fit_cost
+from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
 from adaspec.vllm.stopwatch import PromptStep
 
 SCHEMA = 1
