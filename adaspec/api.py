@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from adaspec.policy.protocol import Policy
     from adaspec.replay.contender import Contender
     from adaspec.train.cluster import Cluster
-    from adaspec.train.logged_recipe import LoggedProduct
     from adaspec.train.recipe import Product
 
 AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
@@ -151,7 +150,7 @@ def train_policy(
     cluster: Cluster | None = None,
     force: bool = False,
     progress: Progress = silent,
-) -> Product | LoggedProduct:
+) -> Product:
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back, and the policy is judged on them. `concurrency`
@@ -165,7 +164,7 @@ def train_policy(
         concurrency=concurrency,  # type: ignore[arg-type]
         orders=orders,
         resamples=resamples,
-        seed=whole_number(seed, "seed", 0, recipe.LARGEST_SEED, TrainingError),
+        seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
         jobs=jobs,
     )
     sources = paths_of(traces, "traces", TrainingError)

@@ -93,7 +93,11 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Manifest:
         """The manifest in `text`; a `TraceError` that starts with `where` if it is not one."""
-        record = parse_json(text, where, TraceError, "restore it from a copy")
+        return cls.from_record(parse_json(text, where, TraceError, "restore it from a copy"), where)
+
+    @classmethod
+    def from_record(cls, record: object, where: str) -> Manifest:
+        """The manifest in a JSON object, which must have every key and no other."""
         values = upgraded(
             record, "a trace's manifest", SCHEMA, where, TraceError, {"vocabulary_hash": None}
         )

@@ -1,4 +1,4 @@
-"""The learned policy without batch planning, to measure what that is worth."""
+"""The learned policy without one part of its decisions, to measure what that part gains."""
 
 from __future__ import annotations
 
@@ -7,12 +7,53 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
+from adaspec.policy import stages
 from adaspec.policy.desk import Desk
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.pace import context_of, rate_of
 from adaspec.policy.planning import foresee_row, price_of, weigh_ngram, weigh_row
-from adaspec.policy.protocol import Batch, Drafts
+from adaspec.policy.protocol import Batch, Drafts, Proposal
 from adaspec.predict.outlook import Outlook
+
+
+class NoListeningWhileDrafting(LearnedPolicy):
+    """Decides on all forwards before the first one; what was drafted is used afterwards."""
+
+    def plan(self, batch: Batch) -> int:
+        """The forwards that would pay if nothing were learned from them."""
+        super().plan(batch)
+        forwards: int = stages.forwards_of(
+            self.desk,
+            self.mind.outlook,
+            False,
+            self.knobs,
+            self._planned_rows(),
+            self._cost,
+            self._cap,
+            self._neural_cap,
+        )
+        return forwards
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """All the planned forwards."""
+        return True
+
+
+class NoListeningAfterDrafting(LearnedPolicy):
+    """Decides on forwards by what was drafted, and chooses as predicted before the first one."""
+
+    def plan(self, batch: Batch) -> int:
+        """As the policy itself; the predictions for both drafts are kept."""
+        planned = super().plan(batch)
+        self._predicted = self.desk.neural.copy(), self.desk.ngram.copy()
+        return planned
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """As if no drafted token had been seen, but for the matches behind them."""
+        if self._reads:
+            self._listen(batch, drafts)
+            self.desk.neural[:], self.desk.ngram[:] = self._predicted
+        return super().settle(batch, drafts)
 
 
 class NoBatchPlanning(LearnedPolicy):
