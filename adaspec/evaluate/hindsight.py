@@ -14,7 +14,7 @@ from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.spec import parse_policy, table_spec
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.paths import TIME, TOKENS, grid_totals
+from adaspec.replay.paths import rule_speeds
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
@@ -47,21 +47,20 @@ def grid_speeds(
     """Mean tokens per second (setting, cell) of every setting over the cell's orders."""
     flat = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
     rules = np.stack([setting.rule.row() for setting in grid])
-    cost = player.cost.constants()
+    costs = player.cost.constants()
     speeds = np.empty((len(grid), len(flat)))
 
     def walk(start: int) -> int:
         part = slice(start, start + _CHUNK)
-        totals = grid_totals(
+        speeds[part] = rule_speeds(
             player.tape.columns,
             rules[part],
             player.cap,
             [order for order, _ in flat],
             [concurrency for _, concurrency in flat],
-            cost,
+            costs,
         )
-        speeds[part] = totals[..., TOKENS] / totals[..., TIME]
-        return len(totals)
+        return len(rules[part])
 
     done = 0
     progress("static grids", 0, len(grid))

@@ -15,8 +15,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.panel import Panel
-from adaspec.replay.rule_panel import RulePanel
+from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 
 Tuned = TypeVar("Tuned")
 
@@ -59,7 +58,7 @@ def tuned_winners(
 
 def _tuned(contender: Contender) -> Mapping[int, tuple[str, ...]]:
     """By concurrency, the rule tuned for each of the models that decide."""
-    if isinstance(contender, Panel):
+    if isinstance(contender, CrossfitPolicy):
         return contender.static_tuned
     if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
         return {at: (spec,) for at, spec in contender.manifest.static_tuned.items()}
@@ -71,8 +70,8 @@ def _together(specs: tuple[str, ...], contender: Contender) -> Contender | None:
     policies = [parse_policy(spec) for spec in specs]
     if len(set(specs)) == 1:
         return policies[0]
-    assert isinstance(contender, Panel)
+    assert isinstance(contender, CrossfitPolicy)
     rules = tuple(each.rule for each in policies if isinstance(each, StaticPolicy))
     if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
         return None
-    return RulePanel(" / ".join(specs), rules, contender.member)
+    return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)

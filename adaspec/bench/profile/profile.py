@@ -13,7 +13,7 @@ import numpy as np
 from adaspec.bench.profile.measurement import Grid, Measurement
 from adaspec.bench.profile.steps import PARTS, Kind
 from adaspec.cost.fit import fit_cost
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape
 from adaspec.cost.report import FitReport
 from adaspec.vllm.stopwatch import PromptStep
 
@@ -50,7 +50,8 @@ class Profile:
 
     def predicted_s(self, kind: Kind) -> float:
         """What the fitted model says of a kind of step."""
-        return self.cost.step_s(kind.tokens, kind.context_tokens, kind.forwards)
+        shape = StepShape(kind.tokens, kind.context_tokens, forwards=kind.forwards)
+        return self.cost.step_s(shape)
 
     def errors(self) -> dict[str, float]:
         """Mean relative error per source over all kinds, fitted ones included."""

@@ -18,7 +18,7 @@ from adaspec.bench.profile.profile import (
 from adaspec.bench.profile.steps import FEWEST, Cell, Kinds, plans_of
 from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape
 from adaspec.errors import CostError
 from adaspec.vllm.forced import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
@@ -70,7 +70,7 @@ class Machine:
         slow = float(np.exp(self.noise * self.draw.normal()))
         if self.draw.random() < self.outliers:
             slow *= 10
-        step_s = TRUTH.step_s(tokens, context, forwards) * slow
+        step_s = TRUTH.step_s(StepShape(tokens, context, forwards=forwards)) * slow
         draft_s = forwards * (TRUTH.draft_fixed_s + TRUTH.draft_per_kv_s * context) * slow
         other_s = TRUTH.overhead_s * slow
         rest = step_s - draft_s - other_s
@@ -104,8 +104,10 @@ def test_a_quiet_machines_constants_are_recovered():
 def test_noise_and_outliers_leave_the_constants_within_a_few_percent():
     found = profiled(Machine(noise=0.08, outliers=0.05), reference_s=QUIET)
     for tokens, context, forwards in ((1, 200, 0), (1, 200, 1), (16, 2_000, 3), (64, 8_000, 1)):
-        expected = TRUTH.step_s(tokens, context, forwards)
-        assert found.cost.step_s(tokens, context, forwards) == pytest.approx(expected, rel=0.08)
+        expected = TRUTH.step_s(StepShape(tokens, context, forwards=forwards))
+        assert found.cost.step_s(StepShape(tokens, context, forwards=forwards)) == pytest.approx(
+            expected, rel=0.08
+        )
     assert 0.005 < found.fit.mean_error < 0.1
     assert found.noise.complaint is None
 
