@@ -80,10 +80,11 @@ def evaluate_policies(
         CLOSED_LOOP,
         evaluate,
         evaluate_by_protocol,
+        note_costs,
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.report import EvaluationReport, note_costs
+    from adaspec.evaluate.report import EvaluationReport
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]

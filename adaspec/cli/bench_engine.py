@@ -12,10 +12,11 @@ from adaspec.bench.engine.methods import METHODS, BenchmarkOptions
 from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.objects import JsonObject
 from adaspec.cli.options import check_drafter, draft_method_option, model_option, seed_option
-from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
+from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
+from adaspec.documents import json_types
 from adaspec.evaluate.render.terminal import print_table
 
-LARGEST_CONCURRENCY = 1024
+MAX_CONCURRENCY = 1024
 
 
 class Methods(click.ParamType[tuple[str, ...]]):
@@ -80,7 +81,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
+    type=WholeNumbers(MAX_CONCURRENCY),
     default="1,4,16",
     show_default=True,
     help="Requests running at once.",
@@ -177,7 +178,7 @@ def engine_command(
         engine=engine,
     )
     with ProgressBar() as bar:
-        report = strict(bench_engine(options, force, bar))
+        report = json_types(bench_engine(options, force, bar))
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")
     plot = save_plot(report, out / "speedup.png")

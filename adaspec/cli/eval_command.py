@@ -14,7 +14,7 @@ from adaspec.cost.builtin import DEFAULT, PROTOCOL
 from adaspec.evaluate.options import (
     CAP,
     CONCURRENCY,
-    LARGEST_CONCURRENCY,
+    MAX_CONCURRENCY,
     ORDERS,
     RESAMPLES,
 )
@@ -57,7 +57,7 @@ class OutputTokens(click.ParamType[int | None]):
 )
 @click.option(
     "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
+    type=WholeNumbers(MAX_CONCURRENCY),
     default=CONCURRENCY,
     help="Requests running at once.  [default: 1,8,32,128]",
     show_default=False,
@@ -180,7 +180,7 @@ def command(
     # Imported here: numba and the replay take a second to load, --help should not.
     from adaspec.api import evaluate_policies
     from adaspec.evaluate.evaluation import refuse_beside
-    from adaspec.evaluate.render.write import check_destination
+    from adaspec.evaluate.report import check_destination
 
     place = None if out is None else check_destination(out, force)
     if protocol is not None:

@@ -8,10 +8,12 @@ import os
 import re
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from adaspec.documents import json_types
 
 PIPE_WIDTH = 100
 """Columns that tables are laid out for where no terminal says how many there are."""
@@ -54,21 +56,8 @@ def print_json(document: object) -> None:
 
     What would steer a terminal, or is no text, is escaped as JSON may have it.
     """
-    text = json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(json_types(document), indent=2, allow_nan=False, ensure_ascii=False)
     print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
-
-
-def strict(value: Any) -> Any:
-    """The value in JSON's own types: numpy numbers unwrapped, tuples as lists, NaN and inf None."""
-    if isinstance(value, dict):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(item) for item in value]
-    if hasattr(value, "tolist") and not isinstance(value, (str, bytes)):
-        return strict(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 class ProgressBar:

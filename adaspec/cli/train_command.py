@@ -15,7 +15,7 @@ from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import (
     CONCURRENCY,
-    LARGEST_CONCURRENCY,
+    MAX_CONCURRENCY,
     ORDERS,
     RESAMPLES,
     Options,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
+    type=WholeNumbers(MAX_CONCURRENCY),
     default=CONCURRENCY,
     show_default="1,8,32,128",
     help="Loads to train, tune and judge at.",
@@ -126,7 +126,8 @@ def command(
         place = None if out is None else _check_report(out, force)
         # Imported here: LightGBM and numba take seconds to load, --help should not.
         from adaspec.cli.reporting import publish
-        from adaspec.evaluate.report import EvaluationReport, note_costs
+        from adaspec.evaluate.evaluation import note_costs
+        from adaspec.evaluate.report import EvaluationReport
         from adaspec.train.crossfit import cross_fit
 
         options = Options(
@@ -173,7 +174,7 @@ def command(
 
 def _check_report(out: Path, force: bool) -> Place:
     """The place for a report, refused before a long evaluation if none can go there."""
-    from adaspec.evaluate.render.write import check_destination
+    from adaspec.evaluate.report import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
 
     if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
