@@ -1,4 +1,7 @@
-"""The one way in which JSON, and small files whole, are read: strictly, and without waiting."""
+"""The one way in which JSON, and small files whole, are read: strictly, and without waiting.
+
+Also what makes any value of ours fit for strict JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,6 +60,19 @@ def is_json(value: Any) -> bool:
         return bool(parse_json(text, "", AdaspecError) == value)
     except (TypeError, ValueError, RecursionError, AdaspecError):
         return False
+
+
+def json_types(value: Any) -> Any:
+    """The value in JSON's own types: numpy as numbers and lists, NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {str(key): json_types(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_types(item) for item in value]
+    if hasattr(value, "tolist"):
+        return json_types(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def read_file(

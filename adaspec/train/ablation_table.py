@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.grids import settings
 from adaspec.evaluate.hindsight import STATIC_BEST, grid_speeds
-from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS

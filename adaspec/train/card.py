@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import Text, code, simple_table, theirs
+from adaspec.evaluate.render.table import Text, code, foreign, simple_table
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.train.card_results import ablations, calibrations, results
@@ -77,7 +77,7 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
 def _data(corpus: Corpus) -> str:
     rows: list[list[Text]] = [
         [
-            theirs(workload),
+            foreign(workload),
             f"{count:,}",
             f"{_tokens(corpus.trained, workload):,}",
             f"{corpus.held_out.counts.get(workload, 0):,}",

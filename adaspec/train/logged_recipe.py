@@ -22,7 +22,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import simple_table, theirs
+from adaspec.evaluate.render.table import foreign, simple_table
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
@@ -265,7 +265,7 @@ def _card(
                 "",
                 ["workload", "trained on", "kept back"],
                 [
-                    [theirs(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
+                    [foreign(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
                     for name, n in trained.items()
                 ],
             )

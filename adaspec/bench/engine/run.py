@@ -30,8 +30,7 @@ from adaspec.bench.machine import MemoryRead
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.options import ALL, Progress
 from adaspec.staging import check_place
 
 ROUNDS = "rounds.jsonl"

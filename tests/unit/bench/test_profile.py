@@ -16,9 +16,9 @@ from adaspec.bench.profile.profile import (
     noise_of,
 )
 from adaspec.bench.profile.steps import FEWEST, Cell, Kinds, plans_of
-from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel, StepShape
+from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.vllm.forced import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
@@ -218,7 +218,7 @@ def test_parts_of_the_breakdown_make_up_the_step():
 
 def test_the_document_is_json_and_the_plots_are_pictures(tmp_path):
     found = profiled(Machine(), reference_s=QUIET)
-    document = json.loads(json.dumps(strict(found.document())))
+    document = json.loads(json.dumps(json_types(found.document())))
     assert document["schema"] == 1
     assert {row["source"] for row in document["steps"]} >= {"none", "keep-alive", "neural"}
     for path in save_plots(found, tmp_path / "cost.json"):

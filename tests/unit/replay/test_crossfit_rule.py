@@ -7,7 +7,7 @@ import pytest
 from random_tapes import random_cost, random_requests, tape_of
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.tuned import tuned_winners
+from adaspec.evaluate.hindsight import tuned_winners
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player, is_compiled
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule

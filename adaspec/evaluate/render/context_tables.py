@@ -1,22 +1,16 @@
-"""Tables of what a report rests on: settings, requests, what its rows and specs mean."""
+"""Tables of what a report is based on: settings, requests, what its rows and specs mean."""
 
 from __future__ import annotations
 
 from adaspec.evaluate.render.report import OPPONENT, Report
-from adaspec.evaluate.render.table import NULL, Mark, Span, Table, Text, code, simple_table, theirs
+from adaspec.evaluate.render.table import NULL, Mark, Span, Table, Text, code, foreign, simple_table
 from adaspec.evaluate.render.wording import times
 
 SEEN = "†"
 """Marks a policy whose model had trained on requests of this evaluation."""
-
-
-_MANY = 0.2
-"""The share of a workload's requests beyond which leaving them out is worth a warning."""
-
-
+_WARN_LEFT_OUT = 0.2
+"""A warning appears where a larger share of a workload's requests was left out."""
 _HINDSIGHT = "the best in hindsight on these very requests at each concurrency, of "
-
-
 _DEFINITIONS = {
     "none": "no speculation",
     "fixed:best": _HINDSIGHT + "one drafter at one length (`fixed:ngram`, `fixed:neural`)",
@@ -33,8 +27,6 @@ _DEFINITIONS = {
     "oracle:dp": "the cheapest possible path, by dynamic programming; a bound, for one request",
     "oracle:dp-splice": "the same, with splices; a bound, for one request",
 }
-
-
 _GREEDY = (
     "The `ngram`, `neural` and `combine` oracles are greedy: each request proposes its whole "
     "accepted span and the batch pays for the longest, so in mixed batches a short fixed draft "
@@ -47,32 +39,30 @@ def settings(report: Report) -> Table:
     """What was evaluated and how; only what the report says."""
     document = report.document
     traces = document.get("traces", {})
-    lines: list[tuple[str, str]] = [("traces", ", ".join(traces.get("sources", ())))]
-    if report.used:
-        each = ", ".join(f"{name} {count:,}" for name, count in report.used.items())
-        lines.append(("requests", f"{sum(report.used.values()):,} ({each})"))
+    requests = ", ".join(f"{name} {count:,}" for name, count in report.used.items())
     few = _few_left(report)
-    reasons = [f"{count:,} {reason}" for reason, count in report.left_out_by_reason().items()]
-    lines.append(("left out", "; ".join(reasons) + (f": {few}" if few else "")))
+    left_out = [f"{count:,} {reason}" for reason, count in report.left_out_by_reason().items()]
     models = [f"{what} {traces[what]}" for what in ("target", "drafter") if traces.get(what)]
-    lines.append(("models", ", ".join(models)))
-    lines.append(("cost", document.get("cost") or NULL))
+    keys = [key for key in ("orders", "resamples", "seed") if document.get(key) is not None]
     batching = [
         document.get("protocol") or document.get("batching") or NULL,
-        *(
-            f"{key} {document[key]}"
-            for key in ("orders", "resamples", "seed")
-            if document.get(key) is not None
-        ),
+        *(f"{key} {document[key]}" for key in keys),
         f"draft_len up to {document['cap']}" if document.get("cap") is not None else "",
         "prefill charged" if document.get("prefill") else "prefill not counted",
         "decisions charged" if document.get("charge_decisions") else "",
     ]
-    lines.append(("batching", ", ".join(filter(None, batching))))
-    lines += [("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))]
-    warnings = {"note"} | ({"left out"} if few else set())
+    lines = [
+        ("traces", ", ".join(traces.get("sources", ()))),
+        ("requests", f"{sum(report.used.values()):,} ({requests})" if requests else ""),
+        ("left out", "; ".join(left_out) + (f": {few}" if few else "")),
+        ("models", ", ".join(models)),
+        ("cost", document.get("cost") or NULL),
+        ("batching", ", ".join(filter(None, batching))),
+        *(("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))),
+    ]
+    warnings = {"note", "left out"} if few else {"note"}
     rows = [
-        [Span(label, marks=(Mark.FAINT,)), theirs(text, *[Mark.WARNING][: label in warnings])]
+        [Span(label, marks=(Mark.FAINT,)), foreign(text, *[Mark.WARNING][: label in warnings])]
         for label, text in lines
         if text
     ]
@@ -99,9 +89,11 @@ def requests(report: Report) -> Table | None:
     rows: list[list[Text]] = []
     for name, count in report.used.items():
         left_out = report.left_out.get(name, {})
-        rows.append([theirs(name), f"{count:,}", *(f"{left_out.get(why, 0):,}" for why in reasons)])
+        rows.append(
+            [foreign(name), f"{count:,}", *(f"{left_out.get(why, 0):,}" for why in reasons)]
+        )
     heads: list[Text] = ["workload", "used"]
-    heads += [("left out: ", theirs(why)) for why in reasons]
+    heads += [("left out: ", foreign(why)) for why in reasons]
     return simple_table("Requests", heads, rows) if rows else None
 
 
@@ -115,11 +107,11 @@ def footnotes(report: Report) -> list[str]:
 
 def _few_left(report: Report) -> str:
     """Which workloads lost over a fifth of their requests: `sharegpt rests on 47 of 230`."""
-    totals = {name: count + report.left_out_of(name) for name, count in report.used.items()}
+    lost = {name: sum(report.left_out.get(name, {}).values()) for name in report.used}
     return ", ".join(
-        f"{name} rests on {count:,} of {totals[name]:,}"
+        f"{name} rests on {count:,} of {count + lost[name]:,}"
         for name, count in report.used.items()
-        if report.left_out_of(name) > _MANY * totals[name]
+        if lost[name] > _WARN_LEFT_OUT * (count + lost[name])
     )
 
 
@@ -128,8 +120,8 @@ def _adaptive_wins(report: Report) -> list[str]:
     wins = []
     for workload in report.workloads:
         for load in report.concurrencies:
-            mine = report.row(workload, load, "adaptive:best").speedup
-            best = report.row(workload, load, OPPONENT).speedup
-            if mine is not None and best is not None and mine > 1.001 * best:
-                wins.append(f"{workload}/{load} ({times(mine)}, {times(best)})")
+            adaptive = report.row(workload, load, "adaptive:best").speedup
+            static = report.row(workload, load, OPPONENT).speedup
+            if adaptive is not None and static is not None and adaptive > 1.001 * static:
+                wins.append(f"{workload}/{load} ({times(adaptive)}, {times(static)})")
     return [f"adaptive:best beats {OPPONENT} at {', '.join(wins)}"] if wins else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.evaluate.measures import measure
+from adaspec.evaluate.cell_result import measure
 from adaspec.replay.result import Result
 
 

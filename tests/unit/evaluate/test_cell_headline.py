@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.evaluate.closed_loop import CellResult
-from adaspec.evaluate.headline import headline_entry
-from adaspec.evaluate.measures import Measure
+from adaspec.evaluate.cell_result import CellResult, Measure
 
 SPEEDS = {
     "none": 100.0,
@@ -25,12 +23,12 @@ SPEEDS = {
 def cell(replicates=None, **changes):
     """A cell with these throughputs; None takes a row away."""
     speeds = {k: v for k, v in (SPEEDS | changes).items() if v is not None}
-    measures = {k: Measure(v, None, None, None, None, None, 0.01) for k, v in speeds.items()}
+    measures = {k: Measure(v, decision_share=0.01) for k, v in speeds.items()}
     return CellResult({}, {}, measures, replicates or {})
 
 
 def entry(found, alone=()):
-    return headline_entry("all", 8, "mine", found, list(alone))
+    return found.headline((None, 8), "mine", list(alone))
 
 
 def test_a_lift_is_the_ratio_to_the_opponent_minus_1():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from adaspec.evaluate.render.background import SEEN
-from adaspec.evaluate.render.report import ALL, BASELINES, OPPONENT, Headline, Report
+from adaspec.evaluate.options import ALL
+from adaspec.evaluate.render.context_tables import SEEN
+from adaspec.evaluate.render.report import BASELINES, OPPONENT, Headline, Report, number
 from adaspec.evaluate.render.report import Row as Measured
 from adaspec.evaluate.render.table import (
     NULL,
@@ -16,8 +18,8 @@ from adaspec.evaluate.render.table import (
     Table,
     Text,
     code,
+    foreign,
     simple_table,
-    theirs,
 )
 from adaspec.evaluate.render.wording import (
     decimal,
@@ -31,26 +33,26 @@ from adaspec.evaluate.render.wording import (
 
 EDGE = "▲"
 """Marks a winner that lies on the edge of its grid: a larger grid might hold a better one."""
-
-
 SAME = f"= `{OPPONENT}`"
-"""What stands instead of a lift where a named policy is the very setting that won."""
+"""Stands instead of a lift where a named policy is the very setting that won."""
+SOURCES = {"ngram": "n-gram", "neural": "neural"}
 
 
 def headline(report: Report, policy: str) -> Table:
     """A policy's lifts over every opponent, a row per concurrency."""
     workload = report.main
     assert workload is not None
-    rows = [
-        Row(
-            [cell(load, report.row(workload, load, policy), entry) for _, cell in _HEADLINE_COLUMNS]
-        )
-        for load in report.concurrencies
-        for entry in [report.headline(workload, load, policy)]
-    ]
-    title = [*_name(report, policy), " on ", place(report, workload), ": lift over each opponent"]
-    columns = [column for column, _ in _HEADLINE_COLUMNS]
-    table = Table(batched(report, title), columns, [rows], _summary(report, workload, policy))
+    rows = []
+    for load in report.concurrencies:
+        row, entry = report.row(workload, load, policy), report.headline(workload, load, policy)
+        rows.append(Row([cell(load, row, entry) for _, cell in _HEADLINE_COLUMNS]))
+    title = [*_name(report, policy), " on ", place_name(report, workload)]
+    table = Table(
+        batched(report, [*title, ": lift over each opponent"]),
+        [column for column, _ in _HEADLINE_COLUMNS],
+        [rows],
+        _summary(report, workload, policy),
+    )
     return table.without_empty_columns()
 
 
@@ -105,30 +107,24 @@ def steps(report: Report, workload: str) -> Table | None:
 
 def lifts_alone(report: Report, policy: str) -> Table:
     """A policy's lift over each workload's own static:best, and the worst of them."""
-    lowest = {
-        load: min(known)
-        for load in report.concurrencies
-        for entries in [[report.headline(name, load, policy) for name in report.alone]]
-        if len(known := [entry.lift for entry in entries if entry.lift is not None]) > 1
-    }
+    loads, rows = report.concurrencies, {name: report.lifts(name, policy) for name in report.alone}
+    known = [
+        [lift for lift in lifts if lift is not None] for lifts in zip(*rows.values(), strict=True)
+    ]
+    lowest = [min(lifts) if len(lifts) > 1 else None for lifts in known]
 
-    def cell(workload: str, load: int) -> Text:
-        entry = report.headline(workload, load, policy)
-        marks = [Mark.LOWEST] if entry.lift is not None and entry.lift == lowest.get(load) else []
+    def cell(workload: str, column: int) -> Text:
+        entry = report.headline(workload, loads[column], policy)
+        marks = [Mark.LOWEST] if entry.lift is not None and entry.lift == lowest[column] else []
         if entry.is_winner:
             return Span(SAME, marks=tuple(marks))
         return [_lift(entry, *marks), *_spare(signed_range(entry.interval))]
 
-    groups = [
-        [
-            Row([theirs(name), *(cell(name, c) for c in report.concurrencies)])
-            for name in report.alone
-        ]
-    ]
+    groups = [[Row([foreign(name), *(cell(name, c) for c in range(len(loads)))]) for name in rows]]
     if report.has_all:
-        entries = [report.headline(ALL, load, policy) for load in report.concurrencies]
-        worst = [signed_percent(entry.worst_workload_lift) for entry in entries]
-        groups.append([Row([Span("worst", marks=(Mark.STRONG,)), *worst])])
+        worst = [report.headline(ALL, load, policy).worst_workload_lift for load in loads]
+        cells = [signed_percent(lift) for lift in worst]
+        groups.append([Row([Span("worst", marks=(Mark.STRONG,)), *cells])])
     return Table(
         [*_name(report, policy), f": lift over the `{OPPONENT}` of each workload alone"],
         [Column("workload", left=True), *_loads(report)],
@@ -151,21 +147,66 @@ def winners(report: Report, workload: str) -> Table | None:
         f"{EDGE} the winner lies on the edge of its grid, in the parameters named: try --policy "
         "with values beyond the edge."
     )
-    title: Text = ["The winning settings on ", place(report, workload)]
+    title: Text = ["The winning settings on ", place_name(report, workload)]
     heads = ("best of", "at concurrency", "setting")
     return simple_table(title, heads, rows, 3, advice if edges else "")
 
 
-def place(report: Report, workload: str) -> Span:
+def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
+    """How far a learned policy's probabilities can be believed, before and after drafting."""
+    yield simple_table(
+        title,
+        ["source", "", "states", "came true", *_calibration_heads("without tables")],
+        [
+            [SOURCES[source], f"S({each['survival']})", *_calibrated(each, "without_tables")]
+            for source, judged in document["sources"].items()
+            for each in judged
+        ],
+        2,
+        "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
+        "drafting in the states that the policy visits. ECE is the expected calibration error over "
+        "bins of equally many states; AUC and log-loss stand beside those of the same model "
+        "without token tables.",
+    )
+    if document.get("drafted"):
+        yield simple_table(
+            f"{title}, token by token",
+            ["drafted token", "states", "right", *_calibration_heads("before seen")],
+            [[str(each["token"]), *_calibrated(each, "before")] for each in document["drafted"]],
+            0,
+            "Where all drafted before it were right: how well the policy knows that a drafted "
+            "token is right once it has seen it, with its confidences, and how well before.",
+        )
+
+
+def ablations(document: Mapping[str, Any], title: str = "Ablations") -> Table:
+    """What each part of a learned policy contributes."""
+    loads = [str(load) for load in document["concurrency"]]
+    return simple_table(
+        title,
+        ["", "what is missing", *(f"at {load}" for load in loads)],
+        [
+            [row["name"], row["without"], *(signed_percent(row["lift"][load]) for load in loads)]
+            for row in document["rows"]
+        ],
+        2,
+        "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
+        "without one part of it each, and of the best settings in hindsight of two simpler "
+        f"families. No intervals: differences below a percent say little. `{NULL}`: nothing was "
+        "there to take away, or, cross-fitted, one policy would have had to decide alone.",
+    )
+
+
+def place_name(report: Report, workload: str) -> Span:
     """A workload as titles name it."""
     if workload != ALL:
-        return theirs(workload)
+        return foreign(workload)
     names = [name for name in report.workloads if name != ALL]
-    return theirs(names[0]) if len(names) == 1 else Span("all workloads, mixed")
+    return foreign(names[0]) if len(names) == 1 else Span("all workloads, mixed")
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
-    """`title`, saying so where copies of one request advanced in lockstep."""
+    """`title`, with a note where copies of one request advanced in lockstep."""
     return [*title, *[" (lockstep batching)"][: report.is_lockstep]]
 
 
@@ -184,19 +225,13 @@ def _by_load(
         (report.named, Mark.STRONG),
         (report.oracles, Mark.FAINT),
     ):
-        rows = [
-            [cell(report.row(workload, load, name), load) for load in report.concurrencies]
-            for name in policies
-        ]
-        named = zip(policies, rows, strict=True)
-        groups.append(
-            [
-                Row([_name(report, policy), *cells], mark)
-                for policy, cells in named
-                if any(each != NULL for each in cells)
-            ]
-        )
-    title = batched(report, [f"{what} on ", place(report, workload), ", by concurrency"])
+        rows = []
+        for name in policies:
+            cells = [cell(report.row(workload, load, name), load) for load in report.concurrencies]
+            if any(each != NULL for each in cells):
+                rows.append(Row([_name(report, name), *cells], mark))
+        groups.append(rows)
+    title = batched(report, [f"{what} on ", place_name(report, workload), ", by concurrency"])
     columns = [Column("policy", left=True), *_loads(report)]
     return Table(title, columns, groups, sentence, meanings or {}) if any(groups) else None
 
@@ -221,7 +256,7 @@ def _lift(entry: Headline, *marks: Mark) -> Span:
 
 
 def _winner(spec: str, edge: Sequence[str]) -> Text:
-    return [code(spec), f" {EDGE} ", theirs(", ".join(edge))] if edge else code(spec)
+    return [code(spec), f" {EDGE} ", foreign(", ".join(edge))] if edge else code(spec)
 
 
 def _summary(report: Report, workload: str, policy: str) -> Text:
@@ -243,12 +278,18 @@ def _summary(report: Report, workload: str, policy: str) -> Text:
     return [code(policy), f" runs at {text}."]
 
 
-def _opponent(entry: Headline) -> Text:
-    return Span("=") if entry.is_winner else _lift(entry, Mark.STRONG)
+def _calibration_heads(beside: str) -> list[str]:
+    return ["ECE", "AUC", beside, "log-loss", beside]
 
 
-def _opponent_interval(entry: Headline) -> Text:
-    return f"`{OPPONENT}`" if entry.is_winner else signed_range(entry.interval) or NULL
+def _calibrated(entry: Mapping[str, Any], beside: str) -> list[str]:
+    other = entry[beside]
+    figures = (entry["came"], entry["ece"], entry["auc"], other["auc"])
+    values = (*figures, entry["log_loss"], other["log_loss"])
+    return [f"{entry['states']:,}", *(decimal(number(value), 3) for value in values)]
+
+
+_HeadlineCell = Callable[[int, Measured, Headline], Text]
 
 
 def _lift_column(name: str, priority: int) -> tuple[Column, _HeadlineCell]:
@@ -256,7 +297,8 @@ def _lift_column(name: str, priority: int) -> tuple[Column, _HeadlineCell]:
     return column, lambda _, __, entry: signed_percent(entry.lifts[name])
 
 
-_HeadlineCell = Callable[[int, Measured, Headline], Text]
+def _interval(entry: Headline) -> Text:
+    return f"`{OPPONENT}`" if entry.is_winner else signed_range(entry.interval) or NULL
 
 
 _HEADLINE_COLUMNS: tuple[tuple[Column, _HeadlineCell], ...] = (
@@ -264,18 +306,15 @@ _HEADLINE_COLUMNS: tuple[tuple[Column, _HeadlineCell], ...] = (
     (Column("speedup"), lambda _, row, __: times(row.speedup)),
     (
         Column(f"over `{OPPONENT}`", short_head=OPPONENT.replace(":", "\n:")),
-        lambda _, __, entry: _opponent(entry),
+        lambda _, __, entry: Span("=") if entry.is_winner else _lift(entry, Mark.STRONG),
     ),
-    (Column("95% interval", left=True), lambda _, __, entry: _opponent_interval(entry)),
+    (Column("95% interval", left=True), lambda _, __, entry: _interval(entry)),
     _lift_column("static:tuned", priority=8),
     _lift_column("static:one", priority=4),
     _lift_column("adaptive:best", priority=5),
     _lift_column("hybrid:best", priority=2),
     _lift_column("fixed:best", priority=6),
-    (
-        Column("gap closed", priority=7),
-        lambda _, __, entry: percent(entry.gap_closed),
-    ),
+    (Column("gap closed", priority=7), lambda _, __, entry: percent(entry.gap_closed)),
     (
         Column("gap closed to `oracle:combine`", short_head="gap to\ncombine", priority=1),
         lambda _, __, entry: percent(entry.gap_closed_combine),
