@@ -17,7 +17,7 @@ from adaspec.bench.engine.client import Answer, Call, send_all
 from adaspec.bench.engine.methods import NONE, BenchmarkOptions, Candidate
 from adaspec.bench.engine.prompts import Dealt
 from adaspec.bench.engine.server import Servers
-from adaspec.bench.machine import MemoryRead
+from adaspec.bench.machine import memory_read_s
 from adaspec.documents import parse_json
 from adaspec.errors import BenchError, PolicyError
 from adaspec.evaluate.closed_loop import ALL
@@ -226,7 +226,6 @@ class Runner:
     absent: dict[str, str]
     """Methods and candidates that do not run, with why."""
     report: Progress
-    memory_read: MemoryRead
 
     def run(self) -> None:
         """Every candidate once per round and cell, in a new order each time."""
@@ -280,12 +279,12 @@ class Runner:
         most = RESUME_TOKENS if server.warm else WARM_UP_TOKENS
         send_all([replace(call, max_tokens=most) for call in first], self.concurrency, stream)
         server.warm = True
-        read_s = self.memory_read.seconds()
+        read_s = memory_read_s()
         for cell in cells:
             before = client.counters(server.address)
             answers = send_all(self.dealt[number, cell], self.concurrency, stream)
             after = client.counters(server.address)
-            earlier_s, read_s = read_s, self.memory_read.seconds()
+            earlier_s, read_s = read_s, memory_read_s()
             self.file.add(
                 Round(
                     self.concurrency,

@@ -26,7 +26,6 @@ from adaspec.bench.engine.report import Load, document
 from adaspec.bench.engine.rounds import Round, RoundsFile, Runner, fingerprint
 from adaspec.bench.engine.server import Server, Servers, ended_by_signals
 from adaspec.bench.engine.settings import UsualSettings, candidates_at, rank_settings
-from adaspec.bench.machine import MemoryRead
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
@@ -65,7 +64,6 @@ def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> di
         options.out / ROUNDS, fingerprint(options, calls, candidates, served_on["vllm"])
     )
     loads = []
-    memory_read = MemoryRead()
     with ended_by_signals():
         for concurrency, here in candidates.items():
             dealt, repeated = prompts.deal(
@@ -82,7 +80,6 @@ def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> di
                     file,
                     absent,
                     report,
-                    memory_read,
                 ).run()
                 rounds = [
                     each for each in file.first(options.rounds) if each.concurrency == concurrency

@@ -192,6 +192,7 @@ def run(tmp_path, monkeypatch):
         rounds.client, "counters", lambda address: {"drafted": 1.0, "accepted": 1.0}
     )
     monkeypatch.setattr(rounds, "send_all", lambda calls, load, stream: [])
+    monkeypatch.setattr(rounds, "memory_read_s", lambda: 1.0)
     dealt = {(turn, cell): [Call(cell, "1", (1,), 4)] for turn in range(2) for cell in CELLS}
 
     def begin(servers):
@@ -208,7 +209,6 @@ def run(tmp_path, monkeypatch):
             file=file,
             absent=absent,
             report=lambda what, done, total: told.append((done, total)),
-            memory_read=SimpleNamespace(seconds=lambda: 1.0),
         ).run()
         return [(e.number, e.cell, e.candidate) for e in file], absent, told
 
