@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from adaspec.bench.engine import methods
-from adaspec.bench.engine.comparison import FEWEST_ROUNDS
+from adaspec.bench.engine.comparison import MIN_ROUNDS
 from adaspec.bench.engine.report import complaint
 from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.render.markdown import table_markdown, text_markdown
@@ -155,7 +155,7 @@ def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     yield (
         "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
         "`spread`: its 95% interval over rounds drawn again, or of fewer than "
-        f"{FEWEST_ROUNDS} rounds the worst and the best. `adaspec over it`: of the same rounds. "
+        f"{MIN_ROUNDS} rounds the worst and the best. `adaspec over it`: of the same rounds. "
         "`expected`: what the evaluator makes of those rounds. TTFT and ITL (the gap between two "
         "pieces of an answer): medians, ITL with its 95th percentile. `accepted`: drafted tokens "
         "per piece. `machine`: what a fixed read of memory took around a method's visits, over "

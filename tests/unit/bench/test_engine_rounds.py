@@ -12,7 +12,7 @@ from adaspec.bench.engine import rounds
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import NONE, BenchmarkOptions, Candidate
 from adaspec.bench.engine.prompts import deal
-from adaspec.bench.engine.rounds import RoundsFile, Runner, fingerprint
+from adaspec.bench.engine.rounds import Load, RoundsFile, Runner, fingerprint
 from adaspec.errors import BenchError
 from adaspec.evaluate.closed_loop import ALL
 
@@ -201,10 +201,7 @@ def run(tmp_path, monkeypatch):
         absent, told = {}, []
         Runner(
             options=options,
-            concurrency=4,
-            candidates=CANDIDATES,
-            cells=CELLS,
-            dealt=dealt,
+            load=Load(4, CANDIDATES, CELLS, dealt, repeated=False),
             servers=servers,
             file=file,
             absent=absent,
