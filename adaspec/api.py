@@ -24,7 +24,7 @@ from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
-from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted, select
+from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, select
 
 if TYPE_CHECKING:
     from adaspec.evaluate.report import EvaluationReport
@@ -57,7 +57,7 @@ def evaluate_policies(
     protocol: str | None = None,
     workload: str | None = None,
     prefill: bool = False,
-    max_output_tokens: int | None = LONGEST_OUTPUT,
+    max_output_tokens: int | None = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
     charge_decisions: bool = False,
@@ -78,10 +78,11 @@ def evaluate_policies(
         CLOSED_LOOP,
         evaluate,
         evaluate_by_protocol,
+        note_costs,
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.report import EvaluationReport, note_costs
+    from adaspec.evaluate.report import EvaluationReport
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -122,7 +123,7 @@ def evaluate_policies(
         )
         note_costs(document, model, given=cost is not None)
     else:
-        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": LONGEST_OUTPUT}
+        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": MAX_OUTPUT}
         asked = dataclasses.asdict(options) | {"max_output_tokens": max_output_tokens}
         asked |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
         given = {name: each for name, each in asked.items() if each != defaults.get(name)}

@@ -1,4 +1,4 @@
-"""Reading small files, strict JSON, and the records in it whose fields have rules."""
+"""Reading small files, strict JSON, and records whose fields have rules; values fit for JSON."""
 
 from __future__ import annotations
 
@@ -179,6 +179,19 @@ def is_json(value: Any) -> bool:
         return bool(parse_json(text, "", AdaspecError) == value)
     except (TypeError, ValueError, RecursionError, AdaspecError):
         return False
+
+
+def json_types(value: Any) -> Any:
+    """The value in JSON's own types: numpy as numbers and lists, NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {str(key): json_types(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_types(item) for item in value]
+    if hasattr(value, "tolist"):
+        return json_types(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def read_file(

@@ -155,7 +155,7 @@ class AblatedTrainer(Trainer):
             return super()._roll_rules(policy, fold)
         # Without speculation a request is at every position once.
         rng = np.random.default_rng([self.settings.seed, 1])
-        rule = StaticRule().row()
+        rule = StaticRule()
         return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
@@ -187,7 +187,7 @@ def without_tables(tape: Tape, trained: Trained, settings: Settings) -> Model:
     groups = {"before": boosters, "splice": trained.boosters["splice"]}
     model = trained.model
     curves["splice"] = model.curves["splice"]
-    return model_of(groups, curves, model.tables, model.outlook)
+    return model_of(groups, curves, model.tables, model.factors)
 
 
 def _without_columns(sample: Sample, columns: list[int]) -> Sample:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from adaspec.evaluate.options import Options
-from adaspec.evaluate.render import learned
+from adaspec.evaluate.render import result_tables
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import Text, code, simple_table, theirs
+from adaspec.evaluate.render.table import Text, code, foreign, simple_table
 from adaspec.evaluate.render.wording import (
     milliseconds,
     percent,
@@ -92,7 +92,7 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
 def _data(corpus: Corpus) -> str:
     rows: list[list[Text]] = [
         [
-            theirs(workload),
+            foreign(workload),
             f"{count:,}",
             f"{_tokens(corpus.trained, workload):,}",
             f"{corpus.held_out.counts.get(workload, 0):,}",
@@ -206,7 +206,7 @@ def lifts(title: str, sentence: str, cells: Cells) -> str:
     heads += ["over `static:tuned`", "over `static:one`", "over `adaptive:best`"]
     rows: list[list[Text]] = [
         [
-            theirs(workload),
+            foreign(workload),
             concurrency,
             times(cell["speedup"]),
             _lift(cell["lift_over_static_best"], cell["lift_ci95"]),
@@ -250,12 +250,12 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
     judged = {"Cross-fitted": crossed["calibration"]} if crossed else {}
     judged["This very model on the requests kept back"] = metrics["calibration"]
     for index, (title, calibration) in enumerate(judged.items()):
-        for table in learned.calibration(calibration, title):
+        for table in result_tables.calibration(calibration, title):
             yield table_markdown(replace(table, sentence="") if index else table, 3)
     for source, depths in next(iter(judged.values()))["sources"].items():
         yield (
-            f"S(1) of {learned.SOURCES[source]}{', cross-fitted' if crossed else ''}: a bar as "
-            "long as the share that came true, `|` where it was predicted to end."
+            f"S(1) of {result_tables.SOURCES[source]}{', cross-fitted' if crossed else ''}: a bar "
+            "as long as the share that came true, `|` where it was predicted to end."
         )
         yield f"```\n{_bars(depths[0]['curve'])}\n```"
 
@@ -265,7 +265,7 @@ def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
     crossed = metrics.get("cross_fitted") or {}
     for title, each in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
         if "ablations" in each:
-            yield table_markdown(learned.ablations(each["ablations"], f"Ablations, {title}"))
+            yield table_markdown(result_tables.ablations(each["ablations"], f"Ablations, {title}"))
 
 
 def _bars(curve: Sequence[Sequence[float]]) -> str:

@@ -1,4 +1,4 @@
-"""Examples to learn from: what rollouts of static rules and learned policies record."""
+"""Examples to learn from: what rollouts of static rules and learned policies recorder."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.recorder import new_recorder
+from adaspec.policy.static import StaticRule
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.splicing import SPLICE
-from adaspec.replay.film import Film
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.record import new_record
+from adaspec.replay.recorded import Film
 from adaspec.replay.tape import Tape
 
 Floats = NDArray[np.float32]
@@ -117,28 +118,32 @@ def rollout(
     concurrency: int,
     cost: CostModel,
     rng: np.random.Generator,
-    rule: NDArray[np.int64] | None = None,
+    rule: StaticRule | None = None,
 ) -> Examples:
     """The examples of one closed loop over the marked requests, every one of which enters."""
     order = draw_passes(pools_among(tape, members), concurrency, rng)
     size = int(tape.columns.length[order].sum())
     depths = policy.neural_cap if policy.model.reads_evidence else 0
-    record = new_record(size, size * max(depths, 1), size * depths)
-    run_learned(tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, record=record)
+    recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
+    run_learned(
+        tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, recorder=recorder
+    )
     # A request that entered several times counts once, so only a share of its examples is kept.
     share = min(1.0, float(members.sum()) / len(order))
     a, b, c = (
         np.flatnonzero(rng.random(int(filled)) < share) if share < 1 else slice(0, int(filled))
-        for filled in record.filled
+        for filled in recorder.filled[0].tolist()
     )
     return Examples(
-        sample(record.at[a].copy(), record.x[a].copy()),
+        sample(recorder.at[a].copy(), recorder.x[a].copy()),
         sample(
-            record.splice_at[b].copy(), record.splice_x[b].copy(), record.splice_length[b].copy()
+            recorder.splice_at[b].copy(),
+            recorder.splice_x[b].copy(),
+            recorder.splice_length[b].copy(),
         ),
         sample(
-            record.evidence_at[c].copy(),
-            record.evidence_x[c].copy(),
-            record.evidence_depth[c].copy(),
+            recorder.evidence_at[c].copy(),
+            recorder.evidence_x[c].copy(),
+            recorder.evidence_depth[c].copy(),
         ),
     )

@@ -10,12 +10,12 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.evidence import EVIDENCE, EXPECTED
+from adaspec.predict.evidence_factors import EvidenceFactors, fit_factors, no_factors
 from adaspec.predict.features import BEFORE
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
-from adaspec.predict.outlook import Outlook, fit_outlook, no_outlook
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
@@ -211,7 +211,9 @@ def fit_splice(tape: Tape, examples: Examples, settings: Settings) -> tuple[Boos
     return {"splice_first": first, "splice_more": more}, curves
 
 
-def fit_evidence(tape: Tape, examples: Examples, settings: Settings) -> tuple[Boosters, Outlook]:
+def fit_evidence(
+    tape: Tape, examples: Examples, settings: Settings
+) -> tuple[Boosters, EvidenceFactors]:
     """The heads that read drafted tokens, and how far those move the earlier predictions."""
     columns = tape.columns
     at, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
@@ -232,20 +234,20 @@ def fit_evidence(tape: Tape, examples: Examples, settings: Settings) -> tuple[Bo
     x, y = x[reached], (neural >= depth)[reached].astype(np.float64)
     request = request_at(tape, at[reached])
     scores = held_out_scores(accepted_next, x, y, w[reached], request, "binary", EVIDENCE, settings)
-    return boosters, fit_outlook(x[:, EXPECTED].astype(np.float64), scores)
+    return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
 
 def model_of(
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
     curves: Mapping[str, Curves],
     tables: Tables,
-    outlook: Outlook | None = None,
+    factors: EvidenceFactors | None = None,
 ) -> Model:
     """The model of these boosters."""
     forests: dict[str, Forest] = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
-    return Model(forests, curves, tables, outlook or no_outlook())
+    return Model(forests, curves, tables, factors or no_factors())
 
 
 def request_at(tape: Tape, at: Longs) -> Longs:

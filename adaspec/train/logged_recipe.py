@@ -21,13 +21,13 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import simple_table, theirs
+from adaspec.evaluate.render.table import foreign, simple_table
 from adaspec.policy.artifact import check_destination, write_artifact
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.film import film_of
+from adaspec.replay.recorded import film_of
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster
@@ -227,7 +227,7 @@ def _card(
                 "",
                 ["workload", "trained on", "kept back"],
                 [
-                    [theirs(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
+                    [foreign(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
                     for name, n in trained.items()
                 ],
             )
