@@ -21,7 +21,7 @@ from adaspec.cli.options import (
 from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
 from adaspec.errors import CostError
 from adaspec.staging import check_place
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
     from adaspec.bench.profile.profile import Profile
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--neural-lens",
-    type=WholeNumbers(MOST_VERIFIED),
+    type=WholeNumbers(MAX_VERIFIED),
     default="1,2,4,8",
     show_default=True,
     help="Neural tokens per draft.",
 )
 @click.option(
     "--ngram-lens",
-    type=WholeNumbers(MOST_VERIFIED),
+    type=WholeNumbers(MAX_VERIFIED),
     default="3,8,16",
     show_default=True,
     help="Copied tokens per draft.",

@@ -15,7 +15,7 @@ from adaspec.cli.options import (
     seed_option,
 )
 from adaspec.cli.output import ProgressBar, print_json, printable
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 
 @click.command("record")
@@ -32,7 +32,7 @@ from adaspec.vllm.options import MOST_VERIFIED
 @click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
 @click.option(
     "--k",
-    type=click.IntRange(1, MOST_VERIFIED),
+    type=click.IntRange(1, MAX_VERIFIED),
     default=8,
     show_default=True,
     help="Tokens drafted at every position: the longest draft that can be replayed.",
@@ -78,9 +78,9 @@ def command(
     """
     check_drafter(draft, draft_method)
     # Imported here: vLLM takes seconds to load, --help should not.
-    from adaspec.vllm.recording import Task, record
+    from adaspec.vllm.recording import RecordOptions, record
 
-    task = Task(
+    options = RecordOptions(
         model=model,
         draft=draft,
         draft_method=draft_method,
@@ -95,7 +95,7 @@ def command(
         engine=engine,
     )
     with ProgressBar() as bar:
-        report = record(task, bar)
+        report = record(options, bar)
     if as_json:
         print_json(
             {

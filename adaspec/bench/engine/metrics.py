@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
-from adaspec.vllm.exposition import PREFIX
+from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, REASONS, SHORT
 
 Labels = tuple[tuple[str, str], ...]
 

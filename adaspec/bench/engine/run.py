@@ -93,8 +93,8 @@ def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> di
 
 
 def _served_on() -> dict[str, str]:
+    from adaspec.vllm.compatibility import installed_version
     from adaspec.vllm.machine import hardware
-    from adaspec.vllm.signatures import installed_version
 
     return {"hardware": hardware(), "vllm": installed_version()}
 
@@ -168,10 +168,10 @@ def _drafter(options: BenchmarkOptions) -> Drafter | None:
     if options.draft is None:
         return None
     from adaspec.vllm.doctor import target_named
-    from adaspec.vllm.translation import head_method
+    from adaspec.vllm.drafters import drafter_method
 
     asked = options.draft_method
-    method = head_method(options.draft, target_named(options.model), asked=asked)
+    method = drafter_method(options.draft, target_named(options.model), method=asked)
     return Drafter(options.draft, method, asked)
 
 

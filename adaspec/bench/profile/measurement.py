@@ -23,7 +23,7 @@ from adaspec.bench.profile.steps import (
     plans_of,
 )
 from adaspec.errors import CostError
-from adaspec.vllm.forced import Plan
+from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 STEPS = 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adaspec.cost.fit import MeasuredStep
-from adaspec.vllm.forced import Plan
+from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import TimedStep
 
 ON_CPU = (1, 2, 4, 8, 16)

@@ -20,7 +20,7 @@ from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError
-from adaspec.vllm.forced import Plan
+from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 TRUTH = CostModel(
