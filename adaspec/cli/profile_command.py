@@ -34,7 +34,7 @@ from adaspec.cli.output import (
 )
 from adaspec.errors import CostError
 from adaspec.staging import check_place
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
     from adaspec.bench.profile.profile import Profile
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     most=4096,
 )
 @numbers_option("--contexts", "128,512,1k", "Tokens per request.", kilo=True)
-@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MOST_VERIFIED)
-@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MOST_VERIFIED)
+@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MAX_VERIFIED)
+@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MAX_VERIFIED)
 @whole_option(
     "--rounds",
     5,
@@ -120,7 +120,6 @@ def command(
 
     subject = Subject(model, draft, engine, draft_method)
     grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
-    )
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
     save_cost(profile.cost, place, profile.fit)
