@@ -52,7 +52,7 @@ ENGINE = {
     # No compiler is needed so, and the server starts sooner.
     "enforce_eager": True,
 }
-MOST_TOKENS = 160
+MAX_TOKENS = 160
 SHOWN_LINES = 8
 LOG_LINES = 15
 
@@ -195,7 +195,7 @@ def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
     each = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
-        text, tokens = client.chat(address, question, MOST_TOKENS)
+        text, tokens = client.chat(address, question, MAX_TOKENS)
         seconds = time.monotonic() - began
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)
