@@ -111,19 +111,18 @@ def command(
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     place = check_place(out, CostError)
     # Imported here: vLLM and the plots take seconds to load, --help should not.
+    from adaspec.bench.profile.measurement import Grid
     from adaspec.bench.profile.plots import save_plots
-    from adaspec.bench.profile.run import ProfileOptions, profile_machine
+    from adaspec.bench.profile.profile import profile_machine
     from adaspec.cost.load import save_cost
     from adaspec.vllm.profiles import keep_profile
     from adaspec.vllm.profiling import Subject
 
-    options = ProfileOptions(
-        subject=Subject(model, draft, engine, draft_method),
-        most_s=math.inf if minutes is None else 60 * minutes,
-        **lengths,
+    subject = Subject(model, draft, engine, draft_method)
+    grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
     )
     with ProgressBar() as bar:
-        profile = profile_machine(options, bar)
+        profile = profile_machine(subject, grid, bar)
     save_cost(profile.cost, place, profile.fit)
     plots = save_plots(profile, out)
     kept = None

@@ -23,9 +23,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy, table_spec
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.panel import Panel
-from adaspec.replay.paths import TIME, TOKENS, grid_totals
-from adaspec.replay.rule_panel import RulePanel
+from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.paths import rule_speeds
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
@@ -82,11 +81,10 @@ def grid_speeds(
     """Mean tokens per second (setting, cell) of every setting over the cell's orders."""
     runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
     order_of_run, load_of_run = [order for order, _ in runs], [load for _, load in runs]
-    columns, cost = player.tape.columns, player.cost.constants()
+    columns, costs = player.tape.columns, player.cost.constants()
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        totals = grid_totals(columns, rules, player.cap, order_of_run, load_of_run, cost)
-        return totals[..., TOKENS] / totals[..., TIME]
+        return rule_speeds(columns, rules, player.cap, order_of_run, load_of_run, costs)
 
     speeds = walk_grid(grid, walk, options, progress)
     ends = np.cumsum([len(drawn) for drawn in orders.values()])
@@ -194,7 +192,7 @@ def tuned_winners(
 
 def _static_tuned(contender: Contender) -> Mapping[int, tuple[str, ...]]:
     """Concurrency -> the rule tuned for each of the models that decide."""
-    if isinstance(contender, Panel):
+    if isinstance(contender, CrossfitPolicy):
         return contender.static_tuned
     if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
         return {load: (spec,) for load, spec in contender.manifest.static_tuned.items()}
@@ -206,11 +204,11 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | Non
     policies = [parse_policy(spec) for spec in specs]
     if len(set(specs)) == 1:
         return policies[0]
-    assert isinstance(contender, Panel)
+    assert isinstance(contender, CrossfitPolicy)
     rules = tuple(each.rule for each in policies if isinstance(each, StaticPolicy))
     if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
         return None
-    return RulePanel(" / ".join(specs), rules, contender.member)
+    return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
 
 
 def grid_of(player: Player) -> list[Setting]:

@@ -152,7 +152,7 @@ class AblatedTrainer(Trainer):
             return super()._watch(policy, fold)
         # Without speculation a request is at every position once.
         rng = np.random.default_rng([self.settings.seed, 1])
-        rule = StaticRule().row()
+        rule = StaticRule()
         return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
     def _listen(self, policy: LearnedPolicy, fold: Members) -> Examples:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TrainingError
 from adaspec.jit import compiled
-from adaspec.policy.desk import LONGEST_NEURAL
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import (
     BEFORE,
@@ -30,7 +30,7 @@ from adaspec.predict.features import (
     FEATURES,
     HISTORY,
     TAIL,
-    Rows,
+    RowFacts,
     forget,
     observe,
     remember,
@@ -39,7 +39,7 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
-from adaspec.replay.film import Film, film_of
+from adaspec.replay.recorded import Film, film_of
 from adaspec.train.heads import (
     CURVE_BINS,
     FEWEST_EXAMPLES,
@@ -344,7 +344,7 @@ def _take_in(
 
 
 @compiled
-def _row_at(film: Film, r: int, p: int) -> Rows:
+def _row_at(film: Film, r: int, p: int) -> RowFacts:
     """The facts of one request at one position, alone in its batch."""
     columns = film.columns
     i, base = columns.offset[r] + p, film.text_start[r]
@@ -355,7 +355,7 @@ def _row_at(film: Film, r: int, p: int) -> Rows:
         tail[0, TAIL - 1 - k] = film.text[base + known - 1 - k]
     for k in range(min(CANDIDATE, film.facts[5, i])):
         candidate[0, k] = film.text[base + film.facts[1, i] + k]
-    return Rows(
+    return RowFacts(
         np.zeros(1, np.int32),
         np.full(1, columns.prompt[r], np.int32),
         np.full(1, p, np.int32),

@@ -14,10 +14,10 @@ from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
-from adaspec.replay.panel import Panel
+from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.tape import build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import Ablation, ablated
@@ -80,7 +80,7 @@ def cross_fit(
         progress("folds", len(found), folds)
     policies = tuple(policy for policy, _ in found)
     tuned = tuned_rules(tape, others, cost, options, progress)
-    panel = Panel(
+    panel = CrossfitPolicy(
         f"crossfit:{folds}",
         policies,
         member,
@@ -95,9 +95,9 @@ def cross_fit(
     progress("calibration", 1, 1)
     if ablate:
 
-        def retrained(ablation: Ablation) -> Panel:
+        def retrained(ablation: Ablation) -> CrossfitPolicy:
             found = _each(_train, ablated(trainer, ablation), others, workers)
-            return Panel(ablation.name, tuple(found), member)
+            return CrossfitPolicy(ablation.name, tuple(found), member)
 
         report["ablations"] = ablation_table(
             tape, report, panel, retrained, cost, options, progress

@@ -10,12 +10,12 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.evidence import EVIDENCE, EXPECTED
+from adaspec.predict.evidence_factors import EvidenceFactors, fit_factors, no_factors
 from adaspec.predict.features import BEFORE
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
-from adaspec.predict.outlook import Outlook, fit_outlook, no_outlook
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
@@ -290,7 +290,7 @@ def fit_splice(
 
 def fit_evidence(
     tape: Tape, examples: Examples, settings: Settings
-) -> tuple[dict[str, lightgbm.Booster], Outlook]:
+) -> tuple[dict[str, lightgbm.Booster], EvidenceFactors]:
     """The heads that listen to drafted tokens, and how far those move what was thought before."""
     columns = tape.columns
     at, depth, x = examples.evidence_at, examples.evidence_depth, examples.evidence_x
@@ -310,22 +310,22 @@ def fit_evidence(
         thought = unseen_scores(x, y, ones[reached], request, EVIDENCE, settings, "binary")
     else:
         thought = np.asarray(next_one.predict(x), np.float64)
-    outlook = fit_outlook(x[:, EXPECTED].astype(np.float64), thought)
+    factors = fit_factors(x[:, EXPECTED].astype(np.float64), thought)
     boosters = {"accepted_next": next_one, "ngram_after": after, "accepted_before": before}
-    return boosters, outlook
+    return boosters, factors
 
 
 def model_of(
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
     curves: Mapping[str, Curves],
     tables: Tables,
-    outlook: Outlook | None = None,
+    factors: EvidenceFactors | None = None,
 ) -> Model:
     """Compile what was fitted."""
     forests: dict[str, Forest] = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
-    return Model(forests, curves, tables, outlook or no_outlook())
+    return Model(forests, curves, tables, factors or no_factors())
 
 
 def examples_position(tape: Tape, at: Longs) -> Longs:

@@ -48,7 +48,7 @@ def without_tables(tape: Tape, trained: Trained, settings: Settings) -> Model:
     groups = {"before": boosters, "splice": trained.boosters["splice"]}
     spliced = trained.model.curves["splice"]
     return model_of(
-        groups, {**curves, "splice": spliced}, trained.model.tables, trained.model.outlook
+        groups, {**curves, "splice": spliced}, trained.model.tables, trained.model.factors
     )
 
 

@@ -24,11 +24,11 @@ from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import foreign, simple_table
 from adaspec.policy.artifact import check_destination, write_artifact
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.film import film_of
+from adaspec.replay.recorded import film_of
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster

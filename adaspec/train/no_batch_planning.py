@@ -7,75 +7,59 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
-from adaspec.policy.desk import Desk
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.pace import context_of, rate_of
-from adaspec.policy.planning import foresee_row, price_of, weigh_ngram, weigh_row
+from adaspec.policy.planner.address import planner_at
+from adaspec.policy.planner.forwards import add_foreseen_value, add_row_value, weigh_ngram
+from adaspec.policy.planner.stages import state_of
 from adaspec.policy.protocol import Batch, Drafts
-from adaspec.predict.outlook import Outlook
 
 
 class NoBatchPlanning(LearnedPolicy):
     """Every request asks for the forwards that it would gain by; the batch runs the most of these.
 
     A request counts its own gain against an equal share of each forward, as if all others would
-    pay theirs. Everything else is the policy's own: predictions, pace, lengths, splices.
+    pay theirs. Everything else is the policy's own: predictions, throughput, lengths, splices.
     """
 
     def plan(self, batch: Batch) -> int:
         """The most forwards that any request asks for."""
         super().plan(batch)
-        values = self._values(0)
+        values = self._values(batch, 0)
         if not len(values):
             return 0
         # Of equal ones the most, as the policy itself: evidence that costs nothing.
         most = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1).min()
-        return self._neural_cap if self._reads and most > 0 else int(most)
+        return self._neural_cap if self._reads_drafts and most > 0 else int(most)
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as long as any request gains by more."""
-        if not self._reads:
+        if not self._reads_drafts:
             return True
         super().proceed(batch, drafts)  # takes in what was drafted
-        values = self._values(drafts.count)
+        values = self._values(batch, drafts.count)
         now, later = values[:, drafts.count, None], values[:, drafts.count + 1 :]
         return bool((later > now).any())
 
-    def _values(self, count: int) -> NDArray[np.float64]:
+    def _values(self, batch: Batch, count: int) -> NDArray[np.float64]:
         """What `count`, and more, forwards are worth to each request that holds the drafter."""
-        rows, desk = self._planned_rows(), self.desk
-        size, context = len(rows.slots), context_of(rows)
-        price = price_of(desk, self.knobs, rows, self._cost)
-        weigh_ngram(desk, rows, price, self._cap)
-        most = self._neural_cap
-        best = _plans(desk, self.mind.outlook, self._reads, size, count, most, price, self._cap)
-        rate = rate_of(desk, self.knobs, self._cost, size, context)
-        one = rate * forward_s(self._cost, context) / size
-        shares = [one * paid_forwards(self._cost, k, True) for k in range(most + 1)]
-        found: NDArray[np.float64] = (best - shares)[rows.holds_neural]
-        return found
+        holds = self.planner.rows.holds_neural[: len(batch)]
+        values: NDArray[np.float64] = _net_values(self._address, self._reads_drafts, count)[holds]
+        return values
 
 
 @compiled
-def _plans(
-    desk: Desk,
-    outlook: Outlook,
-    reads: bool,
-    rows: int,
-    count: int,
-    most: int,
-    price: float,
-    cap: int,
-) -> NDArray[np.float64]:
-    """(rows, most + 1) what each row's best plan is worth by forwards at hand."""
-    best = np.zeros((rows, most + 1))
-    copied, neural, hope = desk.ngram_value, desk.neural, desk.hope
+def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.float64]:
+    """(rows, forwards) what each row's best plan is worth, less its share of the forwards."""
+    state = state_of(planner_at(address), reads_drafts)
+    rows, most = state.rows.slots.shape[0], state.neural_cap
+    weigh_ngram(state.memory, state.rows, state.price, state.cap)
+    values = np.zeros((rows, most + 1))
+    share = state.rate * forward_s(state.costs, state.context) / rows
     for row in range(rows):
-        total = best[row]
-        if reads:
-            foresee_row(
-                copied[row], neural[row], hope[row], outlook, count, most, price, cap, total
-            )
+        if reads_drafts:
+            add_foreseen_value(state, row, count, most, state.price, values[row])
         else:
-            weigh_row(copied[row], neural[row], hope[row], most, price, cap, total)
-    return best
+            add_row_value(state, row, most, state.price, values[row])
+        for forwards in range(most + 1):
+            values[row, forwards] -= share * paid_forwards(state.costs, forwards, True)
+    return values

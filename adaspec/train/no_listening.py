@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adaspec.policy import stages
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner import stages
 from adaspec.policy.protocol import Batch, Drafts, Proposal
 
 
@@ -13,16 +13,7 @@ class NoListeningWhileDrafting(LearnedPolicy):
     def plan(self, batch: Batch) -> int:
         """The forwards that would pay if nothing were learned from them."""
         super().plan(batch)
-        forwards: int = stages.forwards_of(
-            self.desk,
-            self.mind.outlook,
-            False,
-            self.knobs,
-            self._planned_rows(),
-            self._cost,
-            self._cap,
-            self._neural_cap,
-        )
+        forwards: int = stages.forwards_unread(self._address)
         return forwards
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
@@ -36,12 +27,14 @@ class NoListeningAfterDrafting(LearnedPolicy):
     def plan(self, batch: Batch) -> int:
         """As the policy itself; the predictions for both drafts are kept."""
         planned = super().plan(batch)
-        self._predicted = self.desk.neural.copy(), self.desk.ngram.copy()
+        memory = self.planner.memory
+        self._predicted = memory.neural.copy(), memory.ngram.copy()
         return planned
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """As if no drafted token had been seen, but for the matches behind them."""
-        if self._reads:
-            self._listen(batch, drafts)
-            self.desk.neural[:], self.desk.ngram[:] = self._predicted
+        if self._reads_drafts:
+            self._observe(batch, drafts)
+            memory = self.planner.memory
+            memory.neural[:], memory.ngram[:] = self._predicted
         return super().settle(batch, drafts)

@@ -17,11 +17,11 @@ from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.policy.artifact import check_destination, write_artifact
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.film import film_of
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ablated

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recorded import RecordedText
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import Columns, Tape
 
 SHRINKAGE = 5.0
@@ -54,7 +54,7 @@ class TableMaker:
     """Makes tables from any subset of a tape's requests."""
 
     def __init__(self, tape: Tape, seed: int) -> None:
-        recorded = RecordedText(tape)
+        film = film_of(tape)
         columns = tape.columns
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
         size = len(columns.neural)
@@ -62,9 +62,9 @@ class TableMaker:
         self.request = np.zeros(size, np.int32)
         _keys(
             columns,
-            recorded.facts,
-            recorded.text,
-            recorded.start,
+            film.facts,
+            film.text,
+            film.text_start,
             np.uint64(self.salt),
             keys,
             self.request,

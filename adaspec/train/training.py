@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
-from adaspec.policy.desk import LONGEST_NEURAL
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
-from adaspec.replay.film import Film, film_of
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
+from adaspec.replay.recorded import Film, film_of
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import (
@@ -233,10 +233,10 @@ class Trainer:
         examples = examples.thinned(settings.most, settings.seed)
         before, curves = fit_before(self.tape, examples, settings)
         splice, spliced = fit_splice(self.tape, examples, settings)
-        boosters, outlook = {"before": before, "splice": splice}, None
+        boosters, factors = {"before": before, "splice": splice}, None
         if evidence:
-            boosters["evidence"], outlook = fit_evidence(self.tape, examples, settings)
-        return model_of(boosters, {**curves, "splice": spliced}, tables, outlook), boosters
+            boosters["evidence"], factors = fit_evidence(self.tape, examples, settings)
+        return model_of(boosters, {**curves, "splice": spliced}, tables, factors), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
         """A policy that knows nothing, to observe while a rule chooses."""
@@ -251,7 +251,7 @@ class Trainer:
         """Static rules' paths."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
-            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
+            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
             for rule in WATCHED
             if self.tape.neural_cap or rule.neural_len == 0
         ]
@@ -262,7 +262,7 @@ class Trainer:
         rng = np.random.default_rng([self.settings.seed, 2])
         most = self.tape.neural_cap
         rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
-        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
+        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
     def _visit(self, policy: LearnedPolicy, fold: Members) -> Examples:
         rng = np.random.default_rng([self.settings.seed, 3])

@@ -9,12 +9,12 @@ import pytest
 from tiny_training import OPTIONS, TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.policy.desk import KNOBS, SPLICE_WEIGHT
+from adaspec.policy.planner.memory import KNOBS, SPLICE_WEIGHT
 from adaspec.predict.features import BEFORE
 from adaspec.predict.splicing import SPLICE
-from adaspec.replay.film import film_of
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import build_tape
 from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablations import ABLATIONS, ablated, never_agreeing, without_confidences

@@ -13,9 +13,9 @@ from learned_tapes import random_tape
 from random_models import random_policy
 from random_tapes import random_cost
 
-from adaspec.replay.film import film_of
+from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.learned import run_learned
-from adaspec.replay.panel import Panel
+from adaspec.replay.recorded import film_of
 from adaspec.train.token_tables import TableMaker
 
 
@@ -27,7 +27,7 @@ def test_a_panel_of_one_policy_many_times_is_that_policy() -> None:
         policy = random_policy(rng, tables, evidence=kind != "bare", cap=48, neural_cap=5)
         order = rng.integers(0, len(tape), 40).astype(np.int32)
         member = rng.integers(0, 3, len(tape)).astype(np.int32)
-        panel = Panel("three", (policy,) * 3, member)
+        panel = CrossfitPolicy("three", (policy,) * 3, member)
         film = film_of(tape)
         one = run_learned(tape, film, policy, order, 4, cost, 20)
         assert run_learned(tape, film, panel, order, 4, cost, 20).time_s == one.time_s
@@ -42,12 +42,12 @@ def test_only_the_member_of_a_request_decides_for_it() -> None:
     )
     film = film_of(tape)
     member = (np.arange(len(tape)) % 2).astype(np.int32)
-    panel = Panel("two", (first, second), member)
+    panel = CrossfitPolicy("two", (first, second), member)
     for who, policy in enumerate(panel.policies):
         order = np.flatnonzero(member == who).astype(np.int32)
         alone = run_learned(tape, film, policy, order, 2, cost, 20)
         # The knobs of pace are the first member's for all.
-        swapped = Panel("swapped", (policy, policy), member)
+        swapped = CrossfitPolicy("swapped", (policy, policy), member)
         assert run_learned(tape, film, swapped, order, 2, cost, 20).time_s == alone.time_s
     mixed = rng.integers(0, len(tape), 40).astype(np.int32)
     speeds = {

@@ -10,15 +10,15 @@ import pytest
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import CostModel
 from adaspec.draft import Matches
-from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.policy.guard import watch
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.admission import update_drafter
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.protocol import Arrival, Batch, Setup
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
-from adaspec.replay.film import film_of
 from adaspec.replay.learned import run_learned
+from adaspec.replay.recorded import film_of
 from adaspec.replay.result import Result
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.trace.schema import Request
@@ -101,7 +101,7 @@ def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
 
 
 @pytest.mark.parametrize("concurrency", [1, 32])
-def test_where_drafters_are_good_the_guard_takes_nothing_away(concurrency: int) -> None:
+def test_where_drafters_are_good_admission_takes_nothing_away(concurrency: int) -> None:
     requests = list(synthesize(4, WORKLOADS, requests_per_workload=5))
     tape = tape_of(requests, evidence=True)
     before, after, run = speeds(
@@ -150,13 +150,13 @@ def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_t
     policy = optimist(evidence=False)
     rows, answer, context, rate = 32, 120, 32 * 210, 300.0
     policy.start(Setup(CPU, CAP, 8, rows, True, True))
-    desk, cost = policy.desk, CPU.constants()
+    memory, costs = policy.planner.memory, CPU.constants()
     assert not policy.admit(Arrival(0, 200, rows))
     held = probes = left = 0
     steps = 20_000
     for step in range(steps):
         holders = int(left > 0)
-        watch(desk, cost, rate, rows, holders, context, 0, 0.0)
+        update_drafter(memory, costs, rate, rows, holders, context, 0, 0.0)
         held += holders
         left -= holders
         if holders:

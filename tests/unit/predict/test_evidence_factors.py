@@ -6,32 +6,32 @@ import numpy as np
 import pytest
 
 from adaspec.errors import PolicyError
-from adaspec.predict.outlook import (
+from adaspec.predict.evidence_factors import (
     BINS,
     POINTS,
-    Outlook,
-    fit_outlook,
-    no_outlook,
-    outlook_arrays,
-    outlook_from,
-    outlook_of,
+    EvidenceFactors,
+    factor_arrays,
+    factor_bin,
+    factors_from,
+    fit_factors,
+    no_factors,
 )
 
 
 def test_evidence_that_tells_nothing_moves_nothing() -> None:
     beliefs = np.random.default_rng(0).uniform(0.2, 0.9, 4000)
-    outlook = fit_outlook(beliefs, beliefs)
-    middles = outlook.factors[:, POINTS // 2]
+    factors = fit_factors(beliefs, beliefs)
+    middles = factors.factors[:, POINTS // 2]
     assert np.abs(middles - 1).max() < 0.03
     # What is left is the width of a bin.
-    assert np.abs(outlook.factors - 1).max() < 0.35
+    assert np.abs(factors.factors - 1).max() < 0.35
 
 
 def test_evidence_that_tells_all_splits_a_belief_into_yes_and_no() -> None:
     rng = np.random.default_rng(1)
     before = np.full(5000, 0.6)
     after = (rng.random(5000) < 0.6).astype(np.float64)
-    factors = fit_outlook(before, after).factors
+    factors = fit_factors(before, after).factors
     assert len(factors) >= 1
     np.testing.assert_allclose(factors[-1], [0, 0, 1 / 0.6, 1 / 0.6, 1 / 0.6], atol=0.1)
 
@@ -40,30 +40,30 @@ def test_factors_keep_the_mean_of_calibrated_beliefs() -> None:
     rng = np.random.default_rng(2)
     before = rng.uniform(0.1, 0.9, 20000)
     after = rng.beta(4 * before, 4 * (1 - before))
-    outlook = fit_outlook(before, after)
-    assert len(outlook.edges) == BINS - 1
-    assert np.abs(outlook.factors.mean(1) - 1).max() < 0.05
-    assert (np.diff(outlook.factors, axis=1) >= 0).all()
+    factors = fit_factors(before, after)
+    assert len(factors.edges) == BINS - 1
+    assert np.abs(factors.factors.mean(1) - 1).max() < 0.05
+    assert (np.diff(factors.factors, axis=1) >= 0).all()
 
 
 def test_few_examples_and_beliefs_of_nothing_give_no_outlook() -> None:
-    few = fit_outlook(np.full(10, 0.5), np.full(10, 0.7))
-    none = fit_outlook(np.zeros(1000), np.full(1000, 0.7))
-    for outlook in (few, none):
-        assert (outlook.factors == 1).all()
-        assert outlook_of(0.3, outlook) == 0
+    few = fit_factors(np.full(10, 0.5), np.full(10, 0.7))
+    none = fit_factors(np.zeros(1000), np.full(1000, 0.7))
+    for factors in (few, none):
+        assert (factors.factors == 1).all()
+        assert factor_bin(0.3, factors) == 0
 
 
 def test_a_belief_falls_into_the_bin_whose_edge_it_has_reached() -> None:
-    outlook = Outlook(np.array([0.2, 0.5]), np.ones((3, POINTS)))
-    assert [outlook_of(b, outlook) for b in (0.0, 0.2, 0.49, 0.5, 1.0)] == [0, 1, 1, 2, 2]
+    factors = EvidenceFactors(np.array([0.2, 0.5]), np.ones((3, POINTS)))
+    assert [factor_bin(b, factors) for b in (0.0, 0.2, 0.49, 0.5, 1.0)] == [0, 1, 1, 2, 2]
 
 
 def test_an_outlook_survives_its_arrays() -> None:
-    outlook = fit_outlook(*np.random.default_rng(3).uniform(0.1, 0.9, (2, 2000)))
-    back = outlook_from(outlook_arrays(outlook))
-    np.testing.assert_array_equal(back.edges, outlook.edges)
-    np.testing.assert_array_equal(back.factors, outlook.factors)
+    factors = fit_factors(*np.random.default_rng(3).uniform(0.1, 0.9, (2, 2000)))
+    back = factors_from(factor_arrays(factors))
+    np.testing.assert_array_equal(back.edges, factors.edges)
+    np.testing.assert_array_equal(back.factors, factors.factors)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_an_outlook_survives_its_arrays() -> None:
 )
 def test_an_unsound_outlook_is_refused(edges: np.ndarray, factors: np.ndarray) -> None:
     with pytest.raises(PolicyError, match="outlook of evidence"):
-        outlook_from({"outlook.edges": edges, "outlook.factors": factors})
+        factors_from({"outlook.edges": edges, "outlook.factors": factors})
 
 
 def test_no_outlook_is_sound() -> None:
-    assert (outlook_from(outlook_arrays(no_outlook())).factors == 1).all()
+    assert (factors_from(factor_arrays(no_factors())).factors == 1).all()

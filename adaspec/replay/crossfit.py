@@ -1,20 +1,39 @@
-"""Static rules that share a batch: each request runs under the one that was tuned without it."""
+"""Several policies, or rules, in one batch: each request is decided by one that never saw it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.base import Needs
+from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.replay.paths import Paths
 
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossfitPolicy:
+    """Learned policies, each predicting for the requests that it was not trained on.
+
+    They are alike in caps and in what they read. What concerns the whole batch (throughput,
+    recalibration, who holds the drafter) they share.
+    """
+
+    name: str
+    policies: tuple[LearnedPolicy, ...]
+    policy_of_request: Ints
+    """Which of them predicts for each request of the tape."""
+    static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By concurrency, for each of them the static rule tuned on the requests that it saw."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RulePanel:
+class CrossfitRule:
     """Each request under the rule that was tuned without it; all hold the neural drafter, or none.
 
     A rule's path through a request does not depend on its company, so a mixed batch is exact.
@@ -22,7 +41,7 @@ class RulePanel:
 
     name: str
     rules: tuple[StaticRule, ...]
-    member: NDArray[np.int32]
+    rule_of_request: Ints
     """Which of them decides for each request of the tape."""
 
     @property
@@ -41,7 +60,7 @@ class RulePanel:
         walked = [walk(rule) for rule in self.rules]
         parts = [
             walked[rule].steps[walked[rule].start[request] : walked[rule].start[request + 1]]
-            for request, rule in enumerate(self.member.tolist())
+            for request, rule in enumerate(self.rule_of_request.tolist())
         ]
         start = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
         return Paths(start.astype(np.int64), np.concatenate(parts))

@@ -23,7 +23,7 @@ POINTS = 5
 BINS = 8
 
 
-class Outlook(NamedTuple):
+class EvidenceFactors(NamedTuple):
     """By how much seeing a drafted token multiplies P(it is accepted), by bin of that belief."""
 
     edges: Array
@@ -33,25 +33,25 @@ class Outlook(NamedTuple):
 
 
 @compiled
-def outlook_of(belief: float, outlook: Outlook) -> int:
+def factor_bin(belief: float, factors: EvidenceFactors) -> int:
     """The bin of a belief."""
     at = 0
-    while at < outlook.edges.shape[0] and belief >= outlook.edges[at]:
+    while at < factors.edges.shape[0] and belief >= factors.edges[at]:
         at += 1
     return at
 
 
-def no_outlook() -> Outlook:
+def no_factors() -> EvidenceFactors:
     """Evidence that moves nothing."""
-    return Outlook(np.empty(0), np.ones((1, POINTS)))
+    return EvidenceFactors(np.empty(0), np.ones((1, POINTS)))
 
 
-def fit_outlook(before: Array, after: Array) -> Outlook:
+def fit_factors(before: Array, after: Array) -> EvidenceFactors:
     """How beliefs `before` a token was seen became those `after`, by equal-count bins."""
     known = before > 0
     before, after = before[known], after[known]
     if len(before) < BINS * POINTS:
-        return no_outlook()
+        return no_factors()
     edges = np.unique(np.quantile(before, np.arange(1, BINS) / BINS))
     at = np.searchsorted(edges, before, side="right")
     factors = np.ones((len(edges) + 1, POINTS))
@@ -60,16 +60,16 @@ def fit_outlook(before: Array, after: Array) -> Outlook:
         if inside.sum() >= POINTS:
             parts = np.array_split(np.sort(after[inside]), POINTS)
             factors[b] = [float(part.mean()) / float(before[inside].mean()) for part in parts]
-    return Outlook(edges, factors)
+    return EvidenceFactors(edges, factors)
 
 
-def outlook_arrays(outlook: Outlook) -> dict[str, NDArray[Any]]:
-    """What `outlook_from` reads."""
+def factor_arrays(outlook: EvidenceFactors) -> dict[str, NDArray[Any]]:
+    """What `factors_from` reads."""
     return {"outlook.edges": outlook.edges, "outlook.factors": outlook.factors}
 
 
-def outlook_from(arrays: Mapping[str, NDArray[Any]]) -> Outlook:
-    """The outlook that `outlook_arrays` gave; anything unsound is refused."""
+def factors_from(arrays: Mapping[str, NDArray[Any]]) -> EvidenceFactors:
+    """The outlook that `factor_arrays` gave; anything unsound is refused."""
     edges, factors = arrays["outlook.edges"], arrays["outlook.factors"]
     if (
         edges.dtype != np.float64
@@ -81,4 +81,4 @@ def outlook_from(arrays: Mapping[str, NDArray[Any]]) -> Outlook:
     sound = np.isfinite(edges).all() and (np.diff(edges) > 0).all()
     if not sound or not np.isfinite(factors).all() or (factors < 0).any():
         raise PolicyError("the outlook of evidence is not finite, ascending or positive")
-    return Outlook(np.ascontiguousarray(edges), np.ascontiguousarray(factors))
+    return EvidenceFactors(np.ascontiguousarray(edges), np.ascontiguousarray(factors))
