@@ -120,7 +120,6 @@ def command(
 
     subject = Subject(model, draft, engine, draft_method)
     grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
-    )
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
     save_cost(profile.cost, place, profile.fit)
