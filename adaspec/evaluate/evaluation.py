@@ -58,7 +58,7 @@ def evaluate(
     if options.prefill:
         tape = tape.with_prefill(cost)
     if options.stress_splices:
-        tape = tape.with_stressed_splices()
+        tape = tape.with_longest_splices()
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
     player = Player(tape, cost, options.cap, charged)

@@ -70,12 +70,12 @@ class BasePolicy:
 
 
 def needs_of(policy: object) -> Needs:
-    """What a policy says that it needs; it need not say anything."""
-    found = getattr(policy, "needs", None)
-    return found if isinstance(found, Needs) else Needs()
+    """What a policy says that it needs; one that says nothing needs nothing."""
+    needs = getattr(policy, "needs", None)
+    return needs if isinstance(needs, Needs) else Needs()
 
 
 def keeps_drafter(policy: Policy, batch: Batch) -> bool:
-    """What a policy says to `keep`, which it need not have."""
+    """What a policy answers to `keep`; one that lacks this stage always keeps."""
     keep: Any = getattr(policy, "keep", None)
     return keep is None or bool(keep(batch))

@@ -40,7 +40,7 @@ class LearnedPolicy:
         neural_cap: int,
         manifest: PolicyManifest | None = None,
     ) -> None:
-        """`manifest` is that of the folder which the policy came from; None while it is trained."""
+        """`manifest` is that of the folder it was loaded from; None while it is trained."""
         self.name = name
         self.manifest = manifest
         self.model = model
@@ -158,7 +158,7 @@ class LearnedPolicy:
         return (expected[:, NGRAM] + expected[:, NEURAL]).astype(np.float32)
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """Take in what came."""
+        """Take in a step's outcome."""
         stages.learn(
             self._address,
             outcome.emitted,

@@ -1,4 +1,4 @@
-"""A user's own policy class, by name, guarded: what goes wrong in it is said to be its fault."""
+"""A user's own policy class, by name, with its faults reported as its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def own_policy(text: str) -> Policy:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise SpecError(
-            f"policy '{text}' cannot be made: {_said(error)} (MODULE must import without error; "
+            f"policy '{text}' cannot be made: {_reason(error)} (MODULE must import without error; "
             "the folder you are in is searched first)"
         ) from error
     try:
@@ -37,14 +37,14 @@ def own_policy(text: str) -> Policy:
     except (Exception, SystemExit) as error:
         guess = "" if hasattr(module, name) else nearest(name, dir(module))
         raise SpecError(
-            f"policy '{text}' cannot be made: {_said(error)}{guess} (NAME must be a class, or a "
+            f"policy '{text}' cannot be made: {_reason(error)}{guess} (NAME must be a class, or a "
             "function, that takes no arguments)"
         ) from error
     return guarded(text, policy)
 
 
 def guarded(name: str, policy: Any) -> Policy:
-    """The policy under this name, guarded; a `SpecError` where it lacks what a policy has."""
+    """The policy under this name, its answers checked; a `SpecError` where it lacks a stage."""
     lacks = [stage for stage in STAGES if not callable(getattr(policy, stage, None))]
     if lacks:
         raise SpecError(
@@ -77,10 +77,10 @@ class OwnPolicy:
 
     def plan(self, batch: Batch) -> int:
         """Its answer, if that is a whole number."""
-        found = self._call("plan", batch)
-        if isinstance(found, bool | np.bool_) or not isinstance(found, int | np.integer):
-            raise self._wrong("plan", found, "a whole number")
-        return int(found)
+        answer = self._call("plan", batch)
+        if isinstance(answer, bool | np.bool_) or not isinstance(answer, int | np.integer):
+            raise self._wrong("plan", answer, "a whole number")
+        return int(answer)
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Its answer, if that is a truth value."""
@@ -88,11 +88,11 @@ class OwnPolicy:
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Its answer, if that is a `Proposal` of whole numbers."""
-        found = self._call("settle", batch, drafts)
-        if not isinstance(found, Proposal):
-            raise self._wrong("settle", found, "a Proposal")
+        answer = self._call("settle", batch, drafts)
+        if not isinstance(answer, Proposal):
+            raise self._wrong("settle", answer, "a Proposal")
         for field in ("neural_len", "ngram_len", "ngram_start"):
-            values = getattr(found, field)
+            values = getattr(answer, field)
             if values is None and field == "ngram_start":
                 continue
             kind = getattr(values, "dtype", None)
@@ -105,7 +105,7 @@ class OwnPolicy:
             # Beyond 32 bits the replay would wrap it round to something legal.
             if values.min(initial=0) < _LEAST or values.max(initial=0) > _MOST:
                 raise self._wrong("settle", values, f"{field} of at most 32 bits")
-        return found
+        return answer
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Pass it on."""
@@ -121,23 +121,25 @@ class OwnPolicy:
         except AdaspecError:
             raise
         except (Exception, SystemExit) as error:
-            raise PolicyFault(f"policy '{self.name}' failed in {stage}: {_said(error)}") from error
+            raise PolicyFault(
+                f"policy '{self.name}' failed in {stage}: {_reason(error)}"
+            ) from error
 
-    def _truth(self, stage: str, found: object) -> bool:
-        if not isinstance(found, bool | np.bool_):
-            raise self._wrong(stage, found, "True or False")
-        return bool(found)
+    def _truth(self, stage: str, answer: object) -> bool:
+        if not isinstance(answer, bool | np.bool_):
+            raise self._wrong(stage, answer, "True or False")
+        return bool(answer)
 
-    def _wrong(self, stage: str, found: object, expected: str) -> PolicyFault:
+    def _wrong(self, stage: str, answer: object, expected: str) -> PolicyFault:
         return PolicyFault(
-            f"policy '{self.name}' answers {stage} with {found!r:.80}: {expected} is expected"
+            f"policy '{self.name}' answers {stage} with {answer!r:.80}: {expected} is expected"
         )
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
-    if not theirs or theirs[-1].lineno is None:
+    frames_inside = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
+    if not frames_inside or frames_inside[-1].lineno is None:
         return what
-    return f"{what} ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"
+    return f"{what} ({Path(frames_inside[-1].filename).name}, line {frames_inside[-1].lineno})"

@@ -101,14 +101,14 @@ class Behind(Protocol):
         """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0.
 
         Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
-        may then be asked about one length only, once drafting is over, and must verify just that
+        may then be looked up at one length only, once drafting is over, and must verify just that
         many neural tokens; `start` and `first` are -1. An executor refuses all else.
         """
 
 
 @dataclass(slots=True)
 class Drafts:
-    """What the neural drafter has said so far in this step."""
+    """What the neural drafter has drafted so far in this step."""
 
     count: int
     """Forwards run so far: tokens drafted per row that holds the drafter. At 0 the arrays below
@@ -136,26 +136,27 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the target said."""
+    """What the target made of a step's proposal."""
 
     drafted: Ints
     """Tokens verified per row, after cuts."""
     neural_drafted: Ints
-    """How many of them came from the neural drafter."""
+    """How many of them the neural drafter drafted."""
     accepted: Ints
     """Of the drafted, those that the target took; may pass the output's end, which `emitted`
     does not."""
     emitted: Ints
-    """(rows, most) tokens that came, padded with -1."""
+    """(rows, most) emitted tokens, padded with -1."""
     emitted_tokens: Ints
-    """How many came per row."""
+    """How many were emitted per row."""
     step_s: float
     """The step's modelled duration."""
     judged: Bools | None = None
-    """Whose proposal the target has judged, be it to draft nothing; None: everybody's.
+    """Rows whose proposal the target has verified, be it to draft nothing; None: all.
 
-    In an engine a request ends, a draft is dropped, and what is recorded, or decided in the shadow,
-    is never verified: of such a row `emitted` may tell, and `accepted` says nothing."""
+    In an engine a request may end, a draft may be dropped, and what is recorded, or decided in
+    shadow mode, is never verified. Such a row may have `emitted` tokens; its `accepted` means
+    nothing."""
 
 
 class Policy(Protocol):
@@ -188,7 +189,7 @@ class Policy(Protocol):
         """What is verified."""
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """Take in what came of it."""
+        """Take in the step's outcome."""
 
     def release(self, slots: Ints) -> None:
         """Forget requests that have left."""

@@ -39,5 +39,5 @@ def find_policy(name_or_path: str | Path) -> Path:
 
 
 def _checkout() -> Path | None:
-    """`policies/` of the checkout we run from; a site-packages' folder of that name is not ours."""
+    """`policies/` of the checkout we run from; a folder of that name in site-packages is not."""
     return _IN_CHECKOUT if (_PACKAGE.parent / "pyproject.toml").is_file() else None

@@ -198,11 +198,11 @@ def _table(text: str, words: list[str]) -> BatchTable:
     if len(words) > 1:
         raise _malformed(text, "batch-table", "too many values")
     for word in words[0].split(","):
-        found = re.fullmatch(rf"({_NUMBER})-({_NUMBER})?=({_NUMBER})", word)
-        if not found:
+        span = re.fullmatch(rf"({_NUMBER})-({_NUMBER})?=({_NUMBER})", word)
+        if not span:
             raise _malformed(text, "batch-table", f"'{word}' is not LO-HI=K")
-        low, length = int(found[1]), int(found[3])
-        high = int(found[2]) if found[2] else None
+        low, length = int(span[1]), int(span[3])
+        high = int(span[2]) if span[2] else None
         last = ranges[-1].high if ranges else 0
         if last is None or low <= last or (high is not None and high < low):
             raise _malformed(text, "batch-table", "ranges must ascend and not overlap")

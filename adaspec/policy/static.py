@@ -80,7 +80,7 @@ class StaticPolicy(BasePolicy):
         return self.rule.neural_len > 0
 
     def plan(self, batch: Batch) -> int:
-        """Forwards for the rows that draft; agreement is asked of the first, in `proceed`."""
+        """Forwards for the rows that draft; agreement is checked on the first, in `proceed`."""
         if self.rule.agree or np.any(~self._copies(batch)):
             return self._neural_len
         return 0

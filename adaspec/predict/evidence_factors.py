@@ -1,4 +1,4 @@
-"""How far evidence may move a belief: what is worth knowing before it is known.
+"""How far a drafted token may change P(it is accepted), before it is drafted.
 
 Before a token is drafted, P(it is accepted) is one number; once it is seen, it is one of many
 whose mean that number is. A drafter's forward is worth more than what it yields on the whole,
@@ -18,8 +18,10 @@ from adaspec.jit import compiled
 
 Array = NDArray[np.float64]
 
+STORED_AS = "outlook"
+"""The group of arrays in `forest.npz`."""
 POINTS = 5
-"""Equally likely outcomes by which a belief's outlook is told."""
+"""Equally likely factors per bin."""
 BINS = 8
 
 
@@ -63,14 +65,14 @@ def fit_factors(before: Array, after: Array) -> EvidenceFactors:
     return EvidenceFactors(edges, factors)
 
 
-def factor_arrays(outlook: EvidenceFactors) -> dict[str, NDArray[Any]]:
+def factor_arrays(factors: EvidenceFactors) -> dict[str, NDArray[Any]]:
     """What `factors_from` reads."""
-    return {"outlook.edges": outlook.edges, "outlook.factors": outlook.factors}
+    return {f"{STORED_AS}.edges": factors.edges, f"{STORED_AS}.factors": factors.factors}
 
 
 def factors_from(arrays: Mapping[str, NDArray[Any]]) -> EvidenceFactors:
-    """The outlook that `factor_arrays` gave; anything unsound is refused."""
-    edges, factors = arrays["outlook.edges"], arrays["outlook.factors"]
+    """The factors that `factor_arrays` gave; anything unsound is refused."""
+    edges, factors = arrays[f"{STORED_AS}.edges"], arrays[f"{STORED_AS}.factors"]
     if (
         edges.dtype != np.float64
         or factors.dtype != np.float64

@@ -1,6 +1,6 @@
 """What a policy knows of a request before drafting: one code path for training and serving.
 
-Every number follows from tokens that have been emitted, and from what came of earlier steps. A
+Every number follows from tokens that have been emitted, and from the outcomes of earlier steps. A
 request's `History` is carried from step to step by `remember`.
 """
 
@@ -228,12 +228,12 @@ def remember(
     neural_drafted: Ints,
     accepted: Ints,
 ) -> None:
-    """Take in what came: the candidate's fate is known whether or not it was drafted."""
+    """Take in a step's outcome: how far the candidate was right is known without drafting it."""
     for row in range(rows.slots.shape[0]):
         past = history[rows.slots[row]]
         count = emitted_tokens[row]
         if count == 0:
-            continue  # an engine lost sight of it: nothing is known of what came
+            continue  # an engine lost sight of the request: what it emitted is not known
         past[_EMITTED] = count
         if rows.length[row] > 0:
             right = 0

@@ -13,6 +13,7 @@ from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
 from adaspec.predict.evidence import EVIDENCE, probe_evidence
 from adaspec.predict.evidence_factors import (
+    STORED_AS,
     EvidenceFactors,
     factor_arrays,
     factors_from,
@@ -76,7 +77,7 @@ class Model:
         return "evidence" in self.forests
 
     def compiled(self) -> CompiledModel:
-        """For compiled code; a forest that is not there is stood in for and never asked."""
+        """For compiled code; a forest that is missing is stood in for and never run."""
         forests = self.forests
         return CompiledModel(
             before=forests["before"].trees,
@@ -91,14 +92,14 @@ class Model:
 
     def forest_arrays(self) -> dict[str, NDArray[Any]]:
         """What goes into `forest.npz`."""
-        found: dict[str, NDArray[Any]] = {}
+        stored: dict[str, NDArray[Any]] = {}
         for name, forest in sorted(self.forests.items()):
             arrays = forest.to_arrays()
             # A file holds numbers only; the fingerprint vouches for the names.
-            found |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
+            stored |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
         for name, curves in sorted(self.curves.items()):
-            found |= curve_arrays(f"curve-{name}", curves)
-        return found | factor_arrays(self.factors)
+            stored |= curve_arrays(f"curve-{name}", curves)
+        return stored | factor_arrays(self.factors)
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
         """What goes into `tables.npz`."""
@@ -117,11 +118,11 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
         if set(groups.get(group, {})) != {"edges", "shapes"}:
             raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
         curves[name] = curves_from(group, forest)
-    if set(groups.get("outlook", {})) != {"edges", "factors"}:
+    if set(groups.get(STORED_AS, {})) != {"edges", "factors"}:
         raise PolicyError("a model lacks the outlook of evidence, or it holds something else")
     forests = {}
     for name, arrays in groups.items():
-        if name.startswith("curve-") or name == "outlook":
+        if name.startswith("curve-") or name == STORED_AS:
             continue
         if name not in HEADS:
             raise PolicyError(f"a model holds no forest '{name}'")

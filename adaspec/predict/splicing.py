@@ -103,5 +103,5 @@ def _made_up_tables(keys: NDArray[np.uint64]) -> Tables:
         for token in range(2):
             level_keys(np.uint64(5), before, -1, -1, token, -1, keys)
             known |= {int(key): None for key in keys if key}
-    told = np.linspace(0.1, 0.9, len(known)).astype(np.float32)
-    return packed(np.array(list(known), np.uint64), told, 1 + told, told, (0.6, 0.4, 1, 1), 5)
+    values = np.linspace(0.1, 0.9, len(known)).astype(np.float32)
+    return packed(np.array(list(known), np.uint64), values, 1 + values, values, (0.6, 0.4, 1, 1), 5)

@@ -67,8 +67,8 @@ def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bin
         inside = at == b
         shapes[b] = pooled
         if inside.any():
-            own, mass = _shape(accepted[inside], weights[inside], levels), weights[inside].sum()
-            shapes[b] = (mass * own + _IMAGINARY * pooled) / (mass + _IMAGINARY)
+            shape, mass = _shape(accepted[inside], weights[inside], levels), weights[inside].sum()
+            shapes[b] = (mass * shape + _IMAGINARY * pooled) / (mass + _IMAGINARY)
     shapes[:, :2] = 1.0
     return Curves(edges.astype(np.float64), np.minimum.accumulate(shapes, axis=1))
 

@@ -62,9 +62,9 @@ def parse_contender(text: str) -> Contender:
     if head in FIRST_WORDS:
         return parse_policy(text)
     if _is_folder(text) or text in shipped_policies():
-        found = load_policy(text)
-        _check_name(found.name, text)
-        return found
+        policy = load_policy(text)
+        _check_name(policy.name, text)
+        return policy
     _refuse_path(text)
     return parse_policy(text)
 
@@ -77,9 +77,9 @@ def contender_of(given: object) -> Contender:
     if isinstance(given, str):
         return parse_contender(given)
     if isinstance(given, os.PathLike):
-        found = load_policy(path_of(given, "a policy", SpecError))
-        _check_name(found.name, str(given))
-        return found
+        policy = load_policy(path_of(given, "a policy", SpecError))
+        _check_name(policy.name, str(given))
+        return policy
     if isinstance(given, OwnPolicy | SuffixDecoding) or is_compiled(given):
         return given  # type: ignore[return-value]
     if isinstance(given, type):
@@ -88,9 +88,8 @@ def contender_of(given: object) -> Contender:
     if not isinstance(name, str) or name == BasePolicy.name:
         name = type(given).__name__
     check_legible(name)
-    policy = guarded(name, given)
     _check_name(name, f"{type(given).__name__} object")
-    return policy
+    return guarded(name, given)
 
 
 def _parse_oracle(text: str) -> Oracle:
@@ -224,7 +223,7 @@ class Player:
     def _play_crossfit(
         self, policy: CrossfitPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        if self.charges(policy) or self.tape.stressed:
+        if self.charges(policy) or self.tape.charges_longest_splices:
             raise EvaluationError(
                 f"'{policy.name}' is several policies, which only the plain closed loop "
                 "plays: leave --charge-decisions and --stress-splices out"
@@ -236,7 +235,9 @@ class Player:
     def _play_learned(
         self, policy: LearnedPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        if self.tape.stressed:  # Only the loop for any policy knows what a stressed tape charges.
+        if (
+            self.tape.charges_longest_splices
+        ):  # Only the loop for any policy knows what the longest splices cost.
             return self._play_any(policy, order, concurrency, refills)
         return run_learned(
             self.tape, self._filmed(), policy, order, concurrency, self.cost, self.cap, refills

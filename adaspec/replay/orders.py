@@ -34,8 +34,8 @@ def pools_of(tape: Tape, workload: str | None) -> list[Ints]:
 
 def pools_among(tape: Tape, members: NDArray[np.bool_]) -> list[Ints]:
     """The marked requests, one pool per workload that has any."""
-    found = [tape.members(name) for name in tape.workloads]
-    return [pool[members[pool]] for pool in found if members[pool].any()]
+    pools = [tape.members(name) for name in tape.workloads]
+    return [pool[members[pool]] for pool in pools if members[pool].any()]
 
 
 def draw_orders(

@@ -40,7 +40,7 @@ STEP = np.dtype(
         ("emitted", "i2"),
     ]
 )
-"""One step of a path: drafted tokens by source, forwards, and what came of it."""
+"""One step of a path: drafted tokens by source, forwards, accepted and emitted tokens."""
 
 
 class Paths(NamedTuple):
@@ -272,5 +272,5 @@ def rule_columns(tape: Tape, rule: StaticRule) -> Columns:
     """
     if rule.vllm_match is None:
         return tape.columns
-    found = tape.vllm_lookup(*rule.vllm_match)
-    return tape.columns._replace(match=found.match, available=found.available, run=found.run)
+    lookup = tape.vllm_lookup(*rule.vllm_match)
+    return tape.columns._replace(match=lookup.match, available=lookup.available, run=lookup.run)

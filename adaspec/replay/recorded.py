@@ -88,11 +88,11 @@ class RecordedDrafts(ShownDrafts):
 class HiddenDrafts:
     """One step's drafts, where the recording lacks their tokens: the true text stands in for them.
 
-    A splice behind a wrong draft is worth nothing either way, and is charged what the look-up
+    A splice behind a wrong draft gains nothing either way, and is charged what the look-up
     behind the true tokens gives; at the output's end it gives nothing. What it gives depends on
     tokens that are not known yet, so looking behind K tokens of a row commits the row to verifying
     K: a match one longer than the context's own says that its copy is right. Where the match lies
-    would name the tokens, and is not told.
+    would name the tokens, and is not shown.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class HiddenDrafts:
     ) -> None:
         """`facts` are the `Film`'s; `name` is the policy's, for its faults."""
         self._facts, self._cap, self._name = facts, cap, name
-        self._stressed, self._holds = tape.stressed, holds
+        self._charges_longest, self._holds = tape.charges_longest_splices, holds
         columns = self._columns = tape.columns
         self._place = columns.offset[request] + position
         self._left = columns.length[request] - position
@@ -136,10 +136,10 @@ class HiddenDrafts:
             )
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """What the look-up gives behind the true tokens; on a stressed tape, the most it could."""
+        """What the look-up gives behind the true tokens, or the most that it could be charged."""
         facts = _chosen(self._behind, neural_len)
         start, available = facts[START], facts[AVAILABLE]
-        if self._stressed:
+        if self._charges_longest:
             wrong = (neural_len > 0) & (self._columns.neural[self._place] < neural_len)
             available = np.where(wrong, self._cap, available).astype(np.int32)
         return start, available
@@ -162,7 +162,7 @@ class _Committing:
         earlier = self._committed
         if ((lengths > 0) & (earlier > 0) & (lengths != earlier)).any():
             raise PolicyFault(
-                f"a second look behind another number of neural tokens was asked: {_COMMITS}"
+                f"a second look behind another number of neural tokens is made: {_COMMITS}"
             )
         np.maximum(earlier, lengths, out=earlier)
         facts = _chosen(self._facts, lengths)

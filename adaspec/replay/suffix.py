@@ -102,8 +102,8 @@ def why_not_here() -> str | None:
     try:
         _cache_class()
     except Exception as error:  # a foreign compiled extension fails in many ways
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        return f"needs arctic-inference, which cannot be imported: {said}"
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return f"needs arctic-inference, which cannot be imported: {reason}"
     return None
 
 

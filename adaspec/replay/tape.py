@@ -91,7 +91,7 @@ class Tape:
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
     shows_confidences: bool
-    stressed: bool = False
+    charges_longest_splices: bool = False
     """Whether a splice behind a wrong draft is charged its full allowed length, hit or not."""
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Tape:
         )
         return replace(self, columns=columns)
 
-    def with_stressed_splices(self) -> Tape:
+    def with_longest_splices(self) -> Tape:
         """The same tape, a splice behind a wrong draft charged its full allowed length.
 
         How much a look-up would copy behind wrong tokens is known only where the trace recorded
@@ -129,7 +129,7 @@ class Tape:
             behind_match=np.full(wide, ANY_MATCH, np.int16),
             behind_available=np.full(wide, LONGEST, np.int16),
         )
-        return replace(self, columns=columns, stressed=True)
+        return replace(self, columns=columns, charges_longest_splices=True)
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
@@ -158,7 +158,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     lengths = np.array([len(r.output_tokens) for r in chosen], dtype=np.int64)
     offset = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
-    found_all: list[Matches] = []
+    all_matches: list[Matches] = []
     drafts: list[Ints] = []
     shown: list[NDArray[np.float32]] = []
     behinds: list[Matches] = []
@@ -169,14 +169,14 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     if shows_tokens:
         draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
     for request in chosen:
-        found = match_positions(request.prompt_tokens, request.output_tokens)
-        found_all.append(found)
-        lookups.append(_lookup(request, found.start, found.length))
+        matches = match_positions(request.prompt_tokens, request.output_tokens)
+        all_matches.append(matches)
+        lookups.append(_lookup(request, matches.start, matches.length))
         if not shows_tokens or request.drafted_tokens is None:
             continue
         drafted = request.drafted_tokens[:, :draft_cap]
         context = np.concatenate([request.prompt_tokens, request.output_tokens])
-        candidate = np.where(found.length > 0, context[found.start], -2)
+        candidate = np.where(matches.length > 0, context[matches.start], -2)
         agrees.append((candidate == drafted[:, 0]).astype(np.int8))
         drafts.append(drafted)
         behind = matches_behind_drafts(request.prompt_tokens, request.output_tokens, drafted)
@@ -200,10 +200,10 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         available=lookup.available,
         run=lookup.run,
         agrees=np.concatenate(agrees) if agrees else np.empty(0, np.int8),
-        behind_match=_shorts([found.length for found in behinds]),
-        behind_available=_shorts([found.available for found in behinds]),
-        behind_agree=_shorts([found.agree for found in behinds]),
-        behind_seen=_shorts([found.seen for found in behinds]),
+        behind_match=_shorts([each.length for each in behinds]),
+        behind_available=_shorts([each.available for each in behinds]),
+        behind_agree=_shorts([each.agree for each in behinds]),
+        behind_seen=_shorts([each.seen for each in behinds]),
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
         entry_s=np.zeros(len(chosen)),
         draft_entry_s=np.zeros(len(chosen)),
@@ -217,7 +217,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         columns=columns,
         matches=Matches(
             *(
-                np.concatenate([getattr(found, field.name) for found in found_all])
+                np.concatenate([getattr(each, field.name) for each in all_matches])
                 for field in fields(Matches)
             )
         ),
@@ -225,7 +225,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
         confidences=(
             np.concatenate(shown) if shown else np.empty((0, 0, len(CONFIDENCES)), np.float32)
         ),
-        behind_start=_stacked([found.start for found in behinds], np.int32),
+        behind_start=_stacked([each.start for each in behinds], np.int32),
         neural_cap=cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,

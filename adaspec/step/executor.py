@@ -82,7 +82,7 @@ class Step:
     proposal: Proposal | None = None
     cut: Cut | None = None
     shape: StepShape | None = None
-    """What the step came to, as its costs see it."""
+    """What the step did, as far as its duration depends on it."""
     shown: Drafts | None = None
     """What the policy was shown last, after `shown_forwards`."""
     shown_forwards: int = -1
@@ -239,7 +239,7 @@ class Executor:
         )
 
     def learn(self, step: Step, outcome: Outcome) -> None:
-        """Tell the policy what came of its proposal; it may write into the arrays."""
+        """Tell the policy the outcome of its proposal; it may write into the arrays."""
         assert step.proposal is not None
         self.policy.learn(step.batch, step.proposal, outcome)
 

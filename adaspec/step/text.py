@@ -15,7 +15,7 @@ from adaspec.predict.features import CANDIDATE, TAIL
 
 Longs = NDArray[np.int64]
 
-MOST_TOKENS = 1 << 12
+MAX_TOKENS = 1 << 12
 """Most tokens of the known text that a policy may ask for at once."""
 _HUGE = 1 << 30
 _INT32 = np.dtype(np.int32)
@@ -81,7 +81,7 @@ class BehindDrafts:
     def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
         """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
 
-        It is what the index said, whatever a policy has written into the matches since.
+        It is the index's answer, whatever a policy has written into the matches since.
         """
         if neural_len.tobytes() != self._answered:
             self._look_up(neural_len)
@@ -100,7 +100,7 @@ def lengths_behind(neural_len: object, drafted: int, holds: Bools) -> Ints:
     lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
     if not _within(lengths, drafted, holds):
         raise PolicyFault(
-            f"a look-up behind {lengths.tolist()} neural tokens was asked; {drafted} are drafted "
+            f"a look-up behind {lengths.tolist()} neural tokens: {drafted} are drafted "
             f"for each of {int(holds.sum())} rows that hold the drafter"
         )
     return lengths
@@ -124,9 +124,9 @@ def _checked(count: int) -> int:
         tokens = operator.index(count)
     except TypeError:
         tokens = -1
-    if not 0 <= tokens <= MOST_TOKENS:
+    if not 0 <= tokens <= MAX_TOKENS:
         raise PolicyFault(
-            f"{count!r:.60} tokens of the known text were asked: 0..{MOST_TOKENS} may be"
+            f"{count!r:.60} tokens of the known text: 0..{MAX_TOKENS} may be asked for"
         )
     return tokens
 
@@ -149,7 +149,7 @@ def _all_drafted(lengths: Ints, tokens: Ints) -> bool:
 
 
 def _clear(matches: Matches, lengths: Ints, tokens: Ints) -> None:
-    """Leave no match where no token is asked about, or the last of them was not drafted."""
+    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
     nothing = lengths == 0
     if tokens.shape[1]:
         nothing |= tokens[np.arange(len(lengths)), np.maximum(lengths - 1, 0)] < 0

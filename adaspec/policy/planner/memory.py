@@ -83,7 +83,7 @@ DRAFTER = np.dtype(
 """What decides who holds the neural drafter (see `admission`): tokens that it brought and that it
 was expected to; whether a row holds it, for how many steps (200 at most), and for how many none
 did; how many rests of that length are waited before the next probe; fading sums of prompts and
-answers; whether it paid (1) or not (-1) when last asked; and whether it is held as a probe."""
+answers; whether it paid (1) or not (-1) at the last request; and whether it is held as a probe."""
 
 
 class Memory(NamedTuple):
@@ -149,7 +149,7 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
     """Fresh memory for so many slots, with room for whichever of the models predicts."""
     scratch = {}
     for name in HEADS:
-        # A forest that is not there is never asked.
+        # A forest that is missing is never run.
         forests = [model.forests.get(name, model.forests["splice"]) for model in models]
         largest = max((forest.scratch() for forest in forests), key=lambda each: len(each.keys))
         scratch[f"{name}_scratch"] = largest

@@ -1,8 +1,8 @@
 """By how much predictions are recalibrated: what was accepted of a source's drafts over what was
 expected of them.
 
-Models are off where their own choice falls: whoever picks the larger of two estimates picks the
-error too. Only what was proposed counts here, so this is what it corrects.
+Whoever picks the larger of two estimates also picks the larger error, so what is proposed turns out
+worse than predicted. Only what was proposed counts here, so this is what it corrects.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FADE = 0.999
 _IDLE_FADE = 0.999
 """The same in a step in which the source drafts nothing, so that one day it is tried again."""
 _PRIOR_DRAFTS = 5.0
-"""Imagined drafts that came as expected. Drafts and not tokens: a long draft that fails at its
-first token says as little of the next as a short one, and a source given up would stay given up."""
+"""Imagined drafts that were accepted as expected. Drafts and not tokens: a long draft that fails at
+its first token says as little of the next as a short one, and a source given up would stay so."""
 _MAX_FACTOR = 1.15
 _FADED = 1e-6
 

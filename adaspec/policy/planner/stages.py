@@ -11,7 +11,7 @@ stages. All of them work on the planner behind an address:
     continues   and is another forward worth its time?
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
-    learn       what came of it
+    learn       what was accepted, and how long the step took
 """
 
 from __future__ import annotations
@@ -320,10 +320,10 @@ def learn(
     forwards: int,
     seconds: float,
 ) -> None:
-    """Take in what came: histories, throughput, the sources' records, what the drafter brings.
+    """Update histories, throughput, the sources' records and what the drafter brings, by a step.
 
-    A row of which nothing came has left the batch: neither time nor tokens were its. Where a row's
-    proposal was not judged, it tells nothing of the drafter either.
+    A row that emitted nothing has left the batch: neither time nor tokens were its. Where a row's
+    proposal was not verified, it tells nothing of the drafter either.
     """
     planner = planner_at(address)
     rows, memory, costs = rows_of(planner), planner.memory, planner.costs
@@ -358,20 +358,20 @@ def _update_records(
 ) -> None:
     """Compare what was accepted of each source's drafts with what was expected of them."""
     memory = planner.memory
-    expected, came, drafts = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
+    expected, taken, drafts = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
     for row in range(rows.slots.shape[0]):
         neural, predicted = neural_drafted[row], memory.expected[row]
         if neural > 0:
             drafts[NEURAL] += 1
             expected[NEURAL] += predicted[NEURAL]
-            came[NEURAL] += min(accepted[row], neural)
+            taken[NEURAL] += min(accepted[row], neural)
             if drafted[row] > neural and accepted[row] >= neural:
                 drafts[SPLICE] += 1
                 expected[SPLICE] += predicted[SPLICE]
-                came[SPLICE] += accepted[row] - neural
+                taken[SPLICE] += accepted[row] - neural
         elif drafted[row] > 0:
             drafts[NGRAM] += 1
             expected[NGRAM] += predicted[NGRAM]
-            came[NGRAM] += accepted[row]
+            taken[NGRAM] += accepted[row]
     for source in range(3):
-        update_record(memory, source, expected[source], came[source], drafts[source])
+        update_record(memory, source, expected[source], taken[source], drafts[source])

@@ -132,7 +132,7 @@ def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_t
 def test_a_tape_whose_splices_are_stressed_is_replayed_alike() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        tape = random_tape(seed, "bare").with_stressed_splices()
+        tape = random_tape(seed, "bare").with_longest_splices()
         tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
         policy = random_policy(rng, tables, evidence=False, cap=48, neural_cap=5)
         order = rng.integers(0, len(tape), 14).astype(np.int32)

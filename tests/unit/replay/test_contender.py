@@ -79,7 +79,7 @@ def test_comparing_drafted_tokens_needs_drafted_tokens() -> None:
     with pytest.raises(EvaluationError, match="compares drafted tokens, but the trace holds none"):
         without.check(parse_contender("hybrid-agree"))
     with pytest.raises(EvaluationError, match="there is nothing to stress"):
-        with_tokens.tape.with_stressed_splices()
+        with_tokens.tape.with_longest_splices()
 
 
 @pytest.mark.parametrize("kind", ["dp", "dp-splice"])

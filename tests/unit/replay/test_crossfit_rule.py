@@ -64,7 +64,7 @@ def test_only_the_plain_loop_plays_a_panel_of_policies(player):
     panel, order = CrossfitPolicy("crossfit:2", (), member), np.arange(4, dtype=np.int32)
     assert is_compiled(panel)
     charging = Player(player.tape, player.cost, 20, [panel])
-    bare = tape_of(random_requests(5, 6, tokens=False)).with_stressed_splices()
+    bare = tape_of(random_requests(5, 6, tokens=False)).with_longest_splices()
     for each in (charging, Player(bare, player.cost, 20)):
         with pytest.raises(EvaluationError, match=r"'crossfit:2' is several policies.*leave"):
             each.play(panel, order, 2)

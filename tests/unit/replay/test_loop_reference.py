@@ -194,7 +194,7 @@ def test_stressed_splices_charge_every_wrong_draft_its_full_length() -> None:
             right += common(copied, request.output[position + 2 :])
         drafted += 2 + len(copied)
         position += right + 1
-    tape = tape_of([request]).with_stressed_splices()
+    tape = tape_of([request]).with_longest_splices()
     player = Player(tape, random_cost(np.random.default_rng(0)), 48)
     assert player.play(StaticPolicy("own", rule), np.zeros(1, np.int32), 1).drafted == drafted
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from adaspec.step.text import MOST_TOKENS
+from adaspec.step.text import MAX_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module
@@ -26,7 +26,7 @@ class Known:
         self.position = position
 
     def tail(self, count):
-        assert 0 < count <= MOST_TOKENS
+        assert 0 < count <= MAX_TOKENS
         padded = np.concatenate([np.full(count, -1, np.int32), PROMPT, TEXT[: self.position]])
         return padded[None, -count:]
 
@@ -94,4 +94,4 @@ def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
 
 
 def test_a_tail_is_no_longer_than_may_be_looked_back():
-    assert MAX_VERIFIED < module._MAX_TAIL <= MOST_TOKENS
+    assert MAX_VERIFIED < module._MAX_TAIL <= MAX_TOKENS
