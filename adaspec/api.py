@@ -20,8 +20,7 @@ from adaspec.arguments import (
     whole_number,
 )
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.check import check_cost
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from adaspec.policy.protocol import Policy
     from adaspec.replay.contender import Contender
     from adaspec.train.cluster import Cluster
-    from adaspec.train.logged_recipe import LoggedProduct
     from adaspec.train.recipe import Product
 
 AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
@@ -145,8 +143,8 @@ def train_policy(
     cluster: Cluster | None = None,
     force: bool = False,
     progress: Progress = silent,
-) -> Product | LoggedProduct:
-    """Train a policy on traces, all dense or all logged, and write its folder, as `adaspec train`.
+) -> Product:
+    """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` are the loads
     to train for. Returns the `policy`, its `manifest`, and how it was judged.
@@ -159,7 +157,7 @@ def train_policy(
         concurrency=concurrency,  # type: ignore[arg-type]
         orders=orders,
         resamples=resamples,
-        seed=whole_number(seed, "seed", 0, recipe.LARGEST_SEED, TrainingError),
+        seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
         jobs=jobs,
     )
     sources = paths_of(traces, "traces", TrainingError)

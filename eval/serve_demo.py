@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +34,6 @@ from adaspec.bench.engine.methods import Drafter, adaspec_candidate
 from adaspec.bench.engine.server import Server, ended_by_signals
 from adaspec.bench.machine import free_memory
 from adaspec.errors import BenchError
-from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from adaspec.vllm.doctor import plugin_finding
 
 CHECKOUT = Path(__file__).resolve().parents[1]

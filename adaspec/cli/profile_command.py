@@ -34,7 +34,7 @@ from adaspec.cli.output import (
 )
 from adaspec.errors import CostError
 from adaspec.staging import check_place
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
     from adaspec.bench.profile.profile import Profile
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     most=4096,
 )
 @numbers_option("--contexts", "128,512,1k", "Tokens per request.", kilo=True)
-@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MOST_VERIFIED)
-@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MOST_VERIFIED)
+@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MAX_VERIFIED)
+@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MAX_VERIFIED)
 @whole_option(
     "--rounds",
     5,

@@ -19,7 +19,7 @@ from adaspec.cli.options import (
     whole_option,
 )
 from adaspec.cli.output import ProgressBar, print_json, printable
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 
 @click.command("record")
@@ -33,7 +33,7 @@ from adaspec.vllm.options import MOST_VERIFIED
 @whole_option(
     "--k",
     8,
-    most=MOST_VERIFIED,
+    most=MAX_VERIFIED,
     help="Tokens drafted at every position: the longest draft that can be replayed.",
 )
 @whole_option("--max-tokens", 512)
@@ -74,10 +74,10 @@ def command(as_json: bool, **options: Any) -> None:
     """
     check_drafter(options["draft"], options["draft_method"])
     # Imported here: vLLM takes seconds to load, --help should not.
-    from adaspec.vllm.recording import Task, record
+    from adaspec.vllm.recording import RecordOptions, record
 
     with ProgressBar() as bar:
-        report = record(Task(**options), bar)
+        report = record(RecordOptions(**options), bar)
     if as_json:
         print_json(
             {

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.check import check_cost
+from adaspec.cost.load import FitReport, check_cost
 from adaspec.cost.model import CostModel, padded
-from adaspec.cost.report import FitReport
 from adaspec.errors import CostError
 
 Array = NDArray[np.float64]

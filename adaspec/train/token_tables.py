@@ -14,7 +14,7 @@ from adaspec.replay.tape import Columns, Tape
 
 SHRINKAGE = 5.0
 """Imaginary positions that behave as the shorter key's do."""
-FEWEST_REQUESTS = 3
+MIN_REQUESTS = 3
 """A key seen in fewer training requests is dropped: it would tell of somebody's text."""
 
 
@@ -105,7 +105,7 @@ class TableMaker:
             deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
             depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
-            kept = self._requests(place, inside, size) >= FEWEST_REQUESTS
+            kept = self._requests(place, inside, size) >= MIN_REQUESTS
             kept &= distinct != 0
             shrunk.append(np.where(kept, mean, parent))
             deep.append(np.where(kept, depth, deep_parent))

@@ -20,8 +20,8 @@ from adaspec.bench.profile.measurement import (
     measure,
 )
 from adaspec.cost.fit import fit_cost
+from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, StepShape
-from adaspec.cost.report import FitReport
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import ProfiledEngine, Subject

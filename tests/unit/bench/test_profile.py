@@ -20,7 +20,7 @@ from adaspec.cost.model import CostModel, StepShape
 from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
-from adaspec.vllm.forced import Plan
+from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 TRUTH = CostModel(

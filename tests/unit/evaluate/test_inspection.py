@@ -9,8 +9,7 @@ import pytest
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import save_cost
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport, save_cost
 from adaspec.errors import AdaspecError, CostError, PolicyError, TraceError
 from adaspec.evaluate.acceptance import NGRAM_CAP, ngram_accepted
 from adaspec.evaluate.inspection import inspect

@@ -6,9 +6,9 @@ import types
 import pytest
 
 from adaspec.errors import ServingError
-from adaspec.vllm import signatures
-from adaspec.vllm.signatures import NAMES, check_runner, signature_problems
-from adaspec.vllm.touchpoints import ENGINE_ARGS
+from adaspec.vllm import compatibility
+from adaspec.vllm.compatibility import FUNCTIONS, check_runner, signature_problems
+from adaspec.vllm.plugin import ENGINE_ARGS
 
 
 def with_parameters(names):
@@ -19,22 +19,22 @@ def with_parameters(names):
 @pytest.fixture
 def stand_in(monkeypatch):
     """A vLLM of which nothing is there but what adaspec expects."""
-    for each in NAMES:
-        module = sys.modules.get(each.module)
+    for (module_name, owner_name, name), parameters in FUNCTIONS.items():
+        module = sys.modules.get(module_name)
         if getattr(module, "stands_in", None) is None:
-            module = types.ModuleType(each.module)
+            module = types.ModuleType(module_name)
             module.stands_in = True
-            monkeypatch.setitem(sys.modules, each.module, module)
-        owner = vars(module).setdefault(each.owner, type(each.owner, (), {}))
-        setattr(owner, each.name, with_parameters(each.parameters))
-    whole = types.ModuleType("vllm")
-    whole.__version__ = "0.40.0"
-    monkeypatch.setitem(sys.modules, "vllm", whole)
+            monkeypatch.setitem(sys.modules, module_name, module)
+        owner = vars(module).setdefault(owner_name, type(owner_name, (), {}))
+        setattr(owner, name, with_parameters(parameters))
+    vllm = types.ModuleType("vllm")
+    vllm.__version__ = "0.40.0"
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
 
 
 def owner_of(name):
-    found = next(each for each in NAMES if each.name == name)
-    return getattr(sys.modules[found.module], found.owner)
+    module, owner, _ = next(key for key in FUNCTIONS if key[2] == name)
+    return getattr(sys.modules[module], owner)
 
 
 class Part:
@@ -51,12 +51,12 @@ class Part:
 
 
 def runner():
-    return Part(*signatures.RUNNER_READS)
+    return Part(*compatibility.RUNNER_ATTRIBUTES)
 
 
 def drafter(kind=None):
     made = (kind or type("Eagle", (owner_of("_sample_draft_tokens"),), {}))()
-    for name in signatures.DRAFTER_READS:
+    for name in compatibility.DRAFTER_ATTRIBUTES:
         setattr(made, name, None)
     return made
 
@@ -76,21 +76,21 @@ def test_a_vllm_that_is_as_expected_is_taken(stand_in):
     check_runner(runner(), None)
 
 
-RUNNING = [each for each in NAMES if each.module != ENGINE_ARGS]
-ARGUMENTS = [(each.name, argument) for each in RUNNING for argument in each.parameters]
+RUNNING = [key for key in FUNCTIONS if key[0] != ENGINE_ARGS]
+ARGUMENTS = [(key, argument) for key in RUNNING for argument in FUNCTIONS[key]]
 
 
-@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
-def test_a_renamed_argument_is_named_as_the_server_starts(stand_in, name, argument):
-    found = next(each for each in RUNNING if each.name == name and argument in each.parameters)
-    owner = getattr(sys.modules[found.module], found.owner)
-    others = [each for each in found.parameters if each != argument]
-    setattr(owner, name, with_parameters([*others, "renamed"]))
+@pytest.mark.parametrize(("key", "argument"), ARGUMENTS)
+def test_a_renamed_argument_is_named_as_the_server_starts(stand_in, key, argument):
+    module, owner, name = key
+    others = [each for each in FUNCTIONS[key] if each != argument]
+    holder = getattr(sys.modules[module], owner)
+    setattr(holder, name, with_parameters([*others, "renamed"]))
     line = refusal(runner(), drafter())
-    assert f"{found.dotted} lacks the parameter {argument}" in line
+    assert f"{module}.{owner}.{name} lacks the parameter {argument}" in line
 
 
-@pytest.mark.parametrize("name", sorted({each.name for each in RUNNING} - {"__init__"}))
+@pytest.mark.parametrize("name", sorted({key[2] for key in RUNNING} - {"__init__"}))
 def test_a_name_that_is_gone_is_named_as_the_server_starts(stand_in, name):
     owner = owner_of(name)
     made = drafter()
@@ -108,7 +108,7 @@ def test_a_proposer_that_proposes_by_other_arguments_is_named(stand_in):
 
 
 def test_what_is_read_of_a_runner_and_its_drafter_is_there_as_it_starts(stand_in):
-    without = [path for path in signatures.RUNNER_READS if path != "input_batch.req_ids"]
+    without = [path for path in compatibility.RUNNER_ATTRIBUTES if path != "input_batch.req_ids"]
     assert "has no 'input_batch.req_ids'" in refusal(Part(*without), drafter())
     made = drafter()
     del made.needs_extra_input_slots

@@ -1,4 +1,4 @@
-"""The learned policy without batch planning, to measure what that is worth."""
+"""The learned policy without one part of its decisions, to measure what that part gains."""
 
 from __future__ import annotations
 
@@ -8,10 +8,44 @@ from numpy.typing import NDArray
 from adaspec.cost.model import forward_s, paid_forwards
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.forwards import add_foreseen_value, add_row_value, weigh_ngram
 from adaspec.policy.planner.stages import state_of
-from adaspec.policy.protocol import Batch, Drafts
+from adaspec.policy.protocol import Batch, Drafts, Proposal
+
+
+class NoListeningWhileDrafting(LearnedPolicy):
+    """Decides on all forwards before the first one; what was drafted is used afterwards."""
+
+    def plan(self, batch: Batch) -> int:
+        """The forwards that would pay if nothing were learned from them."""
+        super().plan(batch)
+        forwards: int = stages.forwards_unread(self._address)
+        return forwards
+
+    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+        """All the planned forwards."""
+        return True
+
+
+class NoListeningAfterDrafting(LearnedPolicy):
+    """Decides on forwards by what was drafted, and chooses as predicted before the first one."""
+
+    def plan(self, batch: Batch) -> int:
+        """As the policy itself; the predictions for both drafts are kept."""
+        planned = super().plan(batch)
+        memory = self.planner.memory
+        self._predicted = memory.neural.copy(), memory.ngram.copy()
+        return planned
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """As if no drafted token had been seen, but for the matches behind them."""
+        if self._reads_drafts:
+            self._observe(batch, drafts)
+            memory = self.planner.memory
+            memory.neural[:], memory.ngram[:] = self._predicted
+        return super().settle(batch, drafts)
 
 
 class NoBatchPlanning(LearnedPolicy):
@@ -49,7 +83,7 @@ class NoBatchPlanning(LearnedPolicy):
 
 @compiled
 def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.float64]:
-    """(rows, forwards) what each row's best plan is worth, less its share of the forwards."""
+    """(rows, forwards) value of each row's best plan, less its share of the forwards."""
     state = state_of(planner_at(address), reads_drafts)
     rows, most = state.rows.slots.shape[0], state.neural_cap
     weigh_ngram(state.memory, state.rows, state.price, state.cap)

@@ -9,7 +9,7 @@ from adaspec.errors import ServingError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter
-from adaspec.vllm.watching import check_goes_on
+from adaspec.vllm.tracing import check_can_continue
 
 MANIFEST = Manifest(kind="dense", target="models/target")
 
@@ -21,10 +21,10 @@ def write_trace(folder):
 
 
 def test_a_trace_of_the_same_making_is_gone_on_with(tmp_path):
-    check_goes_on(tmp_path / "none yet", MANIFEST)
-    check_goes_on(tmp_path, MANIFEST)
+    check_can_continue(tmp_path / "none yet", MANIFEST)
+    check_can_continue(tmp_path, MANIFEST)
     write_trace(tmp_path / "trace")
-    check_goes_on(tmp_path / "trace", MANIFEST)
+    check_can_continue(tmp_path / "trace", MANIFEST)
     with TraceWriter(tmp_path / "trace", MANIFEST, append=True):
         pass
 
@@ -32,7 +32,7 @@ def test_a_trace_of_the_same_making_is_gone_on_with(tmp_path):
 def test_a_trace_of_another_model_is_refused(tmp_path):
     write_trace(tmp_path / "trace")
     with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
-        check_goes_on(tmp_path / "trace", replace(MANIFEST, target="other"))
+        check_can_continue(tmp_path / "trace", replace(MANIFEST, target="other"))
 
 
 def test_a_folder_that_another_process_records_into_is_refused(tmp_path):
@@ -41,10 +41,10 @@ def test_a_folder_that_another_process_records_into_is_refused(tmp_path):
         TraceWriter(tmp_path / "trace", MANIFEST, append=True),
         pytest.raises(ServingError, match="another process is recording into it"),
     ):
-        check_goes_on(tmp_path / "trace", MANIFEST)
+        check_can_continue(tmp_path / "trace", MANIFEST)
 
 
 def test_a_folder_of_anything_else_is_refused(tmp_path):
     (tmp_path / "replica-0").mkdir()
     with pytest.raises(ServingError, match="give an empty folder"):
-        check_goes_on(tmp_path, MANIFEST)
+        check_can_continue(tmp_path, MANIFEST)

@@ -1,4 +1,4 @@
-"""Where trace rows go: written as long as there is room, then counted; never an exception."""
+"""Where trace rows go: written while there is space, then counted as lost; nothing is raised."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
@@ -16,17 +18,17 @@ from adaspec.trace.writer import TraceWriter
 log = logging.getLogger("vllm.adaspec")
 
 _ROW_BYTES = 160
-_SHARE = 16
-"""What is not on disk yet may be this part of what may still be written."""
-_MOST_PENDING = 16 << 20
-_AROUND_BYTES = 8192
+_PENDING_SHARE = 16
+"""Rows wait in memory for at most this part of the space that is left."""
+_MAX_PENDING_BYTES = 16 << 20
+_SHARD_BYTES = 8192
 """What a shard takes beside its rows, and a trace beside its shards."""
 _REMEMBERED = 1 << 16
-"""Requests of a logged trace that are held against steps which come again. A request's steps come
-together, as it leaves, under an id of its own: to keep them all would only fill the memory."""
+"""How many requests of a logged trace are checked for repeated steps. A request's steps are added
+together, as it leaves, under an id that never repeats: keeping all would only fill the memory."""
 
 
-class Shelf:
+class TraceOutput:
     """One trace folder of a running engine. All methods are called by one thread."""
 
     def __init__(
@@ -34,19 +36,21 @@ class Shelf:
         folder: Path,
         root: Path,
         manifest: Manifest,
-        most_bytes: int,
+        max_bytes: int,
         flush_s: float,
         lost: Callable[[str, int], None],
     ) -> None:
-        """All traces in `root` together take at most so many bytes.
+        """All traces in `root` together take at most `max_bytes`.
 
-        `lost` is told why so many rows are not written: limit, disk or rejected.
+        `lost` is called with the number of rows that are not written and why: limit, disk or
+        rejected.
         """
         self.folder, self.root, self.manifest = folder, root, manifest
         self.rows = 0
-        self._most_bytes, self._flush_s, self._lost = most_bytes, flush_s, lost
+        self._max_bytes, self._flush_s, self._lost = max_bytes, flush_s, lost
         self._writer: TraceWriter | None = None
         self._closed: str | None = None
+        """Why no more rows are written."""
         self._pending_bytes = self._pending_rows = 0
         self._budget = 0
         self._flushed_s = time.monotonic()
@@ -57,41 +61,18 @@ class Shelf:
             self._lost(self._closed, 1)
             return
         try:
-            writer = self._writer or self._open()
-            size = _bytes_of(row)
-            if self._pending_bytes + size > self._budget:
-                self._flush(writer)
-            if size > self._budget:
-                self._end("limit", f"max_trace_bytes={self._most_bytes} is reached")
-                self._lost("limit", 1)
-                return
+            self._write(row)
         except (TraceError, OSError) as error:
             self._end("disk", str(error))
             self._lost("disk", 1)
-            return
-        try:
-            writer.add(row)
-        except TraceError as error:
-            if _of_the_disk(error):
-                self._end("disk", str(error))
-                self._lost("disk", 1)
-            else:
-                self._lost("rejected", 1)
-                log.debug("adaspec: a trace row was rejected: %s", error)
-            return
-        self.rows += 1
-        self._pending_rows += 1
-        self._pending_bytes += size
-        if self._pending_bytes > min(_MOST_PENDING, self._budget // _SHARE):
-            self.flush()
 
-    def tick(self) -> None:
-        """Have what was added on disk by now and then."""
+    def flush_if_due(self) -> None:
+        """Put what was added on disk, if the last time is long enough ago."""
         if time.monotonic() - self._flushed_s >= self._flush_s:
             self.flush()
 
     def flush(self) -> None:
-        """Have what was added on disk."""
+        """Put what was added on disk."""
         if self._writer is None or not self._pending_rows:
             return
         try:
@@ -109,10 +90,33 @@ class Shelf:
             self._end("disk", str(error))
         self._writer, self._closed = None, self._closed or "closed"
 
+    def _write(self, row: Request | LoggedStep) -> None:
+        writer = self._writer or self._open()
+        size = _bytes_of(row)
+        if self._pending_bytes + size > self._budget:
+            self._flush(writer)
+        if size > self._budget:
+            self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
+            self._lost("limit", 1)
+            return
+        try:
+            writer.add(row)
+        except TraceError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            self._lost("rejected", 1)
+            log.debug("adaspec: a trace row was rejected: %s", error)
+            return
+        self.rows += 1
+        self._pending_rows += 1
+        self._pending_bytes += size
+        if self._pending_bytes > min(_MAX_PENDING_BYTES, self._budget // _PENDING_SHARE):
+            self.flush()
+
     def _open(self) -> TraceWriter:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()  # made to see whether it can be
+            self.folder.rmdir()  # it was made to see whether it can be
         self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
@@ -120,7 +124,7 @@ class Shelf:
 
     def _flush(self, writer: TraceWriter) -> None:
         writer.flush()
-        # A folder that was deleted under us takes files that nobody will find again.
+        # A folder deleted while serving still takes files, which nobody will ever see.
         if not (self.folder / "manifest.json").exists():
             raise TraceError(f"{self.folder}: is gone")
         self._pending_bytes = self._pending_rows = 0
@@ -128,22 +132,22 @@ class Shelf:
         self._measure()
 
     def _measure(self) -> None:
-        """What may still be written, other traces beside this one counted."""
-        self._budget = self._most_bytes - folder_bytes(self.root) - _AROUND_BYTES
+        """Set what may still be written, other traces beside this one counted."""
+        self._budget = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
 
-    def _end(self, why: str, said: str) -> None:
+    def _end(self, reason: str, message: str) -> None:
         log.warning(
             "adaspec: recording to %s ends here, serving goes on; rows are counted as dropped "
             "(%s): %s",
             self.folder,
-            why,
-            " ".join(said.split()),
+            reason,
+            " ".join(message.split()),
         )
-        self._closed = why
+        self._closed = reason
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        if why == "limit":
+        if reason == "limit":
             try:
                 writer.close()
                 self._pending_rows = 0
@@ -152,13 +156,13 @@ class Shelf:
         else:
             writer.abort()
         if self._pending_rows:
-            self._lost(why, self._pending_rows)
+            self._lost(reason, self._pending_rows)
             self.rows -= self._pending_rows
             self._pending_rows = 0
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder and below; what vanishes meanwhile counts nothing."""
+    """Bytes of all files in a folder and below; files that vanish meanwhile count as 0."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -172,15 +176,5 @@ def folder_bytes(folder: Path) -> int:
 def _bytes_of(row: Request | LoggedStep) -> int:
     if isinstance(row, LoggedStep):
         return _ROW_BYTES + 4 * row.draft_len
-    arrays = (
-        row.prompt_tokens,
-        row.output_tokens,
-        row.neural_accepted,
-        row.drafted_tokens,
-        row.confidences,
-    )
-    return _ROW_BYTES + sum(each.nbytes for each in arrays if each is not None)
-
-
-def _of_the_disk(error: TraceError) -> bool:
-    return isinstance(error.__cause__, OSError)
+    values = (getattr(row, name) for name in row.__slots__)
+    return _ROW_BYTES + sum(each.nbytes for each in values if isinstance(each, np.ndarray))

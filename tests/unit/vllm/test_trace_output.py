@@ -11,8 +11,8 @@ from adaspec.trace import folder as trace_folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.vllm import shelf as shelves
-from adaspec.vllm.shelf import Shelf, folder_bytes
+from adaspec.vllm import trace_output
+from adaspec.vllm.trace_output import TraceOutput, folder_bytes
 
 LOGGED = Manifest(kind="logged")
 
@@ -21,16 +21,16 @@ def step(at):
     return LoggedStep("w", "7", at, 2, 1, drafted_tokens=np.array([1, 2], np.int32))
 
 
-def shelf(tmp_path, lost, most=1 << 30, manifest=LOGGED):
+def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=LOGGED):
     def count(why, rows):
         lost[why] += rows
 
-    return Shelf(tmp_path / "trace", tmp_path, manifest, most, 60.0, count)
+    return TraceOutput(tmp_path / "trace", tmp_path, manifest, max_bytes, 60.0, count)
 
 
 def test_rows_are_on_disk_once_it_is_closed(tmp_path):
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     for at in range(100):
         made.add(step(at))
     made.close()
@@ -42,7 +42,7 @@ def test_rows_are_on_disk_once_it_is_closed(tmp_path):
 
 def test_a_folder_deleted_while_serving_is_counted(tmp_path):
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     made.add(step(0))
     made.flush()
     shutil.rmtree(tmp_path / "trace")
@@ -57,7 +57,7 @@ def test_a_folder_deleted_while_serving_is_counted(tmp_path):
 
 def test_a_full_disk_is_counted(tmp_path, monkeypatch):
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     made.add(step(0))
     made.flush()
 
@@ -78,7 +78,7 @@ def test_a_full_disk_is_counted(tmp_path, monkeypatch):
 def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     (tmp_path / "older").write_bytes(b"x" * 50_000)
     lost, rng = Counter(), np.random.default_rng(1)
-    made = shelf(tmp_path, lost, most=120_000, manifest=Manifest(kind="dense"))
+    made = output_in(tmp_path, lost, max_bytes=120_000, manifest=Manifest(kind="dense"))
     for at in range(400):
         output = rng.integers(0, 1 << 30, 100).astype(np.int32)
         made.add(Request("w", str(at), output[:50], output))
@@ -92,7 +92,7 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path):
 def test_a_folder_that_cannot_be_made_is_counted(tmp_path):
     (tmp_path / "trace").write_text("a file")
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     made.add(step(0))
     made.add(step(1))
     made.close()
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_made_is_counted(tmp_path):
 @pytest.mark.parametrize("at", [0, -1])
 def test_an_unsound_row_costs_itself_alone(tmp_path, at):
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     made.add(step(0))
     made.add(step(at))
     made.add(step(1))
@@ -114,9 +114,9 @@ def test_an_unsound_row_costs_itself_alone(tmp_path, at):
 def test_a_server_that_logs_for_long_forgets_requests_and_still_refuses_what_comes_again(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(shelves, "_REMEMBERED", 8, raising=False)
+    monkeypatch.setattr(trace_output, "_REMEMBERED", 8, raising=False)
     lost = Counter()
-    made = shelf(tmp_path, lost)
+    made = output_in(tmp_path, lost)
     for request in range(100):
         for at in (0, 1, 1, 0, 2):
             made.add(replace(step(at), id=str(request)))

@@ -10,8 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from adaspec.errors import ServingError
 from adaspec.vllm.choice import Target
-from adaspec.vllm.translation import head_method
-from adaspec.vllm.weights import weight_names
+from adaspec.vllm.drafters import drafter_method, weight_names
 
 TARGET = Target(name="org/target", vocabulary=128, width=64, tokenizer="org/target")
 LAYER = ("layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight")
@@ -54,7 +53,7 @@ WEIGHTS = [
 @pytest.mark.parametrize(("names", "method"), WEIGHTS)
 def test_a_head_is_known_by_its_weights_names(folder, names, method):
     write_header(folder / "model.safetensors", names)
-    assert head_method(str(folder), TARGET) == method
+    assert drafter_method(str(folder), TARGET) == method
 
 
 @pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
@@ -63,7 +62,7 @@ def test_an_index_says_the_names_and_no_weights_are_opened(folder, index, names,
     write_index(folder / index, names)
     (folder / "model.safetensors").write_bytes(b"not safetensors")
     (folder / "pytorch_model.bin").write_bytes(b"not a pickle")
-    assert head_method(str(folder), TARGET) == method
+    assert drafter_method(str(folder), TARGET) == method
 
 
 def test_the_headers_of_all_files_are_read(folder):
@@ -77,7 +76,7 @@ def test_weights_say_more_than_the_name_of_a_folder_above_them(tmp_path, folder)
     drafts.parent.mkdir()
     folder.rename(drafts)
     write_header(drafts / "model.safetensors", LLAMA)
-    assert head_method(str(drafts), TARGET) == "draft_model"
+    assert drafter_method(str(drafts), TARGET) == "draft_model"
 
 
 def test_a_head_in_the_hubs_own_cache_is_known_by_its_weights(folder, monkeypatch):
@@ -102,19 +101,19 @@ def test_weights_that_cannot_be_read_say_nothing(folder, content):
 def test_where_nothing_tells_the_folders_name_does_and_it_is_said(tmp_path, folder, caplog):
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     with caplog.at_level(logging.WARNING):
-        assert head_method(str(folder), TARGET) == "draft_model"
+        assert drafter_method(str(folder), TARGET) == "draft_model"
     assert "draft_method" in caplog.text
     assert str(folder) in caplog.text
     named = folder.rename(tmp_path / "EAGLE3-of-mine")
     caplog.clear()
-    assert head_method(str(named), TARGET) == "eagle3"
+    assert drafter_method(str(named), TARGET) == "eagle3"
     assert not caplog.text
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3", "mtp", "draft_model"])
 def test_what_the_user_says_is_believed(folder, method, caplog):
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
-    assert head_method(str(folder), TARGET, asked=method) == method
+    assert drafter_method(str(folder), TARGET, method=method) == method
     assert not caplog.text
 
 
@@ -122,10 +121,10 @@ def test_what_the_user_says_makes_no_head_fit(folder):
     record = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(record | {"hidden_size": 96}))
     with pytest.raises(ServingError, match="hidden states of 96"):
-        head_method(str(folder), TARGET, asked="eagle")
+        drafter_method(str(folder), TARGET, method="eagle")
     (folder / "config.json").write_text(json.dumps(record | {"model_type": "medusa"}))
     with pytest.raises(ServingError, match="does not drive"):
-        head_method(str(folder), TARGET, asked="eagle")
+        drafter_method(str(folder), TARGET, method="eagle")
 
 
 def test_names_are_read_without_torch(folder, monkeypatch):

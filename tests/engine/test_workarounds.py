@@ -1,4 +1,4 @@
-"""What vLLM gets wrong on this platform is put right before anything is served."""
+"""What vLLM gets wrong on this platform is worked around before anything is served."""
 
 import pytest
 import torch
@@ -9,11 +9,12 @@ def test_every_token_is_told_its_rows_value(dtype):
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
 
-    from adaspec.vllm.compatibility import mend_expansion
+    from adaspec.vllm.workarounds import fix_expansion
 
     if not current_platform.is_cpu():
         pytest.skip("the kernel in question serves the CPU alone")
-    assert mend_expansion() == mend_expansion()
+    fix_expansion()
+    fix_expansion()  # a second engine in the same process
     found = rejection_sampler.expand_batch_to_tokens(
         torch.tensor([0, 2, 3], dtype=dtype),
         torch.tensor([2, 2, 5], dtype=torch.int32),
