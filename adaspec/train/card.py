@@ -10,12 +10,15 @@ from typing import Any
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.render import result_tables
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import Text, code, foreign, simple_table
-from adaspec.evaluate.render.wording import (
+from adaspec.evaluate.render.table import (
+    Text,
+    code,
+    foreign,
     milliseconds,
     percent,
     signed_percent,
     signed_range,
+    simple_table,
     times,
 )
 from adaspec.evaluate.selection import Selection

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from adaspec.evaluate.render.report import OPPONENT, Report
-from adaspec.evaluate.render.table import NULL, Mark, Span, Table, Text, code, foreign, simple_table
-from adaspec.evaluate.render.wording import times
+from adaspec.evaluate.render.table import (
+    NULL,
+    Mark,
+    Span,
+    Table,
+    Text,
+    code,
+    foreign,
+    simple_table,
+    times,
+)
 
 SEEN = "†"
 """Marks a policy whose model had trained on requests of this evaluation."""

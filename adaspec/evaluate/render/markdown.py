@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from adaspec.evaluate.render.page import Element, Heading, Listing, Plot, Section, report_page
 from adaspec.evaluate.render.report import Report
-from adaspec.evaluate.render.table import Kind, Mark, Span, Table, Text, foreign, spans
-from adaspec.evaluate.render.wording import plain
+from adaspec.evaluate.render.table import Kind, Mark, Span, Table, Text, foreign, plain, spans
 
 
 def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:

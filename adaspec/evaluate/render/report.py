@@ -11,6 +11,7 @@ from typing import Any
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.options import ALL
+from adaspec.evaluate.render.table import Interval
 
 SCHEMA = 1
 
@@ -30,7 +31,6 @@ BOUNDS = ("oracle:combine", "oracle:plan", "oracle:plan-splice", "oracle:dp", "o
 OPPONENTS = (OPPONENT, *BASELINES)
 """The rows that a headline has a lift over."""
 
-Interval = tuple[float, float]
 Cell = tuple[str, int, str]
 """Workload, concurrency, policy."""
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Interval, Report
+from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Report
 from adaspec.evaluate.render.result_tables import SOURCES, place_name
 from adaspec.evaluate.render.style import (
     INK,
@@ -37,7 +37,7 @@ from adaspec.evaluate.render.style import (
     subplots,
     titled,
 )
-from adaspec.evaluate.render.wording import short, signed_percent
+from adaspec.evaluate.render.table import Interval, short, signed_percent
 
 _LOADS = "requests running at once (concurrency, log scale)"
 _SPEED = "tokens per second, times those of none"

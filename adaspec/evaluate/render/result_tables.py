@@ -18,16 +18,14 @@ from adaspec.evaluate.render.table import (
     Table,
     Text,
     code,
-    foreign,
-    simple_table,
-)
-from adaspec.evaluate.render.wording import (
     decimal,
+    foreign,
     milliseconds,
     percent,
     plain_range,
     signed_percent,
     signed_range,
+    simple_table,
     times,
 )
 

@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from adaspec.evaluate.render.report import OPPONENT, Interval, Report
+from adaspec.evaluate.render.report import OPPONENT, Report
 from adaspec.evaluate.render.result_tables import batched
-from adaspec.evaluate.render.wording import plain, short, short_names
+from adaspec.evaluate.render.table import Interval, plain, short, short_names
 
 WIDTH_IN = 7.0
 DPI = 160

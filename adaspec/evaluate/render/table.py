@@ -1,4 +1,4 @@
-"""The table model: each table is described once, and `terminal.py` and `markdown.py` show it."""
+"""The table model, shown by `terminal.py` and `markdown.py`, and how its figures are written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 
 NULL = "–"
 """Shown where nothing was computed."""
+Interval = tuple[float, float]
 
 
 class Kind(Enum):
@@ -125,3 +126,62 @@ def spans(text: Text) -> list[Span]:
     """The pieces of a text."""
     pieces = [text] if isinstance(text, (str, Span)) else text
     return [Span(each) if isinstance(each, str) else each for each in pieces]
+
+
+def plain(name: object) -> str:
+    """`name` on one line, with what a terminal would obey instead of showing replaced."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(str(name).split()))
+
+
+def decimal(value: float | None, places: int = 2) -> str:
+    """A plain number."""
+    return NULL if value is None else f"{value:z.{places}f}"
+
+
+def times(value: float | None) -> str:
+    """A speedup: `2.86x`."""
+    return NULL if value is None else f"{value:.2f}x"
+
+
+def signed_percent(value: float | None) -> str:
+    """A lift: `+9.5%`."""
+    return NULL if value is None else f"{100 * value:+z.1f}%"
+
+
+def percent(value: float | None, places: int = 0) -> str:
+    """A share: `41%`."""
+    return NULL if value is None else f"{100 * value:z.{places}f}%"
+
+
+def signed_range(value: Interval | None) -> str:
+    """A lift's interval: `[+8.1, +10.9]`, in percent; empty where there is none."""
+    return "" if value is None else f"[{100 * value[0]:+z.1f}, {100 * value[1]:+z.1f}]"
+
+
+def plain_range(value: Interval | None) -> str:
+    """A speedup's interval: `[2.81, 2.90]`; empty where there is none."""
+    return "" if value is None else f"[{value[0]:.2f}, {value[1]:.2f}]"
+
+
+def milliseconds(value_s: float | None) -> str:
+    """Seconds, written in milliseconds."""
+    return NULL if value_s is None else f"{1e3 * value_s:.2f}"
+
+
+def short(name: str, width: int) -> str:
+    """`name` cut in its middle to `width` characters."""
+    text = plain(name)
+    if len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 3
+    return f"{text[:head]}…{text[-(width - 1 - head) :]}"
+
+
+def short_names(names: Sequence[str], width: int) -> dict[str, str]:
+    """Every name cut to `width`, numbered where two became the same."""
+    cut = {name: short(name, width) for name in names}
+    texts = list(cut.values())
+    for index, name in enumerate(names, start=1):
+        if texts.count(cut[name]) > 1:
+            cut[name] = f"{short(name, width - 4)} #{index}"
+    return cut

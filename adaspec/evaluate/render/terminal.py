@@ -14,8 +14,7 @@ from rich.text import Text as RichText
 
 from adaspec.evaluate.render.page import summary
 from adaspec.evaluate.render.report import Report
-from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
-from adaspec.evaluate.render.wording import plain
+from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, plain, spans
 
 _STYLES = {
     Mark.STRONG: "bold",

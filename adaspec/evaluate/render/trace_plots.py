@@ -31,7 +31,7 @@ from adaspec.evaluate.render.style import (
     subplots,
     titled,
 )
-from adaspec.evaluate.render.wording import short, short_names
+from adaspec.evaluate.render.table import short, short_names
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
 _PALETTE = ["#0B5FA5", "#C8390E", "#00805E", "#7B4B94", "#7A5B00", "#008C9E", "#B0468E", "#444444"]
