@@ -1,4 +1,4 @@
-"""What callers of the library give: paths, texts and numbers, checked before anything is done."""
+"""Check the arguments of library functions: paths, texts and numbers, before any work is done."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from numbers import Integral
 from pathlib import Path
 from typing import TypeAlias
 
-from adaspec.errors import AdaspecError, nearest
+from adaspec.errors import AdaspecError, nearest, shown
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
-"""One path, or several: a text is a path, never a row of letters."""
+"""One path, or several; a text is one path."""
 
 
 def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
     """The path given as `what`, which a text or path-like object must be."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
-        raise error(f"{what} is {_shown(value)}: give a path, as a text or a Path")
+        raise error(f"{what} is {shown(value)}: give a path, as a text or a Path")
     if not path or "\0" in path:
         raise error(f"{what} is {path!r:.60}, which no path is: name a file or folder")
     try:
@@ -30,31 +30,29 @@ def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
 
 
 def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]:
-    """The path or paths given as `what`; that there are any is for the caller to check."""
+    """The path or paths given as `what`; may be none."""
     if isinstance(values, str | os.PathLike):
         return [path_of(values, what, error)]
     if isinstance(values, bytes) or not isinstance(values, Iterable):
-        raise error(f"{what} is {_shown(values)}: give a path, or a list of paths")
+        raise error(f"{what} is {shown(values)}: give a path, or a list of paths")
     return [path_of(each, what, error) for each in values]
 
 
 def texts_of(values: object, what: str, error: type[AdaspecError]) -> tuple[str, ...]:
     """The text or texts given as `what`."""
-    if isinstance(values, str):
-        return (values,)
     if isinstance(values, bytes) or not isinstance(values, Iterable):
-        raise error(f"{what} is {_shown(values)}: give a list of texts")
-    texts = tuple(values)
+        raise error(f"{what} is {shown(values)}: give a list of texts")
+    texts = (values,) if isinstance(values, str) else tuple(values)
     for each in texts:
         if not isinstance(each, str):
-            raise error(f"{what} holds {_shown(each)}: give texts")
+            raise error(f"{what} holds {shown(each)}: give texts")
     return texts
 
 
 def text_of(value: object, what: str, error: type[AdaspecError]) -> str | None:
     """The text given as `what`, or None."""
     if value is not None and not isinstance(value, str):
-        raise error(f"{what} is {_shown(value)}: give a text, or None")
+        raise error(f"{what} is {shown(value)}: give a text, or None")
     return value
 
 
@@ -63,7 +61,7 @@ def one_of(value: object, known: Iterable[str], what: str, error: type[AdaspecEr
     words = list(known)
     if not isinstance(value, str) or value not in words:
         close = nearest(value, words) if isinstance(value, str) else ""
-        raise error(f"{what} is {_shown(value)}{close} (known: {', '.join(words)})")
+        raise error(f"{what} is {shown(value)}{close} (known: {', '.join(words)})")
     return value
 
 
@@ -71,10 +69,10 @@ def whole_number(
     value: object, what: str, least: int, most: int | None, error: type[AdaspecError]
 ) -> int:
     """The whole number given as `what`, from `least` to `most`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         reach = f"{least} up" if most is None else f"{least} to {most}"
-        raise error(f"{what} is {_shown(value)}: give a whole number from {reach}")
+        raise error(f"{what} is {shown(value)}: give a whole number from {reach}")
     return int(value)  # type: ignore[call-overload]
 
 
@@ -83,19 +81,14 @@ def numbers_of(
 ) -> tuple[int, ...]:
     """The whole number or numbers given as `what`, at least one of them."""
     several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
-    found = tuple(values) if several else (values,)  # type: ignore[arg-type]
-    if not found:
+    numbers = tuple(values) if several else (values,)  # type: ignore[arg-type]
+    if not numbers:
         raise error(f"{what} is empty: give at least one whole number")
-    return tuple(whole_number(each, what, least, most, error) for each in found)
+    return tuple(whole_number(each, what, least, most, error) for each in numbers)
 
 
 def truth(value: object, what: str, error: type[AdaspecError]) -> bool:
     """The truth value given as `what`."""
     if not isinstance(value, bool):
-        raise error(f"{what} is {_shown(value)}: give True or False")
+        raise error(f"{what} is {shown(value)}: give True or False")
     return value
-
-
-def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -19,15 +19,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from adaspec.bench.engine import client
+from adaspec.bench.engine.client import Metrics
 from adaspec.bench.engine.methods import Drafter, adaspec_candidate
-from adaspec.bench.engine.metrics import Metrics, metric_rows
 from adaspec.bench.engine.server import Server, ended_by_signals
 from adaspec.bench.machine import free_memory
 from adaspec.errors import BenchError
@@ -52,7 +55,13 @@ ENGINE = {
     # No compiler is needed so, and the server starts sooner.
     "enforce_eager": True,
 }
-MOST_TOKENS = 160
+MAX_TOKENS = 160
+NOTHING = "-"
+CLOCKED = {
+    "none": "step time over the costs', no draft",
+    "short": f"step time over the costs', up to {SHORT} drafted a request",
+    "long": "step time over the costs', more",
+}
 SHOWN_LINES = 8
 LOG_LINES = 15
 
@@ -195,7 +204,7 @@ def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
     each = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
-        text, tokens = client.chat(address, question, MOST_TOKENS)
+        text, tokens = client.chat(address, question, MAX_TOKENS)
         seconds = time.monotonic() - began
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)
@@ -215,6 +224,66 @@ def show(console: Console, each: list[Metrics], everything: Metrics) -> None:
     for name, cells in metric_rows([*each, everything]):
         table.add_row(name, *cells)
     console.print(table)
+
+
+def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
+    """Rows of a table, a name and a cell for each column; decisions never taken are left out."""
+    rows: list[tuple[str, list[str]]] = []
+
+    def row(name: str, cell: Callable[[Metrics], str]) -> None:
+        rows.append((name, [cell(each) for each in columns]))
+
+    def counted(name: str, metric: str, always: bool = True, **labels: str) -> None:
+        if always or any(each.total(metric, **labels) for each in columns):
+            row(name, lambda each: _count(each.total(metric, **labels)))
+
+    counted("decisions", "decisions_total")
+    for source, reasons in REASONS.items():
+        for reason in reasons:
+            name = f"  {source}: {reason.replace('_', ' ')}"
+            counted(name, "decisions_total", always=False, source=source, reason=reason)
+    for source in DRAFTERS:
+        if any(each.total("drafted_tokens_total", source=source) for each in columns):
+            row(f"accepted of drafted, {source}", partial(_acceptance, source=source))
+    row("emitted per decision", _emitted)
+    for kind in FORWARDS:
+        name = f"drafter forwards, {kind.replace('_', '-')}"
+        counted(name, "drafter_forwards_total", kind=kind)
+    row("deciding, ms a step", _decision_ms)
+    for drafted in DRAFTED:
+        if any(each.total("clocked_steps_total", drafted=drafted) for each in columns):
+            row(CLOCKED[drafted], partial(_clocked, drafted=drafted))
+    counted("faults", "faults_total", always=False)
+    return rows
+
+
+def _acceptance(metrics: Metrics, source: str) -> str:
+    drafted = metrics.total("drafted_tokens_total", source=source)
+    accepted = metrics.total("accepted_tokens_total", source=source)
+    return f"{_count(accepted)} of {_count(drafted)}" if drafted else NOTHING
+
+
+def _emitted(metrics: Metrics) -> str:
+    """Each decision is verified in one step, which emits what it accepts and one token more."""
+    decisions = metrics.total("decisions_total")
+    accepted = metrics.total("accepted_tokens_total")
+    return f"{1 + accepted / decisions:.2f}" if decisions else NOTHING
+
+
+def _decision_ms(metrics: Metrics) -> str:
+    steps = metrics.total("decision_seconds_count")
+    return f"{1e3 * metrics.total('decision_seconds_sum') / steps:.2f}" if steps else NOTHING
+
+
+def _clocked(metrics: Metrics, drafted: str) -> str:
+    modelled = metrics.total("clocked_step_modelled_seconds_total", drafted=drafted)
+    took = metrics.total("clocked_step_seconds_total", drafted=drafted)
+    steps = metrics.total("clocked_steps_total", drafted=drafted)
+    return f"{took / modelled:.2f} of {_count(steps)}" if modelled else NOTHING
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 def _shortened(text: str) -> str:

@@ -31,13 +31,13 @@ def make_contexts(count: int, tokens: int, seed: int) -> NDArray[np.int32]:
 
 def _draw(tokens: int, generator: np.random.Generator) -> NDArray[np.int32]:
     shares = 1.0 / np.arange(1, VOCABULARY + 1)
-    ladder = np.cumsum(shares) / shares.sum()
-    fresh = np.searchsorted(ladder, generator.random(tokens)).astype(np.int32)
+    cumulative = np.cumsum(shares) / shares.sum()
+    fresh = np.searchsorted(cumulative, generator.random(tokens)).astype(np.int32)
     context = np.minimum(fresh, VOCABULARY - 1)
-    at = int(generator.geometric(COPIES_PER_TOKEN))
-    while at < tokens:
-        span = min(int(generator.geometric(1 / MEAN_COPY)), at, tokens - at)
-        source = int(generator.integers(0, at - span + 1))
-        context[at : at + span] = context[source : source + span]
-        at += span + int(generator.geometric(COPIES_PER_TOKEN))
+    position = int(generator.geometric(COPIES_PER_TOKEN))
+    while position < tokens:
+        span = min(int(generator.geometric(1 / MEAN_COPY)), position, tokens - position)
+        source = int(generator.integers(0, position - span + 1))
+        context[position : position + span] = context[source : source + span]
+        position += span + int(generator.geometric(COPIES_PER_TOKEN))
     return context

@@ -1,4 +1,4 @@
-"""How fast is the n-gram look-up: ours beside others', same contexts, one run.
+"""How fast the n-gram look-up is: adaspec's beside others', on the same contexts, in one run.
 
 Every step appends one token to each context of a batch and looks up what follows. Rounds are
 interleaved: each system and batch makes a few steps, then the next one, so that a busy machine
@@ -9,19 +9,28 @@ its own.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.bench.contexts import make_contexts
-from adaspec.bench.lookup_systems import LookupSystem, installed_systems
-from adaspec.bench.machine import free_memory, reference_loop, touch_memory
-from adaspec.errors import BenchError
+from adaspec.bench.machine import (
+    check_positive,
+    reference_loop_s,
+    reserve_memory,
+    without_garbage_collection,
+)
+from adaspec.draft import NgramIndex
+from adaspec.evaluate.options import Progress, silent
+
+Ints = NDArray[np.int32]
 
 CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32, 128)
@@ -29,7 +38,119 @@ ROUNDS = 20
 STEPS_PER_ROUND = 10
 # What one context token costs at the worst while the bench runs, the bench's own copies included.
 BYTES_PER_TOKEN = {"adaspec": 72, "vllm": 12, "arctic": 300}
-MEMORY_SHARE = 0.5
+MIN_N, MAX_N, MAX_DRAFTED = 3, 7, 8
+TREE_DEPTH = 24
+
+
+class LookupSystem(Protocol):
+    """Holds the contexts of one batch and drafts for all of them each step."""
+
+    def admit(self, prompt: Ints) -> None:
+        """Take in the next request's prompt."""
+
+    def step(self, column: Ints) -> None:
+        """Append one token to every context and look up what follows."""
+
+    def nbytes(self) -> int | None:
+        """Bytes held for all contexts, where the system can say."""
+
+
+MakeSystem = Callable[[int, int], LookupSystem]
+"""(requests, most tokens of each) -> a system with room for them."""
+
+
+class AdaspecIndex:
+    """adaspec's n-gram index: append and look-up, with all that is known of the match."""
+
+    def __init__(self, requests: int, max_tokens: int) -> None:
+        self._index = NgramIndex()
+        self._slots = np.arange(requests)  # as `open` numbers them
+        self._ones = np.ones(requests, np.int64)
+
+    def admit(self, prompt: Ints) -> None:
+        """Index the prompt."""
+        self._index.open(prompt)
+
+    def step(self, column: Ints) -> None:
+        """Append and look up."""
+        self._index.extend(self._slots, column, self._ones)
+        self._index.lookup(self._slots)
+
+    def nbytes(self) -> int:
+        """Everything the index holds."""
+        return self._index.nbytes()
+
+
+class VllmProposer:
+    """vLLM's NgramProposer (matches of 3 to 7 tokens): it scans every context each step."""
+
+    def __init__(self, proposer_class: Any, requests: int, max_tokens: int) -> None:
+        """Lay out an input batch as vLLM does."""
+        width = max_tokens + MAX_DRAFTED
+        self._proposer = proposer_class(
+            SimpleNamespace(
+                speculative_config=SimpleNamespace(
+                    prompt_lookup_min=MIN_N,
+                    prompt_lookup_max=MAX_N,
+                    num_speculative_tokens=MAX_DRAFTED,
+                ),
+                model_config=SimpleNamespace(max_model_len=width),
+                scheduler_config=SimpleNamespace(max_num_seqs=requests),
+                parallel_config=SimpleNamespace(tensor_parallel_size=1),
+            )
+        )
+        self._tokens = np.zeros((requests, width), np.int32)
+        self._known = np.zeros(requests, np.int32)
+        self._admitted = 0
+
+    def admit(self, prompt: Ints) -> None:
+        """Copy the prompt; there is nothing to index."""
+        self._tokens[self._admitted, : len(prompt)] = prompt
+        self._known[self._admitted] = len(prompt)
+        self._admitted += 1
+
+    def step(self, column: Ints) -> None:
+        """Append and propose."""
+        self._tokens[np.arange(len(column)), self._known] = column
+        self._known += 1
+        sampled = [[token] for token in column.tolist()]
+        self._proposer.propose(MAX_DRAFTED, sampled, self._known, self._tokens)
+
+    def nbytes(self) -> int:
+        """The token ids, which vLLM keeps anyway."""
+        return self._tokens.nbytes
+
+
+class ArcticCache:
+    """arctic-inference's suffix cache, per-request trees only, called as vLLM calls it."""
+
+    def __init__(self, cache_class: Any, requests: int, max_tokens: int) -> None:
+        """Keep the contexts, from whose ends patterns are cut."""
+        self._cache = cache_class(max_tree_depth=TREE_DEPTH, max_cached_requests=0)
+        self._contexts = np.zeros((requests, max_tokens), np.int32)
+        self._known = 0
+        self._admitted = 0
+
+    def admit(self, prompt: Ints) -> None:
+        """Build the prompt's suffix tree."""
+        self._contexts[self._admitted, : len(prompt)] = prompt
+        self._known = len(prompt)
+        self._cache.start_request(self._admitted, prompt)
+        self._admitted += 1
+
+    def step(self, column: Ints) -> None:
+        """Append and speculate, request by request: it has no batch call."""
+        self._contexts[:, self._known] = column
+        self._known += 1
+        first = max(0, self._known - TREE_DEPTH)
+        for row, token in enumerate(column.tolist()):
+            self._cache.add_active_response(row, [token])
+            self._cache.speculate(
+                row, self._contexts[row, first : self._known], max_spec_tokens=MAX_DRAFTED
+            )
+
+    def nbytes(self) -> None:
+        """It does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,139 +178,120 @@ class LookupRow:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Measured:
+    """One system with one batch, and what it took so far."""
+
     name: str
-    batch: int
     system: LookupSystem
-    contexts: NDArray[np.int32]
-    prompts_s: list[float]
-    steps_s: list[float]
+    contexts: Ints
+    prompts_s: list[float] = field(default_factory=list)
+    steps_s: list[float] = field(default_factory=list)
+
+    def admit(self, tokens: int) -> None:
+        for context in self.contexts:
+            # Processor time: a prompt takes long enough for others to get a turn in between.
+            began_s = time.thread_time()
+            self.system.admit(context[:tokens])
+            self.prompts_s.append(time.thread_time() - began_s)
+
+    def step(self, position: int) -> None:
+        column = np.ascontiguousarray(self.contexts[:, position])
+        began_s = time.perf_counter()
+        self.system.step(column)
+        self.steps_s.append(time.perf_counter() - began_s)
+
+    def row(self, tokens: int, reference_s: float) -> LookupRow:
+        batch = len(self.contexts)
+        per_request_us = np.array(self.steps_s) / batch * 1e6
+        nbytes = self.system.nbytes()
+        known = batch * (tokens + len(self.steps_s))
+        return LookupRow(
+            system=self.name,
+            context_tokens=tokens,
+            batch=batch,
+            median_us=float(np.median(per_request_us)),
+            p99_us=float(np.quantile(per_request_us, 0.99)),
+            cold_us=float(np.median(per_request_us[::STEPS_PER_ROUND])),
+            index_prompt_ms=float(np.median(self.prompts_s)) * 1e3,
+            bytes_per_token=None if nbytes is None else nbytes / known,
+            reference_us=reference_s * 1e6,
+        )
 
 
 def bench_lookup(
     contexts: Sequence[int] = CONTEXTS,
     batches: Sequence[int] = BATCHES,
     rounds: int = ROUNDS,
-    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+    report: Progress = silent,
 ) -> list[LookupRow]:
     """Time every installed system at every context length and batch; `report` hears of progress."""
-    for name, values in (("contexts", contexts), ("batches", batches), ("rounds", [rounds])):
-        if not values or min(values) < 1:
-            raise BenchError(f"{name}={list(values)}: give whole numbers from 1 up")
+    check_positive(contexts=contexts, batches=batches, rounds=[rounds])
     systems, missing = installed_systems()
-    rows: list[LookupRow] = []
-    _warm_up(systems)
-    total = len(contexts) * (rounds + 1)
-    for at, tokens in enumerate(contexts):
-        before = at * (rounds + 1)
-        report(f"{tokens:,} tokens: taking in prompts", before, total)
-        lanes = _start_lanes(systems, tokens, batches, rounds, rows)
-        reference_s = _run_rounds(
-            lanes,
-            tokens,
-            rounds,
-            partial(_report_round, report, f"{tokens:,} tokens", before + 1, total),
-        )
-        rows += [_row_of(lane, tokens, reference_s) for lane in lanes]
-    rows += [
+    rows = [
         LookupRow(system, tokens, batch, skipped=reason)
         for system, reason in missing.items()
         for tokens in contexts
         for batch in batches
     ]
-    order = {name: at for at, name in enumerate([*systems, *missing])}
-    return sorted(rows, key=lambda row: (row.context_tokens, row.batch, order[row.system]))
+    for name, make in systems.items():  # what the timed rounds must not pay for: compilation
+        warm_up = _Measured(name, make(2, 1000), make_contexts(2, 1000, seed=1))
+        warm_up.admit(500)
+        for position in range(500, 1000):
+            warm_up.step(position)
+    reference_loop_s(1)
+    done, total = 0, len(contexts) * (rounds + 1)
+    for tokens in contexts:
+        report(f"{tokens:,} tokens: taking in prompts", done, total)
+        measured, skipped = _admit_batches(systems, tokens, batches, rounds)
+        reference = []
+        with without_garbage_collection():
+            for turn in range(rounds):
+                reference.append(reference_loop_s(200))
+                first = tokens + turn * STEPS_PER_ROUND
+                for each in measured:
+                    for position in range(first, first + STEPS_PER_ROUND):
+                        each.step(position)
+                done += 1
+                report(f"{tokens:,} tokens", done, total)
+        done += 1
+        reference_s = float(np.median(reference))
+        rows += skipped + [each.row(tokens, reference_s) for each in measured]
+    order = [*systems, *missing]
+    return sorted(rows, key=lambda row: (row.context_tokens, row.batch, order.index(row.system)))
 
 
-def _report_round(
-    report: Callable[[str, int, int], None], what: str, before: int, total: int, done: int
-) -> None:
-    report(what, before + done, total)
-
-
-def _warm_up(systems: dict[str, Callable[[], LookupSystem]]) -> None:
-    """Compile and page in what the timed rounds must not pay for."""
-    for make in systems.values():
-        words = make_contexts(2, 1000, seed=1)
-        system = make()
-        system.start(2, 1000)
-        for row in range(2):
-            system.admit(words[row, :500])
-        for at in range(500, 1000):
-            system.step(np.ascontiguousarray(words[:, at]))
-    reference_loop(1)
-
-
-def _start_lanes(
-    systems: dict[str, Callable[[], LookupSystem]],
-    tokens: int,
-    batches: Sequence[int],
-    rounds: int,
-    rows: list[LookupRow],
-) -> list[_Lane]:
-    lanes: list[_Lane] = []
+def _admit_batches(
+    systems: dict[str, MakeSystem], tokens: int, batches: Sequence[int], rounds: int
+) -> tuple[list[_Measured], list[LookupRow]]:
+    """Every system with every batch's prompts taken in; rows of those that memory cannot hold."""
+    measured, skipped = [], []
     for batch in batches:
-        words = None
+        contexts = None
         for name, make in systems.items():
-            needed = batch * tokens * BYTES_PER_TOKEN[name]
-            free = free_memory()
-            if needed > MEMORY_SHARE * free:
-                reason = f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
-                rows.append(LookupRow(name, tokens, batch, skipped=reason))
+            shortage = reserve_memory(batch * tokens * BYTES_PER_TOKEN[name])
+            if shortage is not None:
+                skipped.append(LookupRow(name, tokens, batch, skipped=shortage))
                 continue
-            if words is None:
-                words = make_contexts(batch, tokens + rounds * STEPS_PER_ROUND, tokens + batch)
-            touch_memory(needed)
-            system = make()
-            system.start(*words.shape)
-            prompts_s = []
-            for context in words:
-                # Processor time: a prompt takes long enough for others to get a turn in between.
-                began = time.thread_time()
-                system.admit(context[:tokens])
-                prompts_s.append(time.thread_time() - began)
-            lanes.append(_Lane(name, batch, system, words, prompts_s, []))
-    return lanes
+            if contexts is None:
+                contexts = make_contexts(batch, tokens + rounds * STEPS_PER_ROUND, tokens + batch)
+            measured.append(_Measured(name, make(*contexts.shape), contexts))
+            measured[-1].admit(tokens)
+    return measured, skipped
 
 
-def _run_rounds(
-    lanes: list[_Lane], tokens: int, rounds: int, report: Callable[[int], None]
-) -> float:
-    """Step all lanes in turn; returns the reference loop's median in seconds."""
-    reference: list[float] = []
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for done in range(rounds):
-            began = time.perf_counter()
-            reference_loop(200)
-            reference.append(time.perf_counter() - began)
-            first = tokens + done * STEPS_PER_ROUND
-            for lane in lanes:
-                for at in range(first, first + STEPS_PER_ROUND):
-                    column = np.ascontiguousarray(lane.contexts[:, at])
-                    began = time.perf_counter()
-                    lane.system.step(column)
-                    lane.steps_s.append(time.perf_counter() - began)
-            report(done)
-    finally:
-        if collecting:
-            gc.enable()
-    return float(np.median(reference))
-
-
-def _row_of(lane: _Lane, tokens: int, reference_s: float) -> LookupRow:
-    per_request_us = np.array(lane.steps_s) / lane.batch * 1e6
-    held = lane.system.nbytes()
-    known = lane.batch * (tokens + len(lane.steps_s))
-    return LookupRow(
-        system=lane.name,
-        context_tokens=tokens,
-        batch=lane.batch,
-        median_us=float(np.median(per_request_us)),
-        p99_us=float(np.quantile(per_request_us, 0.99)),
-        cold_us=float(np.median(per_request_us[::STEPS_PER_ROUND])),
-        index_prompt_ms=float(np.median(lane.prompts_s)) * 1e3,
-        bytes_per_token=None if held is None else held / known,
-        reference_us=reference_s * 1e6,
+def installed_systems() -> tuple[dict[str, MakeSystem], dict[str, str]]:
+    """(how to make each system that is installed, why each other one cannot be made)."""
+    systems: dict[str, MakeSystem] = {"adaspec": AdaspecIndex}
+    missing: dict[str, str] = {}
+    others: tuple[tuple[str, Callable[..., LookupSystem], str, str], ...] = (
+        ("vllm", VllmProposer, "vllm.v1.spec_decode.ngram_proposer", "NgramProposer"),
+        ("arctic", ArcticCache, "arctic_inference.suffix_decoding", "SuffixDecodingCache"),
     )
+    called = {"vllm": "vLLM's NgramProposer", "arctic": "arctic-inference"}
+    for name, make, module, class_name in others:
+        try:
+            systems[name] = partial(make, getattr(import_module(module), class_name))
+        except Exception as error:  # a half-installed package fails in many ways
+            line = (str(error) or type(error).__name__).splitlines()[0]
+            missing[name] = f"{called[name]} cannot be imported: {line}"
+    return systems, missing

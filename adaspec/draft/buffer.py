@@ -1,16 +1,37 @@
-"""One request's memory: made for a prompt, grown as the request goes on."""
+"""The memory of requests: a buffer for each, carved out of a few large slabs.
+
+A step touches some twenty scattered lines of every request's buffer. In small pages nearly each of
+them waits for an address translation too; slabs of this size are given huge pages where the
+system has them (numpy asks for them), which took a third off a step with 128 x 32k tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft import kernels
-from adaspec.draft.layout import ENTRIES, NODES, TOKENS, Room, move, read_header
-from adaspec.draft.slabs import Block, PrivateMemory, aligned_words
+from adaspec.draft import batch
+from adaspec.draft.trie import (
+    ENTRY_COUNT,
+    HEADER_WORDS,
+    LINE_WORDS,
+    NODE_COUNT,
+    NODE_WORDS,
+    NODES_OFFSET,
+    PATH_LENGTH,
+    PATH_OFFSET,
+    TOKEN_COUNT,
+    TOKENS_OFFSET,
+    Room,
+    copy_table,
+)
+
+Ints = NDArray[np.int32]
+
+SLAB_WORDS = (16 << 20) // 4
 
 # Recorded chats, articles and code edits: 0.35-0.5 nodes, 1.25-1.4 entries per token.
 NODES_PER_TOKEN = 0.48
@@ -20,25 +41,110 @@ GROWTH = 1.2
 SPARE = 32
 
 
-class Memory(Protocol):
-    """Where blocks come from."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Words for one request, starting on a cache line, and the slab they came from."""
 
-    def take(self, words: int) -> Block:
-        """A block of at least so many words."""
+    words: Ints
+    slab: Slab
+
+    @property
+    def base(self) -> int:
+        """The address of the first word."""
+        return self.words.ctypes.data
+
+
+def aligned_words(count: int) -> Ints:
+    """So many uninitialised words, starting on a cache line."""
+    memory = np.empty(count + LINE_WORDS, np.int32)
+    skip = -(memory.ctypes.data // 4) % LINE_WORDS
+    return memory[skip : skip + count]
+
+
+class Slab:
+    """One large block: gives out its first hole that is large enough, joins holes when freed."""
+
+    def __init__(self, words: int) -> None:
+        self._words = aligned_words(words)
+        self._base = self._words.ctypes.data
+        self._holes = [(0, words)]
+        self._touched = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes up to the highest word ever given out; the system has lent no memory beyond it."""
+        return self._touched * 4
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything has been given back."""
+        return self._holes == [(0, len(self._words))]
+
+    def take(self, words: int) -> Block | None:
+        """A block of so many words (a multiple of a line), or None if no hole is large enough."""
+        for number, (start, size) in enumerate(self._holes):
+            if size >= words:
+                rest = [(start + words, size - words)] if size > words else []
+                self._holes[number : number + 1] = rest
+                self._touched = max(self._touched, start + words)
+                return Block(self._words[start : start + words], self)
+        return None
 
     def give(self, block: Block) -> None:
         """Take a block back."""
+        start = (block.base - self._base) // 4
+        holes = sorted([*self._holes, (start, len(block.words))])
+        joined = holes[:1]
+        for start, size in holes[1:]:
+            last_start, last_size = joined[-1]
+            if last_start + last_size == start:
+                joined[-1] = (last_start, last_size + size)
+            else:
+                joined.append((start, size))
+        self._holes = joined
+
+
+class Slabs:
+    """Gives out blocks and takes them back; a slab that is empty is freed.
+
+    With `slab_words=0` every block has a slab of its own size.
+    """
+
+    def __init__(self, slab_words: int = SLAB_WORDS) -> None:
+        self._slab_words = slab_words
+        self._slabs: list[Slab] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, holes included."""
+        return sum(slab.nbytes for slab in self._slabs)
+
+    def take(self, words: int) -> Block:
+        """A block of at least so many words."""
+        words = -(-words // LINE_WORDS) * LINE_WORDS
+        for slab in self._slabs:
+            block = slab.take(words)
+            if block is not None:
+                return block
+        self._slabs.append(Slab(max(self._slab_words, words)))
+        return self.take(words)
+
+    def give(self, block: Block) -> None:
+        """Take a block back; nothing may use it any more."""
+        block.slab.give(block)
+        if block.slab.empty:
+            self._slabs.remove(block.slab)
 
 
 class RequestBuffer:
-    """Holds the block of one request; `base` is its address until the next growth."""
+    """The block of one request, which grows with it; `base` is its address until it next grows."""
 
-    def __init__(self, prompt_tokens: int, max_match: int, memory: Memory | None = None) -> None:
+    def __init__(self, prompt_tokens: int, max_match: int, slabs: Slabs) -> None:
         self._max_match = max_match
-        self._memory = memory or PrivateMemory()
+        self._slabs = slabs
         tokens = int(prompt_tokens * SLACK) + SPARE
         room = Room(tokens, int(tokens * NODES_PER_TOKEN), int(tokens * ENTRIES_PER_TOKEN))
-        self._block = self._memory.take(room.words)
+        self._block = slabs.take(room.words)
         room.lay_out(self._block.words, max_match)
         self.base = self._block.base
 
@@ -49,10 +155,22 @@ class RequestBuffer:
 
     def free(self) -> None:
         """Give the memory back; the request must not be used any more."""
-        self._memory.give(self._block)
+        self._slabs.give(self._block)
+
+    def append(
+        self, tokens: Ints, append_some: Callable[[int, Ints, int], int] = batch.append_run
+    ) -> None:
+        """Append a run of any length.
+
+        `append_some(base, tokens, first)` appends tokens[first:] while there is room, and returns
+        how many tokens it has come to.
+        """
+        done = 0
+        while (done := append_some(self.base, tokens, done)) < len(tokens):
+            self._grow_for_run(len(tokens) - done)
 
     def grow(self, tokens: int) -> None:
-        """Make room for `tokens` more, however unlucky they are."""
+        """Make room for `tokens` more, however few repeat."""
         known, nodes, entries = self._counts()
         self._move_to(
             Room(
@@ -62,24 +180,8 @@ class RequestBuffer:
             )
         )
 
-    def append(
-        self,
-        tokens: NDArray[np.int32],
-        step: Callable[[int, NDArray[np.int32], int], int] = kernels.append_run,
-    ) -> None:
-        """Append a run of any length; `step(base, tokens, at)` does it while there is room."""
-        at = 0
-        while (at := step(self.base, tokens, at)) < len(tokens):
-            self._grow_for_run(len(tokens) - at)
-
-    def context(self) -> NDArray[np.int32]:
-        """A copy of the tokens."""
-        context = np.empty(self._counts()[0], np.int32)
-        kernels.copy_context(self.base, context)
-        return context
-
     def _grow_for_run(self, tokens: int) -> None:
-        """Make room for a long run, guessing from the tokens so far what it will need."""
+        """Make room for a long run, guessing its nodes and entries from the tokens so far."""
         known, nodes, entries = self._counts()
         growth = min(max(SLACK * (known + tokens) / max(known, 1), GROWTH), 2.0)
         self._move_to(
@@ -90,20 +192,28 @@ class RequestBuffer:
             )
         )
 
+    def _counts(self) -> list[int]:
+        return self._block.words[[TOKEN_COUNT, NODE_COUNT, ENTRY_COUNT]].tolist()
+
     def _move_to(self, room: Room) -> None:
-        # By way of scratch memory: the old block is given back first, so that a hole beside it
-        # and its own room can serve again, and growth leaves fewer holes between requests.
+        # The copy goes through scratch memory, so that the old block can be given back first: a
+        # hole beside it and its own room can then serve, and fewer holes are left over.
         scratch = aligned_words(room.words)
         room.lay_out(scratch, self._max_match)
-        move(self.base, scratch.ctypes.data)
-        self._memory.give(self._block)
-        self._block = self._memory.take(room.words)
+        _copy_request(self._block.words, scratch)
+        self._slabs.give(self._block)
+        self._block = self._slabs.take(room.words)
         self._block.words[: len(scratch)] = scratch
         self.base = self._block.base
 
-    def _counts(self) -> tuple[int, int, int]:
-        return (
-            read_header(self.base, TOKENS),
-            read_header(self.base, NODES),
-            read_header(self.base, ENTRIES),
-        )
+
+def _copy_request(old: Ints, new: Ints) -> None:
+    """Copy a request into a larger, empty buffer."""
+    new[[TOKEN_COUNT, NODE_COUNT, PATH_LENGTH]] = old[[TOKEN_COUNT, NODE_COUNT, PATH_LENGTH]]
+    new[PATH_OFFSET:HEADER_WORDS] = old[PATH_OFFSET:HEADER_WORDS]
+    for offset, words in (
+        (TOKENS_OFFSET, old[TOKEN_COUNT]),
+        (NODES_OFFSET, old[NODE_COUNT] * NODE_WORDS),
+    ):
+        new[new[offset] : new[offset] + words] = old[old[offset] : old[offset] + words]
+    copy_table(old.ctypes.data, new.ctypes.data)

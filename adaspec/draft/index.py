@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from adaspec.draft import extend, kernels
+from adaspec.draft import batch
+from adaspec.draft.batch import Ints, Longs
 from adaspec.draft.behind import lookup_behind_rows
-from adaspec.draft.buffer import RequestBuffer
-from adaspec.draft.layout import LONGEST_MATCH, MOST_TOKENS
-from adaspec.draft.slabs import Slabs
+from adaspec.draft.buffer import RequestBuffer, Slabs
+from adaspec.draft.trie import MAX_MATCH_TOKENS, MAX_TOKENS
 from adaspec.errors import DraftError
-
-Ints = NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -39,7 +37,7 @@ class Matches:
 
     @classmethod
     def of_facts(cls, facts: Ints) -> Matches:
-        """Views of the kernels' fact rows, which stand in the order of the fields."""
+        """Views of the rows that compiled code fills, which stand in the order of the fields."""
         return cls(*facts)
 
 
@@ -50,9 +48,9 @@ class NgramIndex:
     reads what the append found. Requests are told apart by the slot that `open` returned.
     """
 
-    def __init__(self, max_match: int = LONGEST_MATCH) -> None:
-        if not 1 <= max_match <= LONGEST_MATCH:
-            raise DraftError(f"max_match={max_match}: choose 1 to {LONGEST_MATCH}")
+    def __init__(self, max_match: int = MAX_MATCH_TOKENS) -> None:
+        if not 1 <= max_match <= MAX_MATCH_TOKENS:
+            raise DraftError(f"max_match={max_match}: choose 1 to {MAX_MATCH_TOKENS}")
         self.max_match = max_match
         self._requests: list[RequestBuffer | None] = []
         self._bases = np.zeros(0, np.int64)
@@ -79,19 +77,20 @@ class NgramIndex:
         """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
         rows, run, lengths = _rows(slots), _tokens(tokens), _rows(counts)
         while True:
-            verdict, row = extend.extend_rows(self._bases, rows, run, lengths)
-            if verdict == extend.READY:
+            state, row = batch.extend_rows(self._bases, rows, run, lengths)
+            if state == batch.READY:
                 return
-            if verdict == extend.MISCOUNTED:
+            if state == batch.MISCOUNTED:
                 raise DraftError(
                     f"extend got {len(rows)} slots, {len(run)} tokens and {len(lengths)} counts"
                     f" that add up to {lengths.sum()}: give one count >= 0 per slot"
                 )
-            if verdict == extend.CLOSED:
-                raise self._closed(rows[row])
-            if verdict == extend.TWICE:
-                raise DraftError(f"slot {rows[row]} stands twice in one extend: merge its tokens")
-            self._grow(int(rows[row]), int(lengths[row]))
+            slot = int(rows[row])
+            if state == batch.TWICE:
+                raise DraftError(f"slot {slot} stands twice in one extend: merge its tokens")
+            request = self._request(slot)
+            request.grow(int(lengths[row]))
+            self._bases[slot] = request.base
 
     def close(self, slot: int) -> None:
         """Forget a request and free its memory."""
@@ -103,30 +102,24 @@ class NgramIndex:
     def lookup(self, slots: ArrayLike) -> Matches:
         """What is known of each context as it stands."""
         rows = _rows(slots)
-        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
-        closed = kernels.lookup_rows(self._bases, rows, facts)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        facts = np.empty((batch.FACTS, len(rows)), np.int32)
+        _check_open(rows, batch.lookup_rows(self._bases, rows, facts))
         return Matches.of_facts(facts)
 
     def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
         """`lookup`, `tail` and the `copies` of its matches in one call: what a decision needs."""
         rows = _rows(slots)
-        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
+        facts = np.empty((batch.FACTS, len(rows)), np.int32)
         last, copied = _unknown(len(rows), tail), _unknown(len(rows), candidate)
-        closed = kernels.survey_rows(self._bases, rows, facts, last, copied)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        _check_open(rows, batch.survey_rows(self._bases, rows, facts, last, copied))
         return Matches.of_facts(facts), last, copied
 
     def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
         """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
         rows = _rows(slots)
         behind, lengths = _tails(tails, tail_lengths, len(rows))
-        facts = np.empty((kernels.FACTS, len(rows)), np.int32)
-        closed = lookup_behind_rows(self._bases, rows, behind, lengths, facts)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        facts = np.empty((batch.FACTS, len(rows)), np.int32)
+        _check_open(rows, lookup_behind_rows(self._bases, rows, behind, lengths, facts))
         return Matches.of_facts(facts)
 
     def propose(
@@ -149,9 +142,8 @@ class NgramIndex:
             tails, tail_lengths = np.empty((len(rows), 0), np.int32), np.zeros(len(rows), np.int64)
         behind, known = _tails(tails, tail_lengths, len(rows))
         drafts = _unknown(len(rows), max(0, max(counts.tolist(), default=0)))
-        closed = kernels.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        closed = batch.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        _check_open(rows, closed)
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
@@ -160,53 +152,31 @@ class NgramIndex:
         if len(first) != len(rows):
             raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")
         tokens = _unknown(len(rows), k)
-        closed = kernels.copy_rows(self._bases, rows, first, tokens)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        _check_open(rows, batch.copy_rows(self._bases, rows, first, tokens))
         return tokens
-
-    def propose_vllm(self, slots: ArrayLike, min_n: int, max_n: int, k: int) -> tuple[Ints, Ints]:
-        """What vLLM's NgramProposer drafts: (tokens padded with -1, how many) per slot.
-
-        The longest match of min_n to max_n tokens, its earliest occurrence, at most k tokens.
-        """
-        rows = self._open_rows(slots)
-        self._check_vllm(min_n, max_n)
-        if k < 0:
-            raise DraftError(f"propose_vllm got k={k}: k >= 0 is needed")
-        drafts = np.full((len(rows), k), -1, np.int32)
-        lengths = np.zeros(len(rows), np.int32)
-        kernels.propose_vllm_rows(self._bases, rows, min_n, max_n, drafts, lengths)
-        return drafts, lengths
-
-    def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
-        """The match that vLLM's look-up uses, per slot: (start, length), (-1, 0) if none."""
-        rows = self._open_rows(slots)
-        self._check_vllm(min_n, max_n)
-        starts = np.empty(len(rows), np.int32)
-        lengths = np.empty(len(rows), np.int32)
-        kernels.match_vllm_rows(self._bases, rows, min_n, max_n, starts, lengths)
-        return starts, lengths
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
         """The last k tokens of each context, flush right, -1 where it is shorter."""
         rows = _rows(slots)
         tail = _unknown(len(rows), k)
-        closed = kernels.tail_rows(self._bases, rows, tail)
-        if closed >= 0:
-            raise self._closed(rows[closed])
+        _check_open(rows, batch.tail_rows(self._bases, rows, tail))
         return tail
 
-    def context(self, slot: int) -> Ints:
-        """A copy of a request's tokens."""
-        return self._request(slot).context()
+    def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
+        """The match that vLLM's look-up uses, per slot: (start, length), (-1, 0) if none.
 
-    def context_tokens(self, slots: ArrayLike) -> Ints:
-        """How many tokens each context has."""
-        rows = self._open_rows(slots)
-        counts = np.empty(len(rows), np.int32)
-        kernels.count_rows(self._bases, rows, counts)
-        return counts
+        It is the earliest occurrence of the longest match of min_n to max_n tokens.
+        """
+        if not 1 <= min_n <= max_n <= self.max_match:
+            raise DraftError(
+                f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
+                f" 1 <= min_n <= max_n <= {self.max_match} is needed"
+            )
+        rows = _rows(slots)
+        starts, lengths = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
+        closed = batch.match_vllm_rows(self._bases, rows, min_n, max_n, starts, lengths)
+        _check_open(rows, closed)
+        return starts, lengths
 
     def nbytes(self, slot: int | None = None) -> int:
         """Bytes held for one request, or for all, with what closed ones left between them."""
@@ -214,43 +184,31 @@ class NgramIndex:
             return self._request(slot).nbytes
         return self._slabs.nbytes + self._bases.nbytes
 
-    def _check_vllm(self, min_n: int, max_n: int) -> None:
-        if not 1 <= min_n <= max_n <= self.max_match:
-            raise DraftError(
-                f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
-                f" 1 <= min_n <= max_n <= {self.max_match} is needed"
-            )
-
     def _request(self, slot: int) -> RequestBuffer:
         request = self._requests[slot] if 0 <= slot < len(self._requests) else None
         if request is None:
-            raise self._closed(slot)
+            raise _closed(slot)
         return request
 
-    def _grow(self, slot: int, tokens: int) -> None:
-        request = self._request(slot)
-        request.grow(tokens)
-        self._bases[slot] = request.base
 
-    def _open_rows(self, slots: ArrayLike) -> NDArray[np.int64]:
-        rows = _rows(slots)
-        closed = kernels.first_closed(self._bases, rows)
-        if closed >= 0:
-            raise self._closed(rows[closed])
-        return rows
+def _check_open(rows: Longs, closed: int) -> None:
+    """Raise where compiled code returned a row whose slot is not open; -1 is none."""
+    if closed >= 0:
+        raise _closed(rows[closed])
 
-    def _closed(self, slot: int) -> DraftError:
-        return DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
+
+def _closed(slot: int) -> DraftError:
+    return DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
 
 
 def _unknown(rows: int, tokens: int) -> Ints:
     """So many tokens per row, all -1; np.full takes five times as long."""
-    found = np.empty((rows, tokens), np.int32)
-    found.fill(-1)
-    return found
+    unknown = np.empty((rows, tokens), np.int32)
+    unknown.fill(-1)
+    return unknown
 
 
-def _rows(values: ArrayLike) -> NDArray[np.int64]:
+def _rows(values: ArrayLike) -> Longs:
     rows = np.ascontiguousarray(values, np.int64)
     if rows.ndim != 1:
         raise DraftError(f"got an array of shape {rows.shape} where one value per slot is needed")
@@ -261,19 +219,19 @@ def _tokens(values: ArrayLike) -> Ints:
     tokens = np.ascontiguousarray(values, np.int32)
     if tokens.ndim != 1:
         raise DraftError(f"got tokens of shape {tokens.shape} where one row of them is needed")
-    if len(tokens) > MOST_TOKENS:
-        raise DraftError(f"got {len(tokens)} tokens: a context may have {MOST_TOKENS}")
+    if len(tokens) > MAX_TOKENS:
+        raise DraftError(f"got {len(tokens)} tokens: a context may have {MAX_TOKENS}")
     return tokens
 
 
-def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints, NDArray[np.int64]]:
+def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints, Longs]:
     behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths)
     if behind.ndim != 2 or len(behind) != count or len(lengths) != count:
         raise DraftError(
             f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
             " give one row and one length per slot"
         )
-    if not kernels.all_within(lengths, behind.shape[1]):
+    if not batch.all_within(lengths, behind.shape[1]):
         raise DraftError(
             f"got tail lengths from {lengths.min()} to {lengths.max()}"
             f" for tails of {behind.shape[1]} tokens"

@@ -1,7 +1,7 @@
 """Words of memory by address, for compiled code: load, store, prefetch.
 
-An index keeps each request in one buffer and works on a whole batch of them at once. Numba has no
-array of arrays, so the compiled code is handed base addresses. Nothing here checks a bound.
+The index keeps each request in one buffer and works on a whole batch of them at once. Numba has no
+array of arrays, so the compiled code is given base addresses. Nothing here checks a bound.
 """
 
 from __future__ import annotations
@@ -13,44 +13,33 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-_I8 = ir.IntType(8)
-_I32 = ir.IntType(32)
-_I64 = ir.IntType(64)
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
-def _word(builder: Any, base: Any, at: Any, kind: Any) -> Any:
-    return builder.gep(builder.inttoptr(base, kind.as_pointer()), [at])
+def _address(builder: Any, base: Any, index: Any, kind: Any) -> Any:
+    return builder.gep(builder.inttoptr(base, kind.as_pointer()), [index])
 
 
-def _load(typingctx: Any, base: Any, at: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(builder.load(_word(builder, args[0], args[1], _I32)), _I64)
+def _loads(kind: Any) -> Any:
+    def load(typingctx: Any, base: Any, index: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.sext(builder.load(_address(builder, args[0], args[1], kind)), _I64)
 
-    return types.int64(types.int64, types.int64), codegen
+        return types.int64(types.int64, types.int64), codegen
 
-
-def _load_long(typingctx: Any, base: Any, at: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_word(builder, args[0], args[1], _I64))
-
-    return types.int64(types.int64, types.int64), codegen
+    return intrinsic(load)
 
 
-def _store(typingctx: Any, base: Any, at: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        low = builder.trunc(args[2], _I32)
-        builder.store(low, _word(builder, args[0], args[1], _I32))
-        return context.get_dummy_value()
+def _stores(kind: Any) -> Any:
+    def store(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = builder.trunc(args[2], kind)
+            builder.store(word, _address(builder, args[0], args[1], kind))
+            return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), codegen
+        return types.void(types.int64, types.int64, types.int64), codegen
 
-
-def _store_long(typingctx: Any, base: Any, at: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _word(builder, args[0], args[1], _I64))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
+    return intrinsic(store)
 
 
 def _prefetch(typingctx: Any, address: Any) -> Any:
@@ -66,20 +55,18 @@ def _prefetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.int64), codegen
 
 
-# Numba types an intrinsic as what its compile-time half takes; callers see the run-time half.
-_intrinsic: Any = intrinsic
+# The annotations are what compiled code sees; numba itself calls these with types instead.
+load: Callable[[int, int], int] = _loads(_I32)
+"""load(base, index): the int32 word at `index` from the address `base` on, as int64."""
 
-load: Callable[[int, int], int] = _intrinsic(_load)
-"""load(base, at): the int32 at word `at` behind the address `base`, as int64."""
+load_long: Callable[[int, int], int] = _loads(_I64)
+"""load_long(base, index): the same, in words of 64 bits."""
 
-load_long: Callable[[int, int], int] = _intrinsic(_load_long)
-"""load_long(base, at): the int64 at the `at`-th eight bytes behind the address `base`."""
+store: Callable[[int, int, int], None] = _stores(_I32)
+"""store(base, index, value): write the low 32 bits of `value` to word `index`."""
 
-store: Callable[[int, int, int], None] = _intrinsic(_store)
-"""store(base, at, value): write the low 32 bits of `value` to word `at` behind `base`."""
+store_long: Callable[[int, int, int], None] = _stores(_I64)
+"""store_long(base, index, value): the same, in words of 64 bits."""
 
-store_long: Callable[[int, int, int], None] = _intrinsic(_store_long)
-"""store_long(base, at, value): write int64 `value` to the `at`-th eight bytes behind `base`."""
-
-prefetch: Callable[[int], None] = _intrinsic(_prefetch)
+prefetch: Callable[[int], None] = intrinsic(_prefetch)
 """prefetch(address): ask for the cache line at `address`; never faults, changes nothing."""

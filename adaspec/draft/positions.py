@@ -1,33 +1,29 @@
 """The index run over whole recorded requests: what it would have said at every position.
 
-The kernels are the index's own, so offline and serving figures cannot differ.
+The compiled functions are the index's own, so offline and serving figures cannot differ.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from adaspec.draft import kernels
+from adaspec.draft import batch
+from adaspec.draft.batch import GROUP, Ints
 from adaspec.draft.behind import read_behind
-from adaspec.draft.buffer import RequestBuffer
-from adaspec.draft.extend import LANES
+from adaspec.draft.buffer import RequestBuffer, Slabs
 from adaspec.draft.index import Matches
-from adaspec.draft.layout import LONGEST_MATCH, short_of_room
-from adaspec.draft.trie import append
+from adaspec.draft.trie import MAX_MATCH_TOKENS, append, lacks_room
 from adaspec.jit import compiled
-
-Ints = NDArray[np.int32]
 
 
 def match_positions(
-    prompt: ArrayLike, output: ArrayLike, max_match: int = LONGEST_MATCH
+    prompt: ArrayLike, output: ArrayLike, max_match: int = MAX_MATCH_TOKENS
 ) -> Matches:
     """Row p is the look-up with prompt + output[:p] known, for p from 0 to len(output) - 1."""
-    known, coming = _tokens(prompt), _tokens(output)
-    facts = np.empty((kernels.FACTS, len(coming)), np.int32)
-    request = _indexed(known, len(coming), max_match)
-    request.append(coming, lambda base, run, at: kernels.append_positions(base, run, at, facts))
+    request, coming = _indexed(prompt, output, max_match)
+    facts = np.empty((batch.FACTS, len(coming)), np.int32)
+    request.append(coming, lambda base, run, first: _append_noting(base, run, first, facts))
     return Matches.of_facts(facts)
 
 
@@ -38,35 +34,35 @@ def vllm_positions(
 
     The longest match of min_n to max_n tokens and its earliest occurrence.
     """
-    known, coming = _tokens(prompt), _tokens(output)
-    found = np.empty((2, len(coming)), np.int32)
-    request = _indexed(known, len(coming), LONGEST_MATCH)
-    request.append(coming, lambda base, run, at: _append_vllm(base, run, at, min_n, max_n, found))
-    return found[0], found[1]
+    request, coming = _indexed(prompt, output, MAX_MATCH_TOKENS)
+    matches = np.empty((2, len(coming)), np.int32)
+    request.append(
+        coming, lambda base, run, first: _append_vllm(base, run, first, min_n, max_n, matches)
+    )
+    return matches[0], matches[1]
 
 
 def matches_behind_drafts(
-    prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, max_match: int = LONGEST_MATCH
+    prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, max_match: int = MAX_MATCH_TOKENS
 ) -> Matches:
     """Entry [p, K-1] is the look-up behind the first K drafted tokens of position p.
 
     `drafted` is [len(output), most drafted], -1 where nothing was drafted: length 0 there.
     """
-    known, coming = _tokens(prompt), _tokens(output)
+    request, coming = _indexed(prompt, output, max_match)
     drafts = np.ascontiguousarray(drafted, np.int32)
-    facts = np.zeros((kernels.FACTS, *drafts.shape), np.int32)
-    facts[kernels.START] = facts[kernels.EARLIEST] = -1
-    request = _indexed(known, len(coming), max_match)
-    request.append(coming, lambda base, run, at: _append_behind(base, run, at, drafts, facts))
+    facts = np.zeros((batch.FACTS, *drafts.shape), np.int32)
+    facts[batch.START] = facts[batch.EARLIEST] = -1
+    request.append(coming, lambda base, run, first: _append_behind(base, run, first, drafts, facts))
     return Matches.of_facts(facts)
 
 
 @compiled
-def copied_run(context: Ints, start: int, at: int) -> int:
-    """How many tokens from `at` on equal those from `start` on, of the at - start known there."""
+def copied_run(context: Ints, start: int, position: int) -> int:
+    """How many tokens from `position` on equal those from `start` on that are known there."""
     length = 0
-    most = min(at - start, len(context) - at)
-    while length < most and context[start + length] == context[at + length]:
+    known = min(position - start, len(context) - position)
+    while length < known and context[start + length] == context[position + length]:
         length += 1
     return length
 
@@ -82,37 +78,46 @@ def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
 
 
 @compiled
-def _append_vllm(base: int, tokens: Ints, at: int, min_n: int, max_n: int, found: Ints) -> int:
-    while at < len(tokens) and not short_of_room(base, 1):
-        found[0, at], found[1, at] = kernels.earliest_at_most(base, min_n, max_n)
-        append(base, tokens[at])
-        at += 1
-    return at
+def _append_noting(base: int, tokens: Ints, position: int, facts: Ints) -> int:
+    while position < len(tokens) and not lacks_room(base, 1):
+        batch.read_facts(base, facts, position)
+        append(base, tokens[position])
+        position += 1
+    return position
 
 
 @compiled
-def _append_behind(base: int, tokens: Ints, at: int, drafts: Ints, facts: NDArray[np.int32]) -> int:
-    most = drafts.shape[1]
-    bases, rows = np.full(most, base), np.empty(most, np.int64)
-    lengths = np.arange(1, most + 1)
-    while at < len(tokens) and not short_of_room(base, 1):
+def _append_vllm(
+    base: int, tokens: Ints, position: int, min_n: int, max_n: int, matches: Ints
+) -> int:
+    while position < len(tokens) and not lacks_room(base, 1):
+        start, length = batch.earliest_at_most(base, min_n, max_n)
+        matches[0, position], matches[1, position] = start, length
+        append(base, tokens[position])
+        position += 1
+    return position
+
+
+@compiled
+def _append_behind(base: int, tokens: Ints, position: int, drafts: Ints, facts: Ints) -> int:
+    width = drafts.shape[1]
+    bases, lengths = np.full(width, base), np.arange(1, width + 1)
+    while position < len(tokens) and not lacks_room(base, 1):
         drafted = 0
-        while drafted < most and drafts[at, drafted] >= 0:
+        while drafted < width and drafts[position, drafted] >= 0:
             drafted += 1
-        rows[:] = at
-        for first in range(0, drafted, LANES):
-            lanes = min(LANES, drafted - first)
-            read_behind(bases, drafts, rows, lengths[first:], facts[:, at], first, lanes)
-        append(base, tokens[at])
-        at += 1
-    return at
+        rows = np.full(drafted, position)
+        for first in range(0, drafted, GROUP):
+            last = min(first + GROUP, drafted)
+            read_behind(bases[first:last], drafts, rows, lengths[first:], facts[:, position], first)
+        append(base, tokens[position])
+        position += 1
+    return position
 
 
-def _indexed(prompt: Ints, coming: int, max_match: int) -> RequestBuffer:
-    request = RequestBuffer(len(prompt) + coming, max_match)
-    request.append(prompt)
-    return request
-
-
-def _tokens(values: ArrayLike) -> Ints:
-    return np.ascontiguousarray(values, np.int32)
+def _indexed(prompt: ArrayLike, output: ArrayLike, max_match: int) -> tuple[RequestBuffer, Ints]:
+    """A request with its prompt indexed and room for its output; the output's tokens."""
+    known, coming = (np.ascontiguousarray(each, np.int32) for each in (prompt, output))
+    request = RequestBuffer(len(known) + len(coming), max_match, Slabs(0))
+    request.append(known)
+    return request, coming

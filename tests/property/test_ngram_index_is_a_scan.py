@@ -88,7 +88,8 @@ def test_every_fact_is_what_a_scan_finds(
         index.extend(slots, [token for part in run for token in part], counts)
         at = [known + count for known, count in zip(at, counts, strict=True)]
     for row, slot in enumerate(slots):
-        assert tuple(index.context(slot)) == drawn[row][: at[row]]
+        assert tuple(index.copies([slot], [0], at[row])[0]) == drawn[row][: at[row]]
+        assert (index.copies([slot], [at[row]], 3) == -1).all()
 
 
 @settings(max_examples=80, deadline=None)
@@ -132,11 +133,13 @@ def test_vllms_drafts_are_the_earliest_occurrence_of_the_longest_match(
     index, slots = open_all(drawn, prompts, max_match)
     min_n = data.draw(st.integers(1, max_match))
     max_n = data.draw(st.integers(min_n, max_match))
-    drafts, lengths = index.propose_vllm(slots, min_n, max_n, k)
+    starts, lengths = index.match_vllm(slots, min_n, max_n)
+    drafts = index.copies(slots, starts, k)
     for row, context in enumerate(drawn):
-        expected = vllm_draft(context[: prompts[row]], min_n, max_n, k)
-        assert tuple(drafts[row, : lengths[row]]) == expected
-        assert (drafts[row, lengths[row] :] == -1).all()
+        known = context[: prompts[row]]
+        assert (starts[row], lengths[row]) == vllm_match(known, min_n, max_n)
+        expected = vllm_draft(known, min_n, max_n, k)
+        assert tuple(drafts[row]) == expected + (-1,) * (k - len(expected))
 
 
 @settings(max_examples=60, deadline=None)
@@ -152,8 +155,10 @@ def test_vllms_own_function_gives_the_same_drafts(
         np.array(context, np.int32), min_n, min_n + more, 10_000, k
     )
     index = NgramIndex()
-    drafts, lengths = index.propose_vllm([index.open(context)], min_n, min_n + more, k)
-    assert drafts[0, : lengths[0]].tolist() == theirs.tolist()
+    slot = index.open(context)
+    starts, _ = index.match_vllm([slot], min_n, min_n + more)
+    drafts = index.copies([slot], starts, k)[0]
+    assert drafts[drafts >= 0].tolist() == theirs.tolist()
 
 
 @settings(max_examples=40, deadline=None)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
+import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from adaspec.bench.engine.metrics import Metrics
 from adaspec.documents import parse_json
 from adaspec.errors import BenchError
+from adaspec.vllm.metrics import PREFIX
 
 TIMEOUT_S = 600.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """For servers of this machine: urlopen would go through a proxy that the environment names."""
-_LOG = "its log says more"
 SERVED_NAME = "bench"
-"""What every server calls its model."""
+"""The name by which every server calls its model."""
+_LOG = "its log says more"
+_JSON = {"Content-Type": "application/json"}
+
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_SAMPLE = re.compile(r'([\w:]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)')
+_ESCAPED = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 
 Stream = Callable[[Sequence[int], int], Iterator[tuple[float, list[int]]]]
 """(prompt, most tokens) -> (when, which tokens) as they arrive."""
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +43,15 @@ class Call:
     prompt: tuple[int, ...]
     max_tokens: int
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The prompt's workload and id."""
+        return self.workload, self.id
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a call; seconds are since the round began."""
+    """The output for a call; seconds are since the round began."""
 
     workload: str
     id: str
@@ -50,49 +62,74 @@ class Answer:
     """How many tokens each piece held."""
     tokens: tuple[int, ...]
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The prompt's workload and id."""
+        return self.workload, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Every sample of a server's `/metrics` whose name begins with a prefix, which is left out."""
+
+    samples: dict[tuple[str, Labels], float]
+
+    @classmethod
+    def read(cls, text: str, prefix: str = PREFIX) -> Self:
+        """From Prometheus' text format; other metrics, and lines without a sample, are ignored."""
+        samples = {}
+        for line in text.splitlines():
+            sample = _SAMPLE.match(line)
+            if sample is None or not sample[1].startswith(prefix):
+                continue
+            labels = tuple(
+                sorted(
+                    (name, re.sub(r'\\[n"\\]', lambda escaped: _ESCAPED[escaped[0]], value))
+                    for name, value in _LABEL.findall(sample[2] or "")
+                )
+            )
+            samples[sample[1].removeprefix(prefix), labels] = float(sample[3])
+        return cls(samples)
+
+    def __sub__(self, earlier: Metrics) -> Metrics:
+        """The counts since an earlier reading."""
+        return Metrics(
+            {key: value - earlier.samples.get(key, 0.0) for key, value in self.samples.items()}
+        )
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels; 0 where there is none."""
+        return sum(
+            value
+            for (metric, pairs), value in self.samples.items()
+            if metric == name and labels.items() <= dict(pairs).items()
+        )
+
 
 def send_all(calls: Sequence[Call], concurrency: int, stream: Stream) -> list[Answer]:
     """Send all calls, `concurrency` at a time, and read every answer; in the calls' order."""
-    answers: list[Answer | None] = [None] * len(calls)
-    failures: list[BaseException] = []
-    waiting = iter(range(len(calls)))
-    lock = threading.Lock()
     began_s = time.perf_counter()
 
-    def work() -> None:
-        try:
-            while not failures:
-                with lock:
-                    at = next(waiting, None)
-                if at is None:
-                    return
-                answers[at] = _answer(calls[at], stream, began_s)
-        except BaseException as error:
-            failures.append(error)
+    def answer(call: Call) -> Answer:
+        sent_s = time.perf_counter() - began_s
+        pieces = list(stream(call.prompt, call.max_tokens))
+        return Answer(
+            call.workload,
+            call.id,
+            sent_s,
+            tuple(arrived_s - began_s for arrived_s, _ in pieces),
+            tuple(len(tokens) for _, tokens in pieces),
+            tuple(token for _, tokens in pieces for token in tokens),
+        )
 
-    threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(concurrency, len(calls)))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return [answer for answer in answers if answer is not None]
-
-
-def _answer(call: Call, stream: Stream, began_s: float) -> Answer:
-    sent_s = time.perf_counter() - began_s
-    pieces = list(stream(call.prompt, call.max_tokens))
-    return Answer(
-        call.workload,
-        call.id,
-        sent_s,
-        tuple(at_s - began_s for at_s, _ in pieces),
-        tuple(len(tokens) for _, tokens in pieces),
-        tuple(token for _, tokens in pieces for token in tokens),
-    )
+    pool = ThreadPoolExecutor(concurrency)
+    try:
+        answers = [pool.submit(answer, call) for call in calls]
+        for done in as_completed(answers):
+            done.result()  # the first failure ends the round
+        return [each.result() for each in answers]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def stream(
@@ -109,15 +146,15 @@ def stream(
         for line in response:
             if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
                 continue
-            at_s = time.perf_counter()
-            event = parse_json(line[len(b"data: ") :], "the server's answer", BenchError, _LOG)
+            arrived_s = time.perf_counter()
+            event = _parsed(line[len(b"data: ") :])
             if "error" in event:
                 raise BenchError(f"the server broke off: {str(event['error'])[:300]}")
             tokens = [token for each in event["choices"] for token in each["token_ids"] or ()]
             if tokens:
-                yield at_s, tokens
+                yield arrived_s, tokens
     except (OSError, http.client.HTTPException) as error:
-        raise _gone(error) from error
+        raise _broken_off(error) from error
     finally:
         connection.close()
 
@@ -125,18 +162,14 @@ def stream(
 def chat(address: str, question: str, max_tokens: int) -> tuple[str, int]:
     """The greedy answer to one question, through the model's chat template, and its length."""
     body = _body(messages=[{"role": "user", "content": question}], max_tokens=max_tokens)
-    answer = parse_json(
-        _read(f"{address}/v1/chat/completions", body), "the server's answer", BenchError, _LOG
-    )
+    answer = _parsed(_read(f"{address}/v1/chat/completions", body))
     return answer["choices"][0]["message"]["content"] or "", answer["usage"]["completion_tokens"]
 
 
 def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int, float]:
     """Log-probabilities of the likeliest next tokens."""
     body = _body(prompt=list(prompt), max_tokens=1, logprobs=count, return_tokens_as_token_ids=True)
-    answer = parse_json(
-        _read(f"{address}/v1/completions", body), "the server's answer", BenchError, _LOG
-    )
+    answer = _parsed(_read(f"{address}/v1/completions", body))
     best = answer["choices"][0]["logprobs"]["top_logprobs"][0]
     return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
 
@@ -148,12 +181,11 @@ def metrics(address: str) -> Metrics:
 
 def counters(address: str) -> dict[str, float]:
     """Drafted and accepted tokens since the server's start, all engines together."""
-    found = Metrics.read(_read(f"{address}/metrics").decode(), "vllm:spec_decode_num_")
+    counted = Metrics.read(_read(f"{address}/metrics").decode(), "vllm:spec_decode_num_")
     names = {"drafted": "draft_tokens", "accepted": "accepted_tokens"}
-    return {key: found.total(f"{name}_total") or found.total(name) for key, name in names.items()}
-
-
-_JSON = {"Content-Type": "application/json"}
+    return {
+        key: counted.total(f"{name}_total") or counted.total(name) for key, name in names.items()
+    }
 
 
 def _body(**parameters: Any) -> bytes:
@@ -170,7 +202,11 @@ def _read(url: str, body: bytes | None = None) -> bytes:
             with refusal:
                 raise _refused(refusal.code, refusal.read(2000)) from refusal
     except (OSError, http.client.HTTPException) as error:
-        raise _gone(error) from error
+        raise _broken_off(error) from error
+
+
+def _parsed(body: bytes) -> Any:
+    return parse_json(body, "the server's answer", BenchError, _LOG)
 
 
 def _refused(status: int, body: bytes) -> BenchError:
@@ -178,5 +214,5 @@ def _refused(status: int, body: bytes) -> BenchError:
     return BenchError(f"the server answered {status}: {text}")
 
 
-def _gone(error: Exception) -> BenchError:
+def _broken_off(error: Exception) -> BenchError:
     return BenchError(f"the server broke off ({type(error).__name__}: {error}): {_LOG}")

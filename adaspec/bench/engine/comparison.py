@@ -1,9 +1,10 @@
-"""What rounds are compared by: outputs, token by token with near-ties told apart, and speed."""
+"""How rounds are compared: outputs token by token, near-ties being no faults, and speed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,25 +14,25 @@ from adaspec.bench.engine.client import Answer
 NOISE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
 """By how much (in log-probability) the arithmetic of a type may move two tokens against each other
 when other requests share the step: some twenty units in the last place of a logit about 20."""
-FEWEST_ROUNDS = 8
-"""Of fewer rounds no interval is given: drawn again from so few, they say little."""
+MIN_ROUNDS = 8
+"""Rounds from which on an interval is given: resampling fewer says little."""
 RESAMPLES = 4_000
 
 Key = tuple[str, str]
 """A prompt's workload and id."""
 BestTokens = Callable[[Sequence[int]], Mapping[int, float]]
-"""What the target says behind a text: its likeliest tokens' log-probabilities."""
+"""A text -> the log-probabilities of the target's likeliest next tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where an output first leaves that of no speculation."""
+    """The first place where an output differs from that of no speculation."""
 
     method: str
     workload: str
     id: str
     position: int
-    """Output tokens that are the same."""
+    """How many output tokens before it are the same."""
     expected: int | None
     """The token of no speculation; None where its output ends there."""
     found: int | None
@@ -50,12 +51,12 @@ class Difference:
         )
 
 
-def first_difference(expected: Sequence[int], found: Sequence[int]) -> int | None:
+def first_difference(expected: Sequence[int], output: Sequence[int]) -> int | None:
     """The first position at which two outputs differ; None where they are the same."""
-    for at, (one, other) in enumerate(zip(expected, found, strict=False)):
+    for position, (one, other) in enumerate(zip_longest(expected, output)):
         if one != other:
-            return at
-    return None if len(expected) == len(found) else min(len(expected), len(found))
+            return position
+    return None
 
 
 def differences(
@@ -70,21 +71,19 @@ def differences(
     What ends an output is a token too, so one that is merely shorter was cut off: no near-tie.
     """
     judged: dict[tuple[str, Key, int, int | None], Difference] = {}
-    for method, key, found in outputs:
-        whole = expected[key]
-        at = first_difference(whole, found)
-        if at is None:
+    for method, key, output in outputs:
+        position = first_difference(expected[key], output)
+        if position is None:
             continue
-        one = whole[at] if at < len(whole) else None
-        other = found[at] if at < len(found) else None
-        name = (method, key, at, other)
-        if name in judged:
-            continue
-        best = best_tokens([*prompts[key], *whole[:at]])
-        margin = _margin(best, one, other)
-        judged[name] = Difference(
-            method, *key, at, one, other, margin, margin is not None and margin <= noise
+        one, other = (
+            each[position] if position < len(each) else None for each in (expected[key], output)
         )
+        name = (method, key, position, other)
+        if name not in judged:
+            best = best_tokens([*prompts[key], *expected[key][:position]])
+            margin = _margin(best, one, other)
+            near_tie = margin is not None and margin <= noise
+            judged[name] = Difference(method, *key, position, one, other, margin, near_tie)
     return list(judged.values())
 
 
@@ -96,21 +95,22 @@ def _margin(best: Mapping[int, float], one: int | None, other: int | None) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What was timed of one round."""
+    """The speed and latencies of one round."""
 
     tokens: int
-    """That arrived while every slot was taken: up to the first that could not be filled again."""
+    """Tokens that arrived before the first slot stayed empty."""
     seconds: float
+    """Seconds until then."""
     first_s: tuple[float, ...]
     """Time to the first token, per request."""
     gap_s: tuple[float, ...]
-    """Between one piece and the next, as a reader sees them."""
+    """Time between one piece and the next, as a reader sees them."""
     token_s: tuple[float, ...]
-    """Seconds per output token behind the first, per request."""
+    """Seconds per output token after the first piece, per request."""
 
 
 def timing(answers: Sequence[Answer]) -> Timing:
-    """What a round took; its tail, in which slots stand empty, counts for latencies alone."""
+    """The speed of a round; its tail, in which slots stand empty, counts for latencies alone."""
     sent_last_s = max(answer.sent_s for answer in answers)
     ends = [answer.arrived_s[-1] for answer in answers if answer.arrived_s]
     later = [end for end in ends if end > sent_last_s]
@@ -118,8 +118,8 @@ def timing(answers: Sequence[Answer]) -> Timing:
     tokens = sum(
         count
         for answer in answers
-        for at_s, count in zip(answer.arrived_s, answer.counts, strict=True)
-        if at_s <= until_s
+        for arrived_s, count in zip(answer.arrived_s, answer.counts, strict=True)
+        if arrived_s <= until_s
     )
     several = [answer for answer in answers if len(answer.arrived_s) > 1]
     return Timing(
@@ -145,38 +145,33 @@ class Ratio:
     """95%, from rounds drawn again with replacement."""
 
 
-def paired_ratio(mine: Mapping[int, Timing], others: Mapping[int, Timing]) -> Ratio | None:
-    """Over the rounds that both ran; None where there are none."""
-    both = sorted(number for number in mine if number in others)
+def paired_ratio(rounds: Mapping[int, Timing], others: Mapping[int, Timing]) -> Ratio | None:
+    """The ratio over the rounds that both methods ran; None where there are none."""
+    both = sorted(number for number in rounds if number in others)
     if not both:
         return None
     tables = [
-        np.array([(rounds[number].tokens, rounds[number].seconds) for number in both], np.float64)
-        for rounds in (mine, others)
+        np.array([(each[number].tokens, each[number].seconds) for number in both], np.float64)
+        for each in (rounds, others)
     ]
-    each = _ratio(*tables)
+    by_round = _ratio(*tables)
+    interval = None
+    if len(both) >= MIN_ROUNDS:
+        # The same draws for both methods, so that a slow minute is slow for both.
+        draws = np.random.default_rng(0).integers(len(both), size=(RESAMPLES, len(both)))
+        resampled = _ratio(*(table[draws].sum(1) for table in tables))
+        low, high = np.quantile(resampled, (0.025, 0.975))
+        interval = float(low), float(high)
     return Ratio(
         ratio=float(_ratio(*(table.sum(0) for table in tables))),
-        range=(float(each.min()), float(each.max())),
-        interval=_interval(tables) if len(both) >= FEWEST_ROUNDS else None,
+        range=(float(by_round.min()), float(by_round.max())),
+        interval=interval,
     )
 
 
-def _interval(tables: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """The same draws for both, so that a slow minute is slow for both."""
-    rounds = len(tables[0])
-    draws = np.random.default_rng(0).integers(rounds, size=(RESAMPLES, rounds))
-    found = _ratio(*(table[draws].sum(1) for table in tables))
-    low, high = np.quantile(found, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def _ratio(mine: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of tokens per second, from rows of (tokens, seconds)."""
-    return _tokens_per_s(mine) / _tokens_per_s(others)
-
-
-def _tokens_per_s(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """NaN where no second passed."""
-    seconds = np.where(table[..., 1] > 0, table[..., 1], np.nan)
-    return np.asarray(table[..., 0] / seconds, np.float64)
+def _ratio(table: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ratio of tokens per second, from rows of (tokens, seconds); NaN where no time passed."""
+    one_per_s, other_per_s = (
+        each[..., 0] / np.where(each[..., 1] > 0, each[..., 1], np.nan) for each in (table, other)
+    )
+    return np.asarray(one_per_s / other_per_s, np.float64)

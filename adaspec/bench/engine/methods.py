@@ -1,4 +1,4 @@
-"""What is compared: the options of a benchmark, and each method at a setting as vLLM is told it."""
+"""The options of a benchmark, and the vLLM config of each method at a setting."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ NONE, NGRAM, NEURAL, SUFFIX = "none", "ngram", "neural", "suffix"
 TABLE, STATIC, ADASPEC = "batch-table", "hybrid-splice", "adaspec"
 METHODS = (NONE, NGRAM, NEURAL, SUFFIX, TABLE, STATIC, ADASPEC)
 
-SUFFIX_SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "vLLM's defaults": ("suffix", {}),
-    "half as long drafts": ("suffix:0.5", {"suffix_decoding_max_spec_factor": 0.5}),
-}
-"""The spec of each setting, and the keys that vLLM takes for it."""
 _TABLE_KEY = "num_speculative_tokens_per_batch_size"
 _NO_END = 1 << 20
 """A batch size beyond any server's, for the last range of a table that has no end."""
@@ -28,7 +23,7 @@ _NO_END = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """What a benchmark is asked to compare, and on what."""
+    """Everything that the user may say of a benchmark."""
 
     model: str
     prompts: tuple[Path, ...]
@@ -53,7 +48,7 @@ class BenchmarkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One method at one setting: what one server runs."""
+    """One method at one setting, which one server runs."""
 
     method: str
     setting: str
@@ -65,7 +60,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What tells it from every other candidate."""
+        """A name that no other candidate has."""
         return self.method if self.method == NONE else f"{self.method} {self.setting}"
 
 
@@ -75,13 +70,14 @@ class Drafter:
 
     model: str
     method: str
-    asked: str | None = None
-    """The method where the user gave it, or else None."""
+    given_method: str | None = None
+    """The method, if the user gave it."""
 
     @property
     def adaspec_config(self) -> dict[str, Any]:
-        """What adaspec's config says of it."""
-        return {"model": self.model} | ({"draft_method": self.asked} if self.asked else {})
+        """The drafter's part of adaspec's config."""
+        given = {"draft_method": self.given_method} if self.given_method else {}
+        return {"model": self.model, **given}
 
 
 def candidate_of(
@@ -90,29 +86,30 @@ def candidate_of(
     """The candidate that runs a method at the setting that a spec of the evaluator names."""
     if method == NONE:
         return Candidate(NONE, "", None, NONE)
+    setting = spec.partition(":")[2]
     if method == NGRAM:
-        length, low, high = (int(word) for word in spec.split(":")[2:])
+        length, shortest, longest = (int(word) for word in spec.split(":")[2:])
+        setting = f"{length}:{shortest}:{longest}"
         config: dict[str, Any] = {
             "method": "ngram",
             "num_speculative_tokens": length,
-            "prompt_lookup_min": low,
-            "prompt_lookup_max": high,
+            "prompt_lookup_min": shortest,
+            "prompt_lookup_max": longest,
         }
-        return Candidate(method, f"{length}:{low}:{high}", config, spec, runner_up)
-    if drafter is None:
+    elif drafter is None:
         raise BenchError(f"method '{method}' needs a neural drafter: name one by --draft")
-    stock: dict[str, Any] = {"method": drafter.method, "model": drafter.model}
-    setting = spec.partition(":")[2]
-    if method == NEURAL:
-        length = int(spec.rpartition(":")[2])
-        config = stock | {"num_speculative_tokens": length}
-        setting = f"{drafter.method} {length}"
-    elif method == TABLE:
-        config = stock | _table_config(spec)
     elif method == STATIC:
         config = {"method": "adaspec", **drafter.adaspec_config, "policy": spec}
     else:
-        raise BenchError(f"no method '{method}' (known: {', '.join(METHODS)})")
+        config = {"method": drafter.method, "model": drafter.model}
+        if method == NEURAL:
+            length = int(spec.rpartition(":")[2])
+            setting = f"{drafter.method} {length}"
+            config["num_speculative_tokens"] = length
+        elif method == TABLE:
+            config |= _table_config(spec)
+        else:
+            raise BenchError(f"no method '{method}' (known: {', '.join(METHODS)})")
     return Candidate(method, setting, config, spec, runner_up)
 
 
@@ -143,24 +140,26 @@ def adaspec_candidate(
 
 def suffix_candidates() -> list[Candidate]:
     """vLLM's suffix decoding, at its defaults and at one other setting."""
+    config: dict[str, Any] = {"method": "suffix"}
+    half = config | {"suffix_decoding_max_spec_factor": 0.5}
     return [
-        Candidate(SUFFIX, setting, {"method": "suffix", **more}, spec, at > 0)
-        for at, (setting, (spec, more)) in enumerate(SUFFIX_SETTINGS.items())
+        Candidate(SUFFIX, "vLLM's defaults", config, "suffix"),
+        Candidate(SUFFIX, "half as long drafts", half, "suffix:0.5", runner_up=True),
     ]
 
 
 def unavailable(methods: Sequence[str], drafter: Drafter | None) -> dict[str, str]:
-    """Of these methods, those that cannot run here, with why."""
-    found = {}
+    """Those of the methods that cannot run here, with why."""
+    reasons = {}
     if SUFFIX in methods and importlib.util.find_spec("arctic_inference") is None:
-        found[SUFFIX] = "needs arctic-inference, which is not installed"
+        reasons[SUFFIX] = "needs arctic-inference, which is not installed"
     if drafter is None:
         for method in (NEURAL, TABLE, STATIC):
             if method in methods:
-                found[method] = "needs a neural drafter, and no --draft is given"
-    if TABLE in methods and TABLE not in found and not _vllm_has_tables():
-        found[TABLE] = f"the installed vLLM has no {_TABLE_KEY}"
-    return found
+                reasons[method] = "needs a neural drafter, and no --draft is given"
+    if TABLE in methods and TABLE not in reasons and not _vllm_has_tables():
+        reasons[TABLE] = f"the installed vLLM has no {_TABLE_KEY}"
+    return reasons
 
 
 def _vllm_has_tables() -> bool:

@@ -1,7 +1,11 @@
-"""A benchmark's report to be read: tables and sentences, a page of markdown, and a picture."""
+"""A benchmark's report for readers: tables and sentences, a page of markdown, and a picture.
+
+Reports of early versions lack some of the keys: what those would show is left out.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -12,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from adaspec.bench.engine import methods
-from adaspec.bench.engine.comparison import FEWEST_ROUNDS
+from adaspec.bench.engine.comparison import MIN_ROUNDS
 from adaspec.bench.engine.report import complaint
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 from adaspec.evaluate.render.markdown import table_markdown, text_markdown
 from adaspec.evaluate.render.style import (
     FAINT,
@@ -28,7 +32,7 @@ from adaspec.evaluate.render.style import (
     place,
     titled,
 )
-from adaspec.evaluate.render.table import Column, Row, Table, Text, code, theirs
+from adaspec.evaluate.render.table import Column, Row, Table, Text, code, foreign
 
 COLUMNS = (
     Column("method", left=True),
@@ -54,44 +58,42 @@ _COLOURS = {
 _ROW_IN, _GAP_IN = 0.19, 0.62
 
 
-def rounds(report: Mapping[str, Any]) -> str:
-    """How often methods took turns."""
+def _rounds(report: Mapping[str, Any]) -> str:
     count = report["rounds"]
     return "1 round" if count == 1 else f"{count} interleaved rounds"
 
 
-def span(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """How far the speed-up goes: its 95% interval, or the worst and the best of few rounds."""
-    found = row["speedup_interval"] or row["speedup_range"]
-    return None if found is None else (found[0], found[1])
+def _span(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The ends of a speed-up: of its 95% interval, or the worst and the best of few rounds."""
+    ends = row.get("speedup_interval") or row.get("speedup_range")
+    return None if ends is None else (ends[0], ends[1])
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[Table]:
     """A table per load and workload, of a row per method and setting."""
     rows: dict[tuple[int, str], list[Row]] = defaultdict(list)
     for row in report["rows"]:
-        rows[row["concurrency"], row["workload"]].append(Row(_words(row)))
-    for (concurrency, workload), of_cell in rows.items():
-        yield Table([f"{concurrency} at once, ", theirs(workload)], COLUMNS, [of_cell])
+        rows[row["concurrency"], row["workload"]].append(Row(_cells(row)))
+    for (concurrency, workload), in_cell in rows.items():
+        yield Table([f"{concurrency} at once, ", foreign(workload)], COLUMNS, [in_cell])
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:
-    """What stands below the tables."""
+    """The sentences below the tables."""
     for each in report["headline"]:
-        if each["adaspec_over_best_static"] is None:
+        lead = each.get("adaspec_over_best_static")
+        if lead is None:
             continue
-        right = f"{each['expected_right']} of {each['expected_known']}"
-        interval, ends = (
-            each[f"adaspec_over_best_static_{what}"] for what in ("interval", "range")
-        )
-        sure = f" ({ends[0]:.3f} .. {ends[1]:.3f} by round)" if ends else ""
-        if interval:
+        sure = ""
+        if interval := each.get("adaspec_over_best_static_interval"):
             sure = f" (95%: {interval[0]:.3f} .. {interval[1]:.3f})"
+        elif ends := each.get("adaspec_over_best_static_range"):
+            sure = f" ({ends[0]:.3f} .. {ends[1]:.3f} by round)"
         yield (
-            f"{each['concurrency']} at once, {each['workload']}: adaspec is "
-            f"{each['adaspec_over_best_static']:.3f}x{sure} {each['best_static']}, the best static "
-            f"setting, and {each['adaspec_over_none']:.3f}x no speculation; the evaluator was "
-            f"within 10% of {right} methods"
+            f"{each['concurrency']} at once, {each['workload']}: adaspec is {lead:.3f}x{sure} "
+            f"{each['best_static']}, the best static setting, and "
+            f"{each['adaspec_over_none']:.3f}x no speculation; the evaluator was within 10% of "
+            f"{each['expected_right']} of {each['expected_known']} methods"
         )
     for name, why in report["absent"].items():
         yield f"not run: {name}: {why}"
@@ -106,21 +108,21 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _words(row: Mapping[str, Any]) -> tuple[Text, ...]:
-    ends = span(row)
+def _cells(row: Mapping[str, Any]) -> tuple[Text, ...]:
+    ends = _span(row)
     name = f"{row['method']} {row['setting']}".strip()
     return (
         code(name + (" (runner-up)" if row["runner_up"] else "")),
         _shown(row["tokens_per_s"], ".1f"),
         _shown(row["speedup"], ".2f", "x"),
         "-" if ends is None else f"{ends[0]:.2f}..{ends[1]:.2f}",
-        _shown(row["adaspec_over"], ".2f", "x"),
+        _shown(row.get("adaspec_over"), ".2f", "x"),
         _shown(row["expected_speedup"], ".2f", "x"),
         _milliseconds(row["ttft_s"]["median"]),
         _milliseconds(row["inter_token_s"]["median"]),
         _milliseconds(row["inter_token_s"]["p95"]),
         _shown(row["accepted_per_step"], ".2f"),
-        _shown(row["machine"], ".2f"),
+        _shown(row.get("machine"), ".2f"),
     )
 
 
@@ -133,7 +135,7 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def page(report: Mapping[str, Any], plot: str) -> str:
-    """The whole page; `plot` is where the picture lies."""
+    """The markdown page; `plot` is where the picture lies."""
     return "\n\n".join(_parts(report, plot)) + "\n"
 
 
@@ -144,7 +146,7 @@ def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
             code(report["model"]),
             " with ",
             code(report["drafter"] or "no head"),
-            f" in vLLM {report['vllm']} on {report['hardware']}; {rounds(report)}, at most "
+            f" in vLLM {report['vllm']} on {report['hardware']}; {_rounds(report)}, at most "
             f"{report['max_tokens']} tokens an answer, greedy, settings chosen under the costs ",
             code(report["cost"] or "by default"),
             "; engine arguments ",
@@ -155,7 +157,7 @@ def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     yield (
         "`tok/s`: up to the moment when a slot stays empty. `over none`: of the same rounds; "
         "`spread`: its 95% interval over rounds drawn again, or of fewer than "
-        f"{FEWEST_ROUNDS} rounds the worst and the best. `adaspec over it`: of the same rounds. "
+        f"{MIN_ROUNDS} rounds the worst and the best. `adaspec over it`: of the same rounds. "
         "`expected`: what the evaluator makes of those rounds. TTFT and ITL (the gap between two "
         "pieces of an answer): medians, ITL with its 95th percentile. `accepted`: drafted tokens "
         "per piece. `machine`: what a fixed read of memory took around a method's visits, over "
@@ -164,8 +166,7 @@ def _parts(report: Mapping[str, Any], plot: str) -> Iterator[str]:
     for table in tables(report):
         yield table_markdown(table)
     lines = [f"- {sentence}" for sentence in sentences(report)]
-    wrong = complaint(report)
-    if wrong is not None:
+    if wrong := complaint(report):
         lines.append(f"- **{wrong}**")
     yield "\n".join(lines)
     yield f"![Throughput over no speculation]({plot})"
@@ -179,39 +180,35 @@ def save_plot(report: Mapping[str, Any], path: Path) -> Path:
 
 def speedup_figure(report: Mapping[str, Any]) -> Figure:
     """A panel per load and workload, the mix first; a dot per setting on the line of its span."""
-    panels: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    cells: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in report["rows"]:
         if row["method"] != methods.NONE and row["speedup"] is not None:
-            panels[row["concurrency"], row["workload"]].append(row)
-    height = 1.0 + sum(_ROW_IN * len(rows) + _GAP_IN for rows in panels.values())
+            cells[row["concurrency"], row["workload"]].append(row)
+    height = 1.0 + sum(_ROW_IN * len(rows) + _GAP_IN for rows in cells.values())
     figure, top = canvas(
         height,
         "Throughput over no speculation",
-        f"{report['model']}, greedy, {rounds(report)}: dot: all rounds; line: "
+        f"{report['model']}, greedy, {_rounds(report)}: dot: all rounds; line: "
         "its 95% interval, or the worst and the best of few; open circle: what the evaluator "
         "expected.",
     )
-    values = [
-        value
-        for rows in panels.values()
-        for row in rows
-        for value in (*(span(row) or ()), row["expected_speedup"])
-        if value is not None
-    ]
-    low, high = min([*values, 1.0]), max([*values, 1.0])
+    values = [1.0]
+    for row in itertools.chain(*cells.values()):
+        values += _span(row) or ()
+        values += [row["expected_speedup"]] if row["expected_speedup"] is not None else []
+    low, high = min(values), max(values)
     margin = 0.05 * (high - low) + 0.02
-    for (concurrency, workload), rows in panels.items():
+    for (concurrency, workload), rows in cells.items():
         tall = _ROW_IN * len(rows)
         axes = place(figure, 2.35, top + 0.3, 4.4, tall)
-        for at, row in enumerate(rows):
+        for line, row in enumerate(rows):
             colour = _COLOURS.get(row["method"], MUTED)
-            ends = span(row) or (row["speedup"], row["speedup"])
-            axes.plot(ends, [at, at], color=colour, linewidth=1.4, alpha=0.6)
-            axes.plot([row["speedup"]], [at], "o", color=colour, markersize=5)
+            ends = _span(row) or (row["speedup"], row["speedup"])
+            axes.plot(ends, [line, line], color=colour, linewidth=1.4, alpha=0.6)
+            axes.plot([row["speedup"]], [line], "o", color=colour, markersize=5)
             if row["expected_speedup"] is not None:
-                axes.plot(
-                    [row["expected_speedup"]], [at], "o", color=colour, markersize=7, mfc="none"
-                )
+                expected = [row["expected_speedup"]]
+                axes.plot(expected, [line], "o", color=colour, markersize=7, mfc="none")
         axes.axvline(1.0, color="#444444", linewidth=1.0, zorder=0)
         axes.set_xlim(low - margin, high + margin)
         axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -222,6 +219,6 @@ def speedup_figure(report: Mapping[str, Any]) -> Figure:
         where = "all workloads, mixed" if workload == ALL else workload
         titled(axes, f"{concurrency} at once, {where}", SMALL)
         top += tall + _GAP_IN
-    if panels:
+    if cells:
         named_axes(axes, "throughput over no speculation in the same rounds")
     return figure

@@ -9,25 +9,24 @@ from pathlib import Path
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import BenchmarkOptions
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.evaluation import seen_in_training
+from adaspec.evaluate.options import ALL
 from adaspec.evaluate.selection import content_hash
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.reader import open_traces
 from adaspec.vllm.prompts import Prompt, read_prompts
 
-SLOTS_FILLED = 4
+CALLS_PER_SLOT = 4
 """Requests of a round, at least, for every one that runs at once.
 
-In a round of two, answers of no speculation end together, and both waves count whole; those of
+In a round of two, answers of no speculation end together, and both waves count fully; those of
 other methods end one by one, and the second wave is cut off behind its prefill. By replay that is
 worth up to 10% to no speculation; from four on it makes little difference. One request at a time
 knows no waves: there a round may be a single request, so that methods take turns within seconds.
 """
 
-
 Dealt = dict[tuple[int, str], list[Call]]
-"""What is sent in each (round, cell)."""
+"""The calls of each (round, cell)."""
 
 
 def read(options: BenchmarkOptions) -> list[Prompt]:
@@ -53,12 +52,12 @@ def tokenized(options: BenchmarkOptions, prompts: Sequence[Prompt]) -> dict[str,
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise BenchError(f"the tokenizer of '{options.model}' cannot be read: {line}") from error
-    found: dict[str, list[Call]] = {}
+    calls: dict[str, list[Call]] = {}
     for prompt in prompts:
         tokens = tuple(int(token) for token in prompt.tokens(tokenizer))
-        most = min(prompt.max_tokens or options.max_tokens, options.max_tokens)
-        found.setdefault(prompt.workload, []).append(Call(*prompt.key, tokens, most))
-    return found
+        max_tokens = min(prompt.max_tokens or options.max_tokens, options.max_tokens)
+        calls.setdefault(prompt.workload, []).append(Call(*prompt.key, tokens, max_tokens))
+    return calls
 
 
 def trained_on(policies: Sequence[str]) -> frozenset[str]:
@@ -71,14 +70,14 @@ def trained_on(policies: Sequence[str]) -> frozenset[str]:
 def leave_out_trained(
     calls: Mapping[str, Sequence[Call]], traces: Sequence[Path], trained: frozenset[str]
 ) -> tuple[dict[str, list[Call]], int]:
-    """The calls whose prompts no policy saw, as far as the traces tell, and how many were others.
+    """The calls whose prompts no policy was trained on, as far as the traces tell.
 
-    Prompts of the training would flatter the policies. A `BenchError` where a workload has no
-    other prompt.
+    The second value is how many were left out: they would flatter the policies. A `BenchError`
+    where a workload has no other prompt.
     """
     seen = {
         tuple(request.prompt_tokens.tolist())
-        for reader in (open_traces(traces) if trained else ())
+        for reader in (open_traces(traces) if trained and traces else ())
         for request in reader.requests()
         if content_hash(request) in trained
     }
@@ -105,7 +104,7 @@ def deal(
     """The calls of every (round, cell), and whether any prompt had to come twice.
 
     They are the same for every method. A method that remembers earlier answers would gain where
-    a prompt comes again, so a workload's prompts are shuffled again only when all have come.
+    a prompt is repeated, so a workload's prompts are shuffled anew only when all have come.
     """
     draw = random.Random(f"{seed}/{concurrency}")
     left: dict[str, list[Call]] = {name: [] for name in prompts}
@@ -118,7 +117,7 @@ def deal(
         return left[workload].pop()
 
     dealt = {}
-    count = max(requests, SLOTS_FILLED * concurrency if concurrency > 1 else 1)
+    count = max(requests, CALLS_PER_SLOT * concurrency if concurrency > 1 else 1)
     names = sorted(prompts)
     for turn in range(rounds):
         for cell in cells:

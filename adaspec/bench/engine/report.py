@@ -18,70 +18,63 @@ from adaspec.bench.engine.methods import (
     NONE,
     STATIC,
     BenchmarkOptions,
-    Candidate,
 )
 from adaspec.bench.engine.prompts import Dealt
-from adaspec.bench.engine.rounds import Round
+from adaspec.bench.engine.rounds import Load, Round
 from adaspec.bench.engine.settings import UsualSettings
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 
 SCHEMA = 1
 STATIC_METHODS = (NONE, NGRAM, NEURAL, STATIC)
 """One setting for every request and step."""
-CLOSE = 0.10
+RIGHT_WITHIN = 0.10
 """An expected speed-up within this of the measured one counts as right."""
-STEADY = 1.05
-"""A machine that is no more uneven than this between methods is not mentioned."""
+MAX_UNEVEN = 1.05
+"""A machine that was no more uneven than this between methods is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What ran at one concurrency."""
+class Measured:
+    """The rounds of one load, and the outputs that differ from those of no speculation."""
 
-    concurrency: int
-    candidates: list[Candidate]
-    dealt: Dealt
-    """What was sent in each round and cell."""
+    load: Load
     rounds: list[Round]
     differences: list[Difference]
-    repeated: bool
-    """Whether prompts had to come more than once."""
 
 
 def document(
     options: BenchmarkOptions,
-    loads: Sequence[Load],
-    cells: Sequence[str],
+    measured: Sequence[Measured],
     settings: UsualSettings,
     absent: Mapping[str, str],
-    left_out: int,
+    notes: Sequence[str],
     served_on: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What `adaspec bench engine --json` prints; `served_on` is the hardware and vLLM's version."""
+    """The report that `adaspec bench engine --json` prints.
+
+    `served_on` is the hardware and vLLM's version; `notes` stand after those on repeated prompts
+    and an uneven machine.
+    """
     rows: list[dict[str, Any]] = []
     headlines: list[dict[str, Any]] = []
-    for load in loads:
-        dealt, again = rounds_by_workload(load.dealt, load.rounds)
-        whole = replace(load, dealt={**load.dealt, **dealt}, rounds=[*load.rounds, *again])
-        for cell in (*cells, *sorted({cell for _, cell in dealt})):
-            rows += _rows(whole, cell, settings)
+    for each in measured:
+        load = each.load
+        dealt, rounds = rounds_by_workload(load.dealt, each.rounds)
+        for cell in (*load.cells, *sorted({cell for _, cell in dealt})):
+            calls = {**load.dealt, **dealt}
+            rows += _rows(load, cell, calls, [*each.rounds, *rounds], settings)
             headlines.append(headline(rows, load.concurrency, cell))
     differences = [
-        {"concurrency": load.concurrency, **asdict(difference)}
-        for load in loads
-        for difference in load.differences
+        {"concurrency": each.load.concurrency, **asdict(difference)}
+        for each in measured
+        for difference in each.differences
     ]
-    notes = [
-        f"concurrency {load.concurrency}: there were too few prompts, some came more than once, "
-        "and a method that remembers answers (suffix) may have gained by it"
-        for load in loads
-        if load.repeated
+    repeated = [
+        f"concurrency {each.load.concurrency}: there were too few prompts, some came more than "
+        "once, and a method that remembers answers (suffix) may have gained by it"
+        for each in measured
+        if each.load.repeated
     ]
-    notes += unsteady(rows)
-    if left_out:
-        notes.append(f"{left_out:,} prompts that a policy was trained on were left out")
-    if not options.traces:
-        notes.append("no --traces: settings are usual ones, not the best for this load")
     return {
         "schema": SCHEMA,
         "adaspec": __version__,
@@ -97,7 +90,7 @@ def document(
         "headline": headlines,
         "differences": differences,
         "outputs_equal": all(each["near_tie"] for each in differences),
-        "notes": notes,
+        "notes": [*repeated, *unsteady(rows), *notes],
     }
 
 
@@ -106,42 +99,46 @@ def rounds_by_workload(dealt: Dealt, rounds: Sequence[Round]) -> tuple[Dealt, li
 
     `rounds` are all of one load. One request at a time, a round may be a single request.
     """
-    own: dict[int, str] = {}
+    workload_of: dict[int, str] = {}
     for (number, cell), calls in dealt.items():
         workloads = {call.workload for call in calls}
         if cell != ALL or len(workloads) != 1:
             return {}, []
-        own[number] = workloads.pop()
-    if len(set(own.values())) == 1:  # that is the mix itself
+        workload_of[number] = workloads.pop()
+    if len(set(workload_of.values())) == 1:  # that is the mix itself
         return {}, []
-    again = [replace(each, cell=own[each.number]) for each in rounds if each.number in own]
-    return {(number, cell): dealt[number, ALL] for number, cell in own.items()}, again
+    return (
+        {(number, workload): dealt[number, ALL] for number, workload in workload_of.items()},
+        [replace(each, cell=workload_of[each.number]) for each in rounds],
+    )
 
 
-def _rows(load: Load, cell: str, settings: UsualSettings) -> list[dict[str, Any]]:
+def _rows(
+    load: Load, cell: str, calls: Dealt, rounds: Sequence[Round], settings: UsualSettings
+) -> list[dict[str, Any]]:
     """Every candidate's row of one cell."""
-    here: dict[str, dict[int, Round]] = defaultdict(dict)
-    for each in load.rounds:
+    in_cell: dict[str, dict[int, Round]] = defaultdict(dict)
+    for each in rounds:
         if each.cell == cell:
-            here[each.candidate][each.number] = each
+            in_cell[each.candidate][each.number] = each
     timings = {
-        name: {number: timing(each.answers) for number, each in rounds.items()}
-        for name, rounds in here.items()
+        name: {number: timing(each.answers) for number, each in by_number.items()}
+        for name, by_number in in_cell.items()
     }
     none = timings.get(NONE, {})
-    calls = [load.dealt[number, cell] for number in sorted(none)]
-    ours = next((each.name for each in load.candidates if each.method == ADASPEC), None)
+    sent = [calls[number, cell] for number in sorted(none)]
+    adaspec = next((each.name for each in load.candidates if each.method == ADASPEC), None)
     rows = []
     for candidate in load.candidates:
         name = candidate.name
         if name not in timings:
             continue
-        expected = settings.expected(candidate.spec, cell, load.concurrency, calls)
+        expected = settings.expected(candidate.spec, cell, load.concurrency, sent)
         figures = row(timings[name], none)
         speedup = figures["speedup"]
         lead = None
-        if ours is not None and name != ours:
-            lead = paired_ratio(timings.get(ours, {}), timings[name])
+        if adaspec is not None and name != adaspec:
+            lead = paired_ratio(timings.get(adaspec, {}), timings[name])
         rows.append(
             {
                 "workload": cell,
@@ -153,8 +150,8 @@ def _rows(load: Load, cell: str, settings: UsualSettings) -> list[dict[str, Any]
                 "adaspec_over": lead and lead.ratio,
                 "adaspec_over_range": lead and lead.range,
                 "adaspec_over_interval": lead and lead.interval,
-                "machine": slowness(here[name], here.get(NONE, {})),
-                **acceptance(here[name].values()),
+                "machine": slowness(in_cell[name], in_cell.get(NONE, {})),
+                **acceptance(in_cell[name].values()),
                 "expected_speedup": expected,
                 "expected_error": expected / speedup - 1 if expected and speedup else None,
             }
@@ -164,7 +161,7 @@ def _rows(load: Load, cell: str, settings: UsualSettings) -> list[dict[str, Any]
 
 def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, Any]:
     """The figures of one candidate in one cell, over all rounds; ratios are of the same rounds."""
-    found = paired_ratio(timings, none)
+    ratio = paired_ratio(timings, none)
     seconds = sum(each.seconds for each in timings.values())
     tokens = sum(each.tokens for each in timings.values())
     first, gaps, per_token = (
@@ -174,35 +171,35 @@ def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, 
     return {
         "rounds": len(timings),
         "tokens_per_s": tokens / seconds if seconds > 0 else float("nan"),
-        "speedup": found.ratio if found else None,
-        "speedup_range": list(found.range) if found else None,
-        "speedup_interval": list(found.interval) if found and found.interval else None,
+        "speedup": ratio.ratio if ratio else None,
+        "speedup_range": list(ratio.range) if ratio else None,
+        "speedup_interval": list(ratio.interval) if ratio and ratio.interval else None,
         "ttft_s": first,
         "inter_token_s": gaps,
         "token_s": per_token,
     }
 
 
-def slowness(mine: Mapping[int, Round], none: Mapping[int, Round]) -> float | None:
+def slowness(rounds: Mapping[int, Round], none: Mapping[int, Round]) -> float | None:
     """How much slower the machine was than when no speculation ran the same rounds."""
     pairs = [
         (each.memory_read_s, none[number].memory_read_s)
-        for number, each in mine.items()
+        for number, each in rounds.items()
         if number in none
     ]
-    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    ratios = [read_s / none_s for read_s, none_s in pairs if read_s and none_s]
     return float(np.mean(ratios)) if ratios else None
 
 
 def unsteady(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A note for every table whose methods did not find the machine equally fast."""
-    found: dict[tuple[int, str], list[float]] = defaultdict(list)
+    slownesses: dict[tuple[int, str], list[float]] = defaultdict(list)
     for row in rows:
         if row["machine"] is not None:
-            found[row["concurrency"], row["workload"]].append(row["machine"])
-    for (concurrency, cell), values in found.items():
+            slownesses[row["concurrency"], row["workload"]].append(row["machine"])
+    for (concurrency, cell), values in slownesses.items():
         uneven = max(values) / min(values)
-        if uneven > STEADY:
+        if uneven > MAX_UNEVEN:
             yield (
                 f"{concurrency} at once, {cell}: the machine itself was up to {uneven - 1:.0%} "
                 "slower for one method than for another: smaller leads are noise, and more "
@@ -215,11 +212,11 @@ def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dic
 
     Both ratios are of the rounds that adaspec and the other ran, as in their rows.
     """
-    here = [row for row in rows if (row["concurrency"], row["workload"]) == (concurrency, cell)]
-    static = [row for row in here if row["method"] in STATIC_METHODS]
+    rows = [row for row in rows if (row["concurrency"], row["workload"]) == (concurrency, cell)]
+    static = [row for row in rows if row["method"] in STATIC_METHODS]
     best = min(static, key=_behind, default=None)
     none = next((row for row in static if row["method"] == NONE), None)
-    errors = [row["expected_error"] for row in here if row["method"] != NONE]
+    errors = [row["expected_error"] for row in rows if row["method"] != NONE]
     known = [error for error in errors if error is not None]
     return {
         "workload": cell,
@@ -230,7 +227,7 @@ def headline(rows: Sequence[dict[str, Any]], concurrency: int, cell: str) -> dic
             for what in ("", "_range", "_interval")
         },
         "adaspec_over_none": none and none["adaspec_over"],
-        "expected_right": sum(abs(error) <= CLOSE for error in known),
+        "expected_right": sum(abs(error) <= RIGHT_WITHIN for error in known),
         "expected_known": len(known),
     }
 
@@ -259,14 +256,14 @@ def acceptance(rounds: Iterable[Round]) -> dict[str, float | None]:
     vLLM's own count of accepted tokens goes beyond an output's end, so only its ratio to the
     drafted ones, `acceptance`, is taken from there.
     """
-    found = list(rounds)
+    rounds = list(rounds)
     # The first piece is the prefill's, which verifies nothing.
-    counts = [count for each in found for answer in each.answers for count in answer.counts[1:]]
-    drafted = sum(each.drafted for each in found)
+    counts = [count for each in rounds for answer in each.answers for count in answer.counts[1:]]
+    drafted = sum(each.drafted for each in rounds)
     return {
         "accepted_per_step": sum(counts) / len(counts) - 1 if counts else None,
         "drafted_per_step": drafted / len(counts) if counts else None,
-        "acceptance": sum(each.accepted for each in found) / drafted if drafted else None,
+        "acceptance": sum(each.accepted for each in rounds) / drafted if drafted else None,
     }
 
 

@@ -17,19 +17,18 @@ from adaspec.bench.engine.client import Answer, Call, send_all
 from adaspec.bench.engine.methods import NONE, BenchmarkOptions, Candidate
 from adaspec.bench.engine.prompts import Dealt
 from adaspec.bench.engine.server import Servers
-from adaspec.bench.machine import MemoryRead
+from adaspec.bench.machine import memory_read_s
 from adaspec.documents import parse_json
 from adaspec.errors import BenchError, PolicyError
-from adaspec.evaluate.closed_loop import ALL
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.options import ALL, Progress
 from adaspec.policy.artifact import CHECKSUMS
 from adaspec.policy.shipped import find_policy
 
 SCHEMA = 1
-_AGAIN = "give --force"
 WARM_UP_TOKENS = 16
 RESUME_TOKENS = 4
 """After a server was suspended: its memory, meanwhile cold, is touched before anything is timed."""
+_ADVICE = "give --force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +44,59 @@ class Round:
     accepted: float
     answers: tuple[Answer, ...]
     memory_read_s: float | None = None
-    """What a fixed read of memory took before and after: how fast the machine was."""
+    """Seconds of a fixed read of memory before and after: how fast the machine was."""
 
     @property
     def key(self) -> tuple[int, int, str, str]:
-        """What tells it from every other."""
+        """Names that no other round of a benchmark has together."""
         return self.concurrency, self.number, self.cell, self.candidate
 
     def document(self) -> dict[str, Any]:
         """A line of the file of rounds."""
-        return {
-            "concurrency": self.concurrency,
-            "round": self.number,
-            "workload": self.cell,
-            "entrant": self.candidate,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "pace_s": self.memory_read_s,
-            "answers": [asdict(answer) for answer in self.answers],
-        }
+        values = {name: getattr(self, field) for name, field in _FIELDS.items()}
+        return values | {"answers": [asdict(answer) for answer in self.answers]}
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Round:
-        """What `document` wrote."""
-        lists = ("arrived_s", "counts", "tokens")
+        """The round that `document` wrote."""
         answers = tuple(
-            Answer(**{**each, **{key: tuple(each[key]) for key in lists}})
+            Answer(**each | {key: tuple(each[key]) for key in ("arrived_s", "counts", "tokens")})
             for each in line["answers"]
         )
-        return cls(
-            line["concurrency"],
-            line["round"],
-            line["workload"],
-            line["entrant"],
-            line["drafted"],
-            line["accepted"],
-            answers,
-            line.get("pace_s"),
-        )
+        values = {field: line[name] for name, field in _FIELDS.items() if name != "pace_s"}
+        return cls(**values, answers=answers, memory_read_s=line.get("pace_s"))
+
+
+_FIELDS = {
+    "concurrency": "concurrency",
+    "round": "number",
+    "workload": "cell",
+    "entrant": "candidate",
+    "drafted": "drafted",
+    "accepted": "accepted",
+    "pace_s": "memory_read_s",
+}
+"""A stored round's keys, which are those of version 0.1, and the fields that they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All that runs at one concurrency."""
+
+    concurrency: int
+    candidates: list[Candidate]
+    cells: list[str]
+    dealt: Dealt
+    """The calls of each round and cell."""
+    repeated: bool
+    """Whether prompts had to come more than once."""
 
 
 class RoundsFile:
     """All rounds of one benchmark, in one file of JSON lines; the first says which benchmark."""
 
     def __init__(self, path: Path, benchmark: Mapping[str, Any]) -> None:
-        """Go on with the file, or begin it; a `BenchError` where it is of another benchmark."""
+        """Continue the file, or begin it; a `BenchError` where it is of another benchmark."""
         self._path = path
         self._rounds: dict[tuple[int, int, str, str], Round] = {}
         header = json.loads(json.dumps({"schema": SCHEMA, "task": benchmark}))
@@ -105,11 +112,11 @@ class RoundsFile:
         return key in self._rounds
 
     def first(self, count: int) -> list[Round]:
-        """Those of so many rounds: the file may hold more."""
+        """The rounds numbered below `count`: the file may hold more."""
         return [each for each in self if each.number < count]
 
     def add(self, done: Round) -> None:
-        """Have it on disk before anything else is measured."""
+        """Write a round to disk before anything else is measured."""
         self._append(done.document())
         self._rounds[done.key] = done
 
@@ -126,14 +133,14 @@ class RoundsFile:
         try:
             content = self._path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise BenchError(f"{self._path}: damaged ({error}): {_AGAIN}") from error
-        whole, _, torn = content.rpartition("\n")
+            raise BenchError(f"{self._path}: damaged ({error}): {_ADVICE}") from error
+        complete, _, torn = content.rpartition("\n")
         if torn:
             # A run was killed as it wrote its last line: that round is measured again.
             os.truncate(self._path, len(content.encode()) - len(torn.encode()))
         try:
-            lines = whole.split("\n") if whole else []
-            documents = [parse_json(line, str(self._path), BenchError, _AGAIN) for line in lines]
+            lines = complete.split("\n") if complete else []
+            documents = [parse_json(line, str(self._path), BenchError, _ADVICE) for line in lines]
             if not documents:
                 self._append(header)
                 return
@@ -144,13 +151,13 @@ class RoundsFile:
                 )
             self._rounds = {each.key: each for each in map(Round.read, documents[1:])}
         except (ValueError, KeyError, TypeError) as error:
-            raise BenchError(f"{self._path}: damaged ({error}): {_AGAIN}") from error
+            raise BenchError(f"{self._path}: damaged ({error}): {_ADVICE}") from error
 
 
-def _differs(found: Any, wanted: Mapping[str, Any]) -> str:
-    if not isinstance(found, dict) or found.get("schema") != wanted["schema"]:
+def _differs(stored: Any, wanted: Mapping[str, Any]) -> str:
+    if not isinstance(stored, dict) or stored.get("schema") != wanted["schema"]:
         return "of another schema"
-    old, new = found.get("task", {}), wanted["task"]
+    old, new = stored.get("task", {}), wanted["task"]
     return f"other {', '.join(name for name in {**old, **new} if old.get(name) != new.get(name))}"
 
 
@@ -160,9 +167,9 @@ def fingerprint(
     candidates: Mapping[int, Sequence[Candidate]],
     vllm: str,
 ) -> dict[str, Any]:
-    """What must be the same for a benchmark to be resumed, be it for more rounds.
+    """All that must be the same for a benchmark to be resumed, be it for more rounds.
 
-    It has names and what is behind them now: a policy may be trained anew in the same folder.
+    It has names and digests of the files behind them: a policy may be trained anew in its folder.
     """
     everything = [
         (c.workload, c.id, c.prompt, c.max_tokens) for each in calls.values() for c in each
@@ -188,7 +195,7 @@ def fingerprint(
 
 
 def _policy_digest(named: str) -> str | None:
-    """Of what a policy's folder holds; None for a spec, which says all itself."""
+    """The digest of a policy's folder; None for a spec, which says everything itself."""
     try:
         return _file_digest(find_policy(named) / CHECKSUMS)
     except PolicyError:
@@ -196,7 +203,7 @@ def _policy_digest(named: str) -> str | None:
 
 
 def _file_digest(path: Path) -> str | None:
-    """Of a file, or of the files in a folder; None where there is neither, as for a hub id."""
+    """The digest of a file or of a folder's files; None where there is neither, as for a hub id."""
     if path.is_file():
         return _digest([path.read_bytes()])
     if not path.is_dir():
@@ -206,65 +213,56 @@ def _file_digest(path: Path) -> str | None:
 
 
 def _digest(parts: Iterable[bytes]) -> str:
-    found = hashlib.blake2b(digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Runner:
     """Runs all rounds at one load: every candidate answers the same calls, one after another."""
 
     options: BenchmarkOptions
-    concurrency: int
-    candidates: list[Candidate]
-    cells: list[str]
-    dealt: Dealt
+    load: Load
     servers: Servers
     file: RoundsFile
     absent: dict[str, str]
     """Methods and candidates that do not run, with why."""
     report: Progress
-    memory_read: MemoryRead
 
     def run(self) -> None:
-        """Every candidate once per round and cell, in a new order each time."""
-        order = random.Random(f"{self.options.seed}/{self.concurrency}")
-        what = f"concurrency {self.concurrency}"
-        done, total = 0, self.options.rounds * len(self.cells) * len(self.candidates)
-        for number in range(self.options.rounds):
-            for cells in self._visits():
-                for candidate in order.sample(self.candidates, len(self.candidates)):
+        """Run every candidate once per round and cell, in a new order each time."""
+        load, options = self.load, self.options
+        order = random.Random(f"{options.seed}/{load.concurrency}")
+        what = f"concurrency {load.concurrency}"
+        done, total = 0, options.rounds * len(load.cells) * len(load.candidates)
+        for number in range(options.rounds):
+            left = load.cells
+            while left:
+                # One cell per visit, so that methods are compared within minutes. Where servers end
+                # for want of memory a visit is a start, and takes in all cells that are left.
+                cells = left if self.servers.short_of_memory else left[:1]
+                for candidate in order.sample(load.candidates, len(load.candidates)):
                     self.report(what, done, total)
                     if candidate.name not in self.absent:
                         self._visit(number, candidate, cells)
                     done += len(cells)
+                left = left[len(cells) :]
         self.report(what, total, total)
-
-    def _visits(self) -> Iterator[Sequence[str]]:
-        """The cells that a visit takes in: one, so that methods are compared within minutes.
-
-        Where servers end for want of memory, a visit is a start, and takes in all that are left.
-        """
-        left = self.cells
-        while left:
-            cells = left if self.servers.short_of_memory else left[:1]
-            yield cells
-            left = left[len(cells) :]
 
     def _visit(self, number: int, candidate: Candidate, cells: Sequence[str]) -> None:
         # A runner-up shows that its method was not badly set, for which the mix is enough.
-        todo = [
+        missing = [
             cell
             for cell in cells
             if (cell == ALL or not candidate.runner_up)
-            and (self.concurrency, number, cell, candidate.name) not in self.file
+            and (self.load.concurrency, number, cell, candidate.name) not in self.file
         ]
-        if not todo:
+        if not missing:
             return
         try:
-            self._measure(number, candidate, todo)
+            self._measure(number, candidate, missing)
         except BenchError as error:
             self.servers.end(candidate)
             if candidate.method == NONE:
@@ -272,23 +270,24 @@ class Runner:
             self.absent[candidate.name] = str(error)
 
     def _measure(self, number: int, candidate: Candidate, cells: Sequence[str]) -> None:
+        load = self.load
         server = self.servers.running(candidate)
         stream = partial(client.stream, server.address)
         # Prompts of the first round, however often: a method that remembers answers must not meet
-        # the next ones here.
-        first = self.dealt[0, self.cells[0]][: self.concurrency]
-        most = RESUME_TOKENS if server.warm else WARM_UP_TOKENS
-        send_all([replace(call, max_tokens=most) for call in first], self.concurrency, stream)
+        # the next ones now.
+        first = load.dealt[0, load.cells[0]][: load.concurrency]
+        tokens = RESUME_TOKENS if server.warm else WARM_UP_TOKENS
+        send_all([replace(call, max_tokens=tokens) for call in first], load.concurrency, stream)
         server.warm = True
-        read_s = self.memory_read.seconds()
+        read_s = memory_read_s()
         for cell in cells:
             before = client.counters(server.address)
-            answers = send_all(self.dealt[number, cell], self.concurrency, stream)
+            answers = send_all(load.dealt[number, cell], load.concurrency, stream)
             after = client.counters(server.address)
-            earlier_s, read_s = read_s, self.memory_read.seconds()
+            earlier_s, read_s = read_s, memory_read_s()
             self.file.add(
                 Round(
-                    self.concurrency,
+                    load.concurrency,
                     number,
                     cell,
                     candidate.name,

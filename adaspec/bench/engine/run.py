@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.bench.engine import client, comparison, prompts
-from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.comparison import Difference, Key
 from adaspec.bench.engine.methods import (
     ADASPEC,
@@ -22,24 +21,26 @@ from adaspec.bench.engine.methods import (
     Drafter,
     unavailable,
 )
-from adaspec.bench.engine.report import Load, document
-from adaspec.bench.engine.rounds import Round, RoundsFile, Runner, fingerprint
+from adaspec.bench.engine.report import Measured, document
+from adaspec.bench.engine.rounds import Load, Round, RoundsFile, Runner, fingerprint
 from adaspec.bench.engine.server import Server, Servers, ended_by_signals
 from adaspec.bench.engine.settings import UsualSettings, candidates_at, rank_settings
-from adaspec.bench.machine import MemoryRead
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.options import ALL, Progress
 from adaspec.staging import check_place
+from adaspec.vllm.compatibility import installed_version
+from adaspec.vllm.doctor import plugin_finding, target_named
+from adaspec.vllm.drafters import drafter_method
+from adaspec.vllm.machine import hardware
 
 ROUNDS = "rounds.jsonl"
 LOGS = "logs"
 
 
 def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> dict[str, Any]:
-    """Measure what is not measured yet, and the report of everything."""
+    """Measure every round that is not there yet; returns the report of all."""
     _check_out(options.out, force)
     texts = prompts.read(options)
     trained = prompts.trained_on(options.policies)
@@ -60,77 +61,62 @@ def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> di
     (options.out / LOGS).mkdir(parents=True, exist_ok=True)
     if force:
         (options.out / ROUNDS).unlink(missing_ok=True)
-    served_on = _served_on()
+    served_on = {"hardware": hardware(), "vllm": installed_version()}
     file = RoundsFile(
         options.out / ROUNDS, fingerprint(options, calls, candidates, served_on["vllm"])
     )
-    loads = []
-    memory_read = MemoryRead()
+    measured = []
     with ended_by_signals():
-        for concurrency, here in candidates.items():
+        for concurrency in options.concurrency:
             dealt, repeated = prompts.deal(
                 calls, cells, options.rounds, options.requests, concurrency, options.seed
             )
+            load = Load(concurrency, candidates[concurrency], cells, dealt, repeated)
             with Servers(partial(_start, options)) as servers:
-                Runner(
-                    options,
-                    concurrency,
-                    here,
-                    cells,
-                    dealt,
-                    servers,
-                    file,
-                    absent,
-                    report,
-                    memory_read,
-                ).run()
+                Runner(options, load, servers, file, absent, report).run()
                 rounds = [
                     each for each in file.first(options.rounds) if each.concurrency == concurrency
                 ]
-                differing = _differences(options, servers, here, rounds, calls)
-            loads.append(Load(concurrency, here, dealt, rounds, differing, repeated))
-    return document(options, loads, cells, settings, absent, left_out, served_on)
-
-
-def _served_on() -> dict[str, str]:
-    from adaspec.vllm.compatibility import installed_version
-    from adaspec.vllm.machine import hardware
-
-    return {"hardware": hardware(), "vllm": installed_version()}
+                differing = _differences(options, servers, load, rounds)
+            measured.append(Measured(load, rounds, differing))
+    notes = []
+    if left_out:
+        notes.append(f"{left_out:,} prompts that a policy was trained on were left out")
+    if not options.traces:
+        notes.append("no --traces: settings are usual ones, not the best for this load")
+        if trained:
+            notes.append("no --traces: prompts that a policy was trained on cannot be told")
+    return document(options, measured, settings, absent, notes, served_on)
 
 
 def _differences(
-    options: BenchmarkOptions,
-    servers: Servers,
-    candidates: Sequence[Candidate],
-    rounds: Sequence[Round],
-    calls: dict[str, list[Call]],
+    options: BenchmarkOptions, servers: Servers, load: Load, rounds: Sequence[Round]
 ) -> list[Difference]:
-    """Every output at a load that is not that of no speculation."""
+    """Every output at a load that differs from that of no speculation."""
     expected: dict[Key, Sequence[int]] = {}
     for each in rounds:
         if each.candidate == NONE:
             for answer in each.answers:
-                expected.setdefault((answer.workload, answer.id), answer.tokens)
-    known = {candidate.name for candidate in candidates}
+                expected.setdefault(answer.key, answer.tokens)
+    names = {candidate.name for candidate in load.candidates}
     outputs = [
-        (each.candidate, (answer.workload, answer.id), answer.tokens)
+        (each.candidate, answer.key, answer.tokens)
         for each in rounds
-        if each.candidate in known
+        if each.candidate in names
         for answer in each.answers
         # If the benchmark was killed before no speculation's round, nothing is expected yet.
-        if (answer.workload, answer.id) in expected
+        if answer.key in expected
     ]
-    texts = {(call.workload, call.id): call.prompt for each in calls.values() for call in each}
+    texts = {call.key: call.prompt for calls in load.dealt.values() for call in calls}
 
     def best_tokens(prompt: Sequence[int]) -> dict[int, float]:
-        return client.best_tokens(servers.running(candidates[0]).address, prompt)
+        return client.best_tokens(servers.running(load.candidates[0]).address, prompt)
 
     return comparison.differences(expected, outputs, texts, best_tokens, near_tie(options))
 
 
 def near_tie(options: BenchmarkOptions) -> float:
-    """How far apart two tokens' log-probabilities may be and still be a tie."""
+    """The most by which two tokens' log-probabilities may differ and still be a tie."""
     if options.near_tie is not None:
         return options.near_tie
     dtype = str(options.engine.get("dtype", "bfloat16"))
@@ -145,7 +131,7 @@ def _check_out(out: Path, force: bool) -> None:
         raise BenchError(f"{out}: not a folder: name one that the results go to")
     if force or (out / ROUNDS).exists():
         return
-    # A benchmark that was killed while its first servers started has left only their logs.
+    # A benchmark that was killed while its first servers started has left only logs.
     if any(path.name != LOGS for path in out.iterdir()):
         raise BenchError(f"{out}: is there already and holds no benchmark: choose another folder")
 
@@ -157,8 +143,6 @@ def _check_vllm(options: BenchmarkOptions) -> None:
             "comparing servers needs vLLM, which is not installed here: install it beside adaspec, "
             "then see 'adaspec doctor'"
         )
-    from adaspec.vllm.doctor import plugin_finding
-
     plugin = plugin_finding()
     if not plugin.ok and {STATIC, ADASPEC} & set(options.methods):
         raise BenchError(f"{plugin.found}: {plugin.advice}")
@@ -167,9 +151,6 @@ def _check_vllm(options: BenchmarkOptions) -> None:
 def _drafter(options: BenchmarkOptions) -> Drafter | None:
     if options.draft is None:
         return None
-    from adaspec.vllm.doctor import target_named
-    from adaspec.vllm.drafters import drafter_method
-
     asked = options.draft_method
     method = drafter_method(options.draft, target_named(options.model), method=asked)
     return Drafter(options.draft, method, asked)

@@ -21,9 +21,8 @@ from adaspec.bench.engine.methods import Candidate
 from adaspec.bench.machine import free_memory, process_memory
 from adaspec.errors import BenchError
 
-PATIENCE_S = 600.0
-"""How long a server may take to start."""
-_STOPPING_S = 30.0
+MAX_START_S = 600.0
+_MAX_STOP_S = 30.0
 """How long a server may take to end before it is killed."""
 _SPARE_BYTES = 2 << 30
 """Memory that is left to everybody else."""
@@ -36,15 +35,8 @@ class Server:
         self.candidate, self.log = candidate, log
         self.port = _free_port()
         words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-        words += [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--served-model-name",
-            SERVED_NAME,
-        ]
-        words += flags(engine)
+        words += ["--host", "127.0.0.1", "--port", str(self.port)]
+        words += ["--served-model-name", SERVED_NAME, *flags(engine)]
         if candidate.config is not None:
             words += ["--speculative-config", json.dumps(candidate.config)]
         with log.open("w") as file:
@@ -53,7 +45,7 @@ class Server:
             )
         self._paused = False
         self.warm = False
-        """Whether it has answered requests before those that are timed."""
+        """Whether it has answered its first, untimed requests."""
 
     @property
     def address(self) -> str:
@@ -61,12 +53,12 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def wait(self, waited: Callable[[float], None] = lambda seconds: None) -> None:
-        """Return when it answers; a `BenchError` with the log's main line where it never does.
+        """Return when it answers; a `BenchError` with the log's main line if it never does.
 
         `waited` is called now and then with the seconds so far.
         """
         began = time.monotonic()
-        while self._process.poll() is None and time.monotonic() < began + PATIENCE_S:
+        while self._process.poll() is None and time.monotonic() < began + MAX_START_S:
             with contextlib.suppress(OSError):
                 DIRECT.open(f"{self.address}/health", timeout=5).close()
                 return
@@ -74,7 +66,7 @@ class Server:
             time.sleep(0.5)
         if self._process.poll() is None:
             raise BenchError(
-                f"vLLM with {self.candidate.name} was not up after {PATIENCE_S:.0f} s, and still "
+                f"vLLM with {self.candidate.name} was not up after {MAX_START_S:.0f} s, and still "
                 f"starting: leave it more of the machine (its log: {self.log})"
             )
         raise BenchError(
@@ -83,7 +75,7 @@ class Server:
         )
 
     def pause(self) -> None:
-        """Suspend all its processes where they are."""
+        """Suspend all its processes."""
         if not self._paused:
             self._signal(signal.SIGSTOP)
             self._paused = True
@@ -104,10 +96,10 @@ class Server:
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOPPING_S)
+                self._process.wait(_MAX_STOP_S)
         self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_STOPPING_S)
+            self._process.wait(_MAX_STOP_S)
 
     def _signal(self, which: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -124,15 +116,16 @@ def ended_by_signals() -> Iterator[None]:
     def leave(which: int, _: object) -> None:
         raise SystemExit(128 + which)
 
-    before = {}
-    for which in (signal.SIGTERM, signal.SIGHUP):
-        # A command run by nohup is meant to outlive the terminal.
-        if signal.getsignal(which) is not signal.SIG_IGN:
-            before[which] = signal.signal(which, leave)
+    # A signal that is ignored stays so: a command run by nohup is meant to outlive the terminal.
+    handlers = {
+        which: signal.signal(which, leave)
+        for which in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(which) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        for which, handler in before.items():
+        for which, handler in handlers.items():
             signal.signal(which, handler)
 
 
@@ -144,7 +137,7 @@ class Servers:
         self._alive: OrderedDict[str, Server] = OrderedDict()
         self._each_bytes = 0.0
         self.short_of_memory = False
-        """Whether a server had to end to make room for another."""
+        """Whether a server had to be ended to make room for another."""
 
     def __enter__(self) -> Self:
         return self
@@ -193,26 +186,25 @@ def flags(engine: dict[str, Any]) -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _main_line(log: Path) -> str:
     """The line of a log that says most: its last error, or its last line."""
-    try:
+    lines = []
+    with contextlib.suppress(OSError):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return "it says nothing"
     errors = [line for line in lines if "Error" in line]
     return " ".join((errors or lines or ["it says nothing"])[-1].split())[:600]
 
 
 def _group(leader: int) -> list[int]:
     """Every process of a group, where the system shows them."""
-    found = []
+    members = []
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ProcessLookupError):
+        with contextlib.suppress(OSError):
             if os.getpgid(int(entry.name)) == leader:
-                found.append(int(entry.name))
-    return found
+                members.append(int(entry.name))
+    return members

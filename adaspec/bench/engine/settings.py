@@ -1,4 +1,4 @@
-"""At which setting each method runs at each load, and what speed-up the evaluator expects."""
+"""The setting at which each method runs at each load, and the speed-up that is expected of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ from adaspec.bench.engine.methods import (
 )
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds
-from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
@@ -48,13 +47,10 @@ USUAL = {
     TABLE: ("batch-table:1-8=3,9-=1",),
     STATIC: ("hybrid-splice:4:20:2:2:5",),
 }
-"""What is run where no trace tells what would be best."""
+"""Settings where no trace tells what would be best."""
 VLLM_LENGTHS = (3, 5, 8, 12, 16)
 VLLM_MATCHES = ((1, 3), (2, 5), (3, 7), (5, 10))
 """vLLM's own look-up: draft lengths, and the shortest and longest match."""
-
-_COLUMNS = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences", "ngram_accepted")
-"""What a request's trace holds per position."""
 
 
 class UsualSettings:
@@ -75,14 +71,14 @@ class UsualSettings:
 class RankedSettings(UsualSettings):
     """Settings ranked over a trace: closed loop, prefill charged, on the mix of its workloads.
 
-    Answers are as long as in the benchmark. Where the trace holds all prompts of a round, its
-    expected speed-up is that of exactly these requests.
+    Answers are as long as in the benchmark. Where the trace holds all prompts of a round, exactly
+    these requests are replayed for its expected speed-up.
     """
 
     player: Player
     options: Options
     prompts: Mapping[tuple[int, ...], int]
-    """The index on the tape of each prompt's request."""
+    """Each prompt's place among the recorded requests."""
     ranks: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def ranked(self, method: str, concurrency: int) -> list[str]:
@@ -94,7 +90,7 @@ class RankedSettings(UsualSettings):
     ) -> float | None:
         """By replay; None for what a trace cannot replay, or a workload that it does not hold.
 
-        Tokens and seconds are summed over rounds, as they are where they are measured.
+        Tokens and seconds are summed over rounds, as those measured are.
         """
         if spec is None or (workload != ALL and workload not in self.player.tape.workloads):
             return None
@@ -110,10 +106,11 @@ class RankedSettings(UsualSettings):
 
     def _orders_of(self, rounds: Rounds) -> Orders:
         """The requests of every round; none where the trace lacks any of them."""
-        found = [[self.prompts.get(call.prompt, -1) for call in calls] for calls in rounds]
-        if any(index < 0 for each in found for index in each):
+        if not all(call.prompt in self.prompts for calls in rounds for call in calls):
             return []
-        return [np.array(each, np.int32) for each in found]
+        return [
+            np.array([self.prompts[call.prompt] for call in calls], np.int32) for calls in rounds
+        ]
 
     def _drawn_orders(self, workload: str, concurrency: int) -> Orders:
         name = None if workload == ALL else workload
@@ -132,7 +129,7 @@ class RankedSettings(UsualSettings):
 
 
 def _tokens_per_s(runs: Sequence[Result]) -> float:
-    """Of all runs together."""
+    """The throughput of all runs together."""
     return sum(run.tokens for run in runs) / sum(run.time_s for run in runs)
 
 
@@ -150,38 +147,34 @@ def rank_settings(
     requests = [shortened(request, max(max_tokens, 2)) for request in selection.requests]
     options = Options(concurrency=tuple(concurrency), seed=seed, prefill=True)
     tape = build_tape(requests, selection.neural_cap).with_prefill(cost)
-    prompts = {tuple(request.prompt_tokens.tolist()): at for at, request in enumerate(requests)}
-    found = RankedSettings(Player(tape, cost, options.cap), options, prompts)
-    grid = grid_of(found.player)
+    prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
+    settings = RankedSettings(Player(tape, cost, options.cap), options, prompts)
+    grid = grid_of(settings.player)
     cells: list[Cell] = [(None, each) for each in concurrency]
     orders = {cell: draw_orders(tape, None, cell[1], seed, options.orders) for cell in cells}
-    speeds = grid_speeds(found.player, grid, orders, options, report)
+    speeds = grid_speeds(settings.player, grid, orders, options, report)
+    table = [best_table(grid, speeds, cells, None)] if tape.neural_cap else []
     ngram = [
         f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
     ]
-    for at, (_, load) in enumerate(cells):
-        ranks = {
-            NONE: [NONE],
-            NGRAM: sorted(ngram, key=lambda spec: -found.speed(spec, load))[:2],
-            TABLE: [best_table(grid, speeds, cells, None)] if tape.neural_cap else [],
-        }
-        for method, head in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):
-            members = [i for i, setting in enumerate(grid) if setting.spec.startswith(head)]
-            members.sort(key=lambda i: -speeds[i, at])
-            ranks[method] = [grid[i].spec for i in members[:2]]
-        found.ranks |= {(method, load): specs for method, specs in ranks.items()}
-        report("settings by load", at + 1, len(cells))
-    return found
+    for column, load in enumerate(concurrency):
+        settings.ranks[NONE, load] = [NONE]
+        settings.ranks[NGRAM, load] = sorted(ngram, key=lambda spec: -settings.speed(spec, load))
+        settings.ranks[TABLE, load] = table
+        ranked = [grid[place].spec for place in np.argsort(-speeds[:, column], kind="stable")]
+        for method, prefix in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):
+            settings.ranks[method, load] = [spec for spec in ranked if spec.startswith(prefix)]
+        report("settings by load", column + 1, len(cells))
+    return settings
 
 
 def shortened(request: Request, tokens: int) -> Request:
     """A request whose answer was cut off after so many tokens."""
-    columns: dict[str, Any] = {
-        name: None if column is None else column[:tokens]
-        for name in _COLUMNS
-        for column in (getattr(request, name),)
+    names = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences", "ngram_accepted")
+    cut: dict[str, Any] = {
+        name: column[:tokens] for name in names if (column := getattr(request, name)) is not None
     }
-    return replace(request, **columns)
+    return replace(request, **cut)
 
 
 def candidates_at(
@@ -192,20 +185,20 @@ def candidates_at(
     drafter: Drafter | None,
 ) -> list[Candidate]:
     """Every method at its best settings at a load; no speculation is always there, and first."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for method in (NONE, *(name for name in options.methods if name != NONE)):
         if method in absent:
             continue
         if method == SUFFIX:
-            found += suffix_candidates()
+            candidates += suffix_candidates()
         elif method == ADASPEC:
-            found += [
-                adaspec_candidate(policy, drafter, options.cost, at > 0)
-                for at, policy in enumerate(options.policies or (None,))
+            candidates += [
+                adaspec_candidate(policy, drafter, options.cost, rank > 0)
+                for rank, policy in enumerate(options.policies or (None,))
             ]
         else:
-            found += [
-                candidate_of(method, spec, drafter, at > 0)
-                for at, spec in enumerate(settings.ranked(method, concurrency))
+            candidates += [
+                candidate_of(method, spec, drafter, rank > 0)
+                for rank, spec in enumerate(settings.ranked(method, concurrency))
             ]
-    return found
+    return candidates

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from adaspec.bench.profile.profile import GOAL, Profile, Share, source_of
-from adaspec.bench.profile.steps import PARTS
+from adaspec.bench.profile.measurement import PARTS
+from adaspec.bench.profile.profile import GOAL, SOURCES, Profile, source_of
 from adaspec.evaluate.render.style import (
     FAINT,
     INK,
@@ -24,22 +24,18 @@ from adaspec.evaluate.render.style import (
 )
 
 _PART_COLOURS = {"draft": NEURAL, "verify": "#4A5560", "sample": NGRAM, "other": "#C3CAD1"}
-_SOURCE_LOOKS = {
-    "none": ("#444444", "o"),
-    "keep-alive": ("#97A3B0", "s"),
-    "ngram": (NGRAM, "^"),
-    "ngram + drafter": ("#B0468E", "v"),
-    "neural": (NEURAL, "D"),
-    "splice": ("#00805E", "P"),
-}
+_SOURCE_COLOURS = ("#444444", "#97A3B0", NGRAM, "#B0468E", NEURAL, "#00805E")
+_SOURCE_MARKERS = "os^vDP"
 _BAR_IN = 0.21
 
 
 def save_plots(profile: Profile, stem: Path) -> list[Path]:
     """Write both pictures beside `stem`; their paths."""
-    drawn = {"breakdown": breakdown_figure(profile), "fit": fit_figure(profile)}
     paths = []
-    for name, figure in drawn.items():
+    for name, figure in {
+        "breakdown": breakdown_figure(profile),
+        "fit": fit_figure(profile),
+    }.items():
         path = stem.with_name(f"{stem.stem}-{name}.png")
         figure.savefig(path, format="png", metadata={"Software": None})
         paths.append(path)
@@ -49,8 +45,8 @@ def save_plots(profile: Profile, stem: Path) -> list[Path]:
 def breakdown_figure(profile: Profile) -> Figure:
     """A bar per source and batch: which share of the step each part takes, and its length."""
     shares = profile.breakdown
-    groups = list(dict.fromkeys(share.source for share in shares))
-    height = _BAR_IN * (len(shares) + 0.8 * len(groups)) + 1.35
+    sources = dict.fromkeys(share.source for share in shares)
+    height = _BAR_IN * (len(shares) + 0.8 * len(sources)) + 1.35
     figure, top = canvas(
         height,
         "Where a step's time goes",
@@ -58,16 +54,19 @@ def breakdown_figure(profile: Profile) -> Figure:
         "other is scheduling, bookkeeping and text.",
     )
     axes = place(figure, 1.75, top + 0.28, 4.45, height - top - 0.75)
-    ticks, labels = [], []
-    at = 0.0
-    for source in groups:
-        for share in (each for each in shares if each.source == source):
-            _bar(axes, share, at)
-            ticks.append(at)
-            labels.append(f"{source}, batch {share.requests}")
-            at += 1.0
-        at += 0.8
-    axes.set_ylim(at - 1.0, -0.7)
+    # A wider gap lies between the bars of two sources.
+    gaps = [0.8 * list(sources).index(share.source) for share in shares]
+    ticks = [number + gap for number, gap in enumerate(gaps)]
+    left = np.zeros(len(shares))
+    for part in PARTS:
+        widths = np.array([max(0.0, share.seconds[part]) / share.step_s for share in shares])
+        axes.barh(ticks, widths, left=left, height=0.78, color=_PART_COLOURS[part], label=part)
+        left += widths
+    for tick, share in zip(ticks, shares, strict=True):
+        milliseconds = f"{1e3 * share.step_s:.3g} ms"
+        axes.text(1.02, tick, milliseconds, fontsize=SMALL, color=MUTED, va="center")
+    axes.set_ylim(max(ticks, default=0.0) + 0.8, -0.7)
+    labels = [f"{share.source}, batch {share.requests}" for share in shares]
     axes.set_yticks(ticks, labels, fontsize=SMALL, color=INK)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
@@ -86,27 +85,8 @@ def breakdown_figure(profile: Profile) -> Figure:
     return figure
 
 
-def _bar(axes: object, share: Share, at: float) -> None:
-    left = 0.0
-    first = at == 0.0
-    for part in PARTS:
-        width = max(0.0, share.seconds[part]) / share.step_s
-        axes.barh(  # type: ignore[attr-defined]
-            at,
-            width,
-            left=left,
-            height=0.78,
-            color=_PART_COLOURS[part],
-            label=part if first else None,
-        )
-        left += width
-    axes.text(  # type: ignore[attr-defined]
-        1.02, at, _milliseconds(share.step_s), fontsize=SMALL, color=MUTED, va="center"
-    )
-
-
 def fit_figure(profile: Profile) -> Figure:
-    """Every kind of step: timed against what the fitted model says."""
+    """A dot per kind of step: its measured time, and what the fitted model predicts."""
     figure, top = canvas(
         4.6,
         "What the fitted cost model says of each measured step",
@@ -122,12 +102,12 @@ def fit_figure(profile: Profile) -> Figure:
     axes.plot(ends, ends, color=MUTED, linewidth=0.8, zorder=1)
     sources = [source_of(kind) for kind in profile.kinds]
     errors = profile.errors()
-    for source, (colour, marker) in _SOURCE_LOOKS.items():
-        here = [at for at, each in enumerate(sources) if each == source]
-        if here:
+    for source, colour, marker in zip(SOURCES, _SOURCE_COLOURS, _SOURCE_MARKERS, strict=True):
+        members = [number for number, each in enumerate(sources) if each == source]
+        if members:
             axes.scatter(
-                measured[here] * 1e3,
-                predicted[here] * 1e3,
+                measured[members] * 1e3,
+                predicted[members] * 1e3,
                 s=16,
                 color=colour,
                 marker=marker,
@@ -153,7 +133,3 @@ def fit_figure(profile: Profile) -> Figure:
 
 def _subject(profile: Profile) -> str:
     return f"{profile.cost.target} on {profile.cost.hardware}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adaspec.bench.profile.measurement import Grid, Measurement
-from adaspec.bench.profile.steps import PARTS, Kind
+from adaspec.bench.profile.measurement import (
+    CPU_BATCHES,
+    GPU_BATCHES,
+    PARTS,
+    Grid,
+    Kind,
+    Measurement,
+    measure,
+)
 from adaspec.cost.fit import fit_cost
-from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport
+from adaspec.cost.model import CostModel, StepShape
+from adaspec.evaluate.options import Progress, silent
+from adaspec.vllm.machine import hardware
+from adaspec.vllm.profiling import ProfiledEngine, Subject
 from adaspec.vllm.stopwatch import PromptStep
 
 SCHEMA = 1
@@ -23,148 +33,48 @@ GOAL = 0.10
 FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens up to which a step may take as long as for one, where nothing is captured."""
 _LONG_PROMPT = 64
-"""Prompt tokens in a step whose drafting is more than what any step's takes."""
+"""Prompt tokens in a step from which on the drafter's reading of them shows in its drafting."""
 KEEP_ALIVE = "keep-alive"
-"""Nothing is drafted, and the drafter runs to keep its KV whole."""
+"""Nothing is drafted; the drafter runs so that its KV cache has no holes."""
 COPIED = "ngram + drafter"
-"""What is verified was copied, and the drafter ran all the same."""
-MOST_SPREAD = 0.15
+"""Copied tokens are verified, and the drafter ran all the same."""
+SOURCES = ("none", KEEP_ALIVE, "ngram", COPIED, "neural", "splice")
+MAX_STEP_SPREAD = 0.15
 """Interquartile range over median, of one kind of step: the median of ten or more such steps is
 then off by some 4% (one standard error), well inside the error that a profile may have."""
-MOST_REFERENCE_SPREAD = 0.30
+MAX_REFERENCE_SPREAD = 0.30
 """10th to 90th percentile over median, of a fixed loop: more means that others took the cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """A cost model of this machine, and how it came to be."""
+class Noise:
+    """How far repeats of the same thing lay apart."""
 
-    cost: CostModel
-    fit: FitReport
-    noise: Noise
-    breakdown: list[Share]
-    kinds: list[Kind]
-    skipped: dict[str, str]
-    engine: dict[str, Any]
-    """Version, arithmetic and drafter of the engine that was measured."""
-
-    def predicted_s(self, kind: Kind) -> float:
-        """What the fitted model says of a kind of step."""
-        return self.cost.step_s(kind.tokens, kind.context_tokens, kind.forwards)
-
-    def errors(self) -> dict[str, float]:
-        """Mean relative error per source over all kinds, fitted ones included."""
-        by: dict[str, list[float]] = {}
-        for kind in self.kinds:
-            error = abs(self.predicted_s(kind) / kind.step_s - 1.0)
-            by.setdefault(source_of(kind), []).append(error)
-        return {source: float(np.mean(found)) for source, found in by.items()}
+    step_spread: float
+    """Interquartile range over the median, the median kind of step's."""
+    reference_spread: float
+    reference_s: float
+    """Median of the fixed loop."""
 
     @property
-    def complaints(self) -> list[str]:
-        """What speaks against using it, worst first."""
-        found = []
-        if self.noise.complaint is not None:
-            found.append(f"this machine was too noisy to trust the profile: {self.noise.complaint}")
-        if self.fit.mean_error > GOAL:
-            found.append(
-                f"the fit is off by {self.fit.mean_error:.1%} on held-out steps, the goal is "
-                f"{GOAL:.0%}: errors by source say where"
+    def complaint(self) -> str | None:
+        """Why the measured times cannot be relied on; None where they can."""
+        if np.isnan(self.step_spread):
+            return "no step was repeated, so nothing says how noisy it is: give --rounds more"
+        reasons = []
+        if self.step_spread > MAX_STEP_SPREAD:
+            reasons.append(
+                f"repeats of one step lie {self.step_spread:.0%} of their median apart "
+                f"(at most {MAX_STEP_SPREAD:.0%})"
             )
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """What `adaspec profile --json` prints."""
-        return {
-            "schema": SCHEMA,
-            "cost": {name: getattr(self.cost, name) for name in self.cost.__dataclass_fields__},
-            "fit": self.fit.document(),
-            "errors_by_source": self.errors(),
-            "noise": {
-                "step_spread": self.noise.step_spread,
-                "reference_spread": self.noise.reference_spread,
-                "reference_s": self.noise.reference_s,
-                "trusted": self.noise.complaint is None,
-            },
-            "complaints": self.complaints,
-            "breakdown": [share.document() for share in self.breakdown],
-            "steps": [
-                {
-                    "batch": kind.cell.requests,
-                    "source": source_of(kind),
-                    "neural_len": kind.plan.neural_len,
-                    "ngram_len": kind.plan.ngram_len,
-                    "tokens": kind.tokens,
-                    "context_tokens": kind.context_tokens,
-                    "forwards": kind.forwards,
-                    "repeats": len(kind.timed),
-                    "step_s": kind.step_s,
-                    "predicted_s": self.predicted_s(kind),
-                    **(
-                        {f"{part}_s": kind.part_s(part) for part in PARTS}
-                        if kind.parts
-                        else dict.fromkeys((f"{part}_s" for part in PARTS), None)
-                    ),
-                }
-                for kind in self.kinds
-            ],
-            "skipped": self.skipped,
-            "engine": self.engine,
-        }
-
-
-def fit_profile(
-    measurement: Measurement,
-    grid: Grid,
-    *,
-    name: str,
-    target: str,
-    hardware: str,
-    captured_sizes: Sequence[int] = (),
-    engine: dict[str, Any] | None = None,
-) -> Profile:
-    """The cost model that these steps are best explained by."""
-    kinds = measurement.kinds
-    cost, fit = fit_cost(
-        [kind.measured() for kind in kinds],
-        name=name,
-        captured_sizes=captured_sizes,
-        floors=() if captured_sizes else FLOORS,
-        overhead_s=_overhead_s(kinds),
-        target=target,
-        hardware=hardware,
-        seed=grid.seed,
-    )
-    cost = dataclasses.replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts))
-    return Profile(
-        cost=cost,
-        fit=fit,
-        noise=noise_of(
-            [[step.step_s for step in kind.timed] for kind in kinds], measurement.reference_s
-        ),
-        breakdown=break_down(kinds),
-        kinds=kinds,
-        skipped=measurement.skipped,
-        engine=engine or {},
-    )
-
-
-def _draft_prompt_s(prompts: Sequence[PromptStep]) -> float:
-    """Seconds per prompt token in drafting that only steps with the drafter held take."""
-    per_token: dict[bool, list[float]] = {True: [], False: []}
-    for step in prompts:
-        if step.tokens >= _LONG_PROMPT:
-            per_token[step.held].append(step.draft_s / step.tokens)
-    if not per_token[True]:
-        return 0.0
-    bare = float(np.median(per_token[False])) if per_token[False] else 0.0
-    return max(0.0, float(np.median(per_token[True])) - bare)
-
-
-def _overhead_s(kinds: Sequence[Kind]) -> float:
-    """What no step does without: the least of what is neither draft nor verify nor sample."""
-    others = [kind.part_s("other") for kind in kinds if kind.parts]
-    return max(0.0, min(others, default=0.0))
+        if self.reference_spread > MAX_REFERENCE_SPREAD:
+            reasons.append(
+                f"a fixed loop took times {self.reference_spread:.0%} of their median apart "
+                f"(at most {MAX_REFERENCE_SPREAD:.0%})"
+            )
+        if not reasons:
+            return None
+        return f"{' and '.join(reasons)}: stop what else runs here, or give --rounds more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +92,7 @@ class Share:
         return sum(self.seconds.values())
 
     def document(self) -> dict[str, object]:
-        """In JSON's own types."""
+        """The share in JSON's types."""
         return {
             "source": self.source,
             "batch": self.requests,
@@ -192,66 +102,176 @@ class Share:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A cost model of this machine, and what it was fitted to."""
+
+    cost: CostModel
+    fit: FitReport
+    noise: Noise
+    breakdown: list[Share]
+    kinds: list[Kind]
+    skipped: dict[str, str]
+    engine: dict[str, Any]
+    """Version, arithmetic and drafter of the engine that was measured."""
+
+    def predicted_s(self, kind: Kind) -> float:
+        """Seconds of a kind of step by the fitted model."""
+        shape = StepShape(kind.tokens, kind.context_tokens, forwards=kind.forwards)
+        return self.cost.step_s(shape)
+
+    def errors(self) -> dict[str, float]:
+        """Mean relative error per source over all kinds, fitted ones included."""
+        errors: dict[str, list[float]] = {}
+        for kind in self.kinds:
+            error = abs(self.predicted_s(kind) / kind.step_s - 1.0)
+            errors.setdefault(source_of(kind), []).append(error)
+        return {source: float(np.mean(values)) for source, values in errors.items()}
+
+    @property
+    def complaints(self) -> list[str]:
+        """What speaks against using it, worst first."""
+        complaints = []
+        if self.noise.complaint is not None:
+            complaints.append(
+                f"this machine was too noisy to trust the profile: {self.noise.complaint}"
+            )
+        if self.fit.mean_error > GOAL:
+            complaints.append(
+                f"the fit is off by {self.fit.mean_error:.1%} on held-out steps, the goal is "
+                f"{GOAL:.0%}: errors by source say where"
+            )
+        return complaints
+
+    def document(self) -> dict[str, Any]:
+        """The profile as `adaspec profile --json` prints it."""
+        return {
+            "schema": SCHEMA,
+            "cost": {name: getattr(self.cost, name) for name in self.cost.__dataclass_fields__},
+            "fit": self.fit.document(),
+            "errors_by_source": self.errors(),
+            "noise": asdict(self.noise) | {"trusted": self.noise.complaint is None},
+            "complaints": self.complaints,
+            "breakdown": [share.document() for share in self.breakdown],
+            "steps": [self._step_document(kind) for kind in self.kinds],
+            "skipped": self.skipped,
+            "engine": self.engine,
+        }
+
+    def _step_document(self, kind: Kind) -> dict[str, Any]:
+        return {
+            "batch": kind.cell.requests,
+            "source": source_of(kind),
+            "neural_len": kind.plan.neural_len,
+            "ngram_len": kind.plan.ngram_len,
+            "tokens": kind.tokens,
+            "context_tokens": kind.context_tokens,
+            "forwards": kind.forwards,
+            "repeats": len(kind.timed),
+            "step_s": kind.step_s,
+            "predicted_s": self.predicted_s(kind),
+            **{f"{part}_s": kind.part_s(part) if kind.parts else None for part in PARTS},
+        }
+
+
+def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> Profile:
+    """Run vLLM, measure and fit; an `AdaspecError` says what stands in the way."""
+    report("starting vLLM", 0, 1)
+    on_cpu = hardware().startswith("CPU ")
+    batches = grid.batches or (CPU_BATCHES if on_cpu else GPU_BATCHES)
+    with ProfiledEngine(subject, max(batches), grid.longest_draft, grid.seed) as engine:
+        report("starting vLLM", 1, 1)
+        measurement = measure(engine, grid, batches, subject.draft is not None, report)
+        model = Path(subject.model).name or subject.model
+        return fit_profile(
+            measurement,
+            grid.seed,
+            name=f"{model} on {engine.hardware}",
+            target=subject.model,
+            hardware=engine.hardware,
+            captured_sizes=engine.captured_sizes,
+            engine={
+                "vllm": engine.version,
+                "dtype": engine.dtype,
+                "drafter": subject.draft,
+                "arguments": subject.engine,
+            },
+        )
+
+
+def fit_profile(
+    measurement: Measurement,
+    seed: int,
+    *,
+    name: str,
+    target: str,
+    hardware: str,
+    captured_sizes: Sequence[int] = (),
+    engine: dict[str, Any] | None = None,
+) -> Profile:
+    """The profile whose cost model explains these steps best."""
+    kinds = measurement.kinds
+    # No step does without its overhead: the least of what is no draft, verification or sampling.
+    other_s = [kind.part_s("other") for kind in kinds if kind.parts]
+    cost, fit = fit_cost(
+        [kind.measured() for kind in kinds],
+        name=name,
+        captured_sizes=captured_sizes,
+        floors=() if captured_sizes else FLOORS,
+        overhead_s=max(0.0, min(other_s, default=0.0)),
+        target=target,
+        hardware=hardware,
+        seed=seed,
+    )
+    return Profile(
+        cost=replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts)),
+        fit=fit,
+        noise=noise_of(
+            [[step.step_s for step in kind.timed] for kind in kinds], measurement.reference_s
+        ),
+        breakdown=break_down(kinds),
+        kinds=kinds,
+        skipped=measurement.skipped,
+        engine=engine or {},
+    )
+
+
+def _draft_prompt_s(prompts: Sequence[PromptStep]) -> float:
+    """Seconds per prompt token that drafting takes only where the drafter is held."""
+    per_token: dict[bool, list[float]] = {True: [], False: []}
+    for step in prompts:
+        if step.tokens >= _LONG_PROMPT:
+            per_token[step.held].append(step.draft_s / step.tokens)
+    if not per_token[True]:
+        return 0.0
+    without = float(np.median(per_token[False])) if per_token[False] else 0.0
+    return max(0.0, float(np.median(per_token[True])) - without)
+
+
 def source_of(kind: Kind) -> str:
-    """Who drafts, with a drafter that ran for nothing verified told from none at all."""
+    """Where the verified tokens come from, and whether a drafter ran that gave none of them."""
     source = kind.plan.source
     return {"none": KEEP_ALIVE, "ngram": COPIED}.get(source, source) if kind.forwards else source
 
 
 def break_down(kinds: Sequence[Kind]) -> list[Share]:
-    """A row per source and batch; a kind without true parts counts nowhere."""
-    groups: dict[tuple[str, int], list[Kind]] = defaultdict(list)
+    """A row per source and batch, of the kinds whose parts were timed.
+
+    Plans that draft what they do not verify are good for the fit, and no picture of serving.
+    """
+    groups: dict[tuple[int, int], list[Kind]] = defaultdict(list)
     for kind in kinds:
-        if kind.parts and not _dropped(kind):
-            groups[source_of(kind), kind.cell.requests].append(kind)
-    order = ["none", KEEP_ALIVE, "ngram", COPIED, "neural", "splice"]
+        if kind.parts and kind.plan.forwards <= kind.plan.neural_len:
+            groups[SOURCES.index(source_of(kind)), kind.cell.requests].append(kind)
     return [
         Share(
-            source,
+            SOURCES[source],
             requests,
             len(members),
             {part: float(np.mean([kind.part_s(part) for kind in members])) for part in PARTS},
         )
-        for (source, requests), members in sorted(
-            groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
-        )
+        for (source, requests), members in sorted(groups.items())
     ]
-
-
-def _dropped(kind: Kind) -> bool:
-    """Whether the plan drafts what it does not verify: good for the fit, no picture of serving."""
-    return kind.plan.forwards > kind.plan.neural_len
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """How far repeats of the same thing lay apart."""
-
-    step_spread: float
-    """Median over kinds of step of the interquartile range over the median."""
-    reference_spread: float
-    reference_s: float
-    """Median of the fixed loop."""
-
-    @property
-    def complaint(self) -> str | None:
-        """Why what was measured is not to be trusted; None where it is."""
-        found = []
-        if np.isnan(self.step_spread):
-            return "no step was repeated, so nothing says how noisy it is: give --rounds more"
-        if self.step_spread > MOST_SPREAD:
-            found.append(
-                f"repeats of one step lie {self.step_spread:.0%} of their median apart "
-                f"(at most {MOST_SPREAD:.0%})"
-            )
-        if self.reference_spread > MOST_REFERENCE_SPREAD:
-            found.append(
-                f"a fixed loop took times {self.reference_spread:.0%} of their median apart "
-                f"(at most {MOST_REFERENCE_SPREAD:.0%})"
-            )
-        if not found:
-            return None
-        return f"{' and '.join(found)}: stop what else runs here, or give --rounds more"
 
 
 def noise_of(kinds: Sequence[Sequence[float]], reference_s: Sequence[float]) -> Noise:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from random_models import random_policy
 
-from adaspec.bench import decide
+from adaspec.bench import decide, machine
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy
@@ -28,14 +28,14 @@ def policy_that(*, evidence: bool, neural_cap: int = 5) -> LearnedPolicy:
 
 
 def test_a_row_per_policy_batch_and_context_holds_every_part_of_a_step() -> None:
-    deaf, hears = policy_that(evidence=False), policy_that(evidence=True)
-    deaf.name, hears.name = "deaf", "a policy that hears"
-    found = decide.bench_decide([deaf, hears], [64, 128], [1, 3], steps=12)
+    without, reads = policy_that(evidence=False), policy_that(evidence=True)
+    without.name, reads.name = "no evidence", "reads evidence"
+    found = decide.bench_decide([without, reads], [64, 128], [1, 3], steps=12)
     asked = [(row.policy, row.evidence, row.context_tokens, row.batch) for row in found.rows]
     cells = [(64, 1), (64, 3), (128, 1), (128, 3)]
     assert asked == [
         (policy.name, evidence, *cell)
-        for policy, evidence in ((deaf, False), (hears, True))
+        for policy, evidence in ((without, False), (reads, True))
         for cell in cells
     ]
     for row in found.rows:
@@ -71,7 +71,7 @@ def test_an_ngram_only_policy_is_measured_without_a_draft() -> None:
 def test_a_batch_that_memory_cannot_hold_is_skipped_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decide, "free_memory", lambda: 1e6)
+    monkeypatch.setattr(machine, "free_memory", lambda: 1e6)
     found = decide.bench_decide([policy_that(evidence=False)], [64, 1 << 20], [1], steps=2)
     assert [row.skipped is None for row in found.rows] == [True, False]
     assert "GiB are free" in str(found.rows[1].skipped)

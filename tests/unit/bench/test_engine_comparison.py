@@ -6,7 +6,7 @@ import pytest
 from made_rounds import answer
 
 from adaspec.bench.engine.comparison import (
-    FEWEST_ROUNDS,
+    MIN_ROUNDS,
     NOISE,
     Timing,
     first_difference,
@@ -136,6 +136,6 @@ def test_an_interval_holds_what_chance_alone_could_make_of_the_rounds():
 
 
 def test_few_rounds_have_no_interval():
-    few = {turn: round_of(100, 1.0) for turn in range(FEWEST_ROUNDS - 1)}
+    few = {turn: round_of(100, 1.0) for turn in range(MIN_ROUNDS - 1)}
     assert paired_ratio(few, few).interval is None
     assert paired_ratio(few, {99: round_of(100, 1.0)}) is None

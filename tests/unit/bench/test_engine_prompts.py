@@ -35,8 +35,10 @@ def test_what_was_trained_on_is_left_out_whatever_it_is_called_here(traces):
     assert ([call.prompt for call in kept["chat"]], left_out) == ([(7, 0), (7, 5)], 1)
 
 
-def test_without_training_everything_stays(traces):
+def test_without_training_or_traces_everything_stays(traces):
     assert leave_out_trained(calls(0, 1), traces, frozenset()) == (calls(0, 1), 0)
+    trained = frozenset({request_hash([7, 1], OUTPUT)})
+    assert leave_out_trained(calls(0, 1), [], trained) == (calls(0, 1), 0)
     assert trained_on(["hybrid-splice", "python:mine:Policy"]) == frozenset()
 
 

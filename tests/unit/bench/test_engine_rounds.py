@@ -12,9 +12,9 @@ from adaspec.bench.engine import rounds
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import NONE, BenchmarkOptions, Candidate
 from adaspec.bench.engine.prompts import deal
-from adaspec.bench.engine.rounds import RoundsFile, Runner, fingerprint
+from adaspec.bench.engine.rounds import Load, RoundsFile, Runner, fingerprint
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 
 STORED = (
     '{"schema": 1, "task": {"seed": 0}}\n'
@@ -192,6 +192,7 @@ def run(tmp_path, monkeypatch):
         rounds.client, "counters", lambda address: {"drafted": 1.0, "accepted": 1.0}
     )
     monkeypatch.setattr(rounds, "send_all", lambda calls, load, stream: [])
+    monkeypatch.setattr(rounds, "memory_read_s", lambda: 1.0)
     dealt = {(turn, cell): [Call(cell, "1", (1,), 4)] for turn in range(2) for cell in CELLS}
 
     def begin(servers):
@@ -200,15 +201,11 @@ def run(tmp_path, monkeypatch):
         absent, told = {}, []
         Runner(
             options=options,
-            concurrency=4,
-            candidates=CANDIDATES,
-            cells=CELLS,
-            dealt=dealt,
+            load=Load(4, CANDIDATES, CELLS, dealt, repeated=False),
             servers=servers,
             file=file,
             absent=absent,
             report=lambda what, done, total: told.append((done, total)),
-            memory_read=SimpleNamespace(seconds=lambda: 1.0),
         ).run()
         return [(e.number, e.cell, e.candidate) for e in file], absent, told
 

@@ -43,7 +43,7 @@ def test_a_server_is_up_whatever_proxy_the_environment_names(healthy, monkeypatc
     monkeypatch.delenv("NO_PROXY", raising=False)
     # urlopen looks at the environment once, and an earlier test may have had it do so.
     monkeypatch.setattr(urllib.request, "_opener", None)
-    monkeypatch.setattr(server, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(server, "MAX_START_S", 20.0)
     healthy.wait()
 
 
@@ -121,7 +121,7 @@ def test_whoever_waits_for_a_server_hears_for_how_long(tmp_path, monkeypatch):
 
 def test_a_server_that_only_takes_too_long_is_not_said_to_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(server.sys, "executable", "/bin/false")
-    monkeypatch.setattr(server, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(server, "MAX_START_S", 0.0)
     found = server.Server("M", candidate("a"), {}, tmp_path / "log")
     found.stop()
     monkeypatch.setattr(found._process, "poll", lambda: None)

@@ -62,12 +62,12 @@ def test_adaspecs_candidates_serve_by_the_plug_in():
         "model": "H",
         "policy": "hybrid-splice:4:20:2:2:5",
     }
-    ours = adaspec_candidate(None, HEAD, "cost.json")
-    assert ours.config == {"method": "adaspec", "model": "H", "cost": "cost.json"}
+    chosen = adaspec_candidate(None, HEAD, "cost.json")
+    assert chosen.config == {"method": "adaspec", "model": "H", "cost": "cost.json"}
 
 
 def test_adaspec_is_told_what_the_drafter_is_where_the_user_had_to_say():
-    head = Drafter("H", "eagle", asked="eagle")
+    head = Drafter("H", "eagle", given_method="eagle")
     for candidate in (
         candidate_of("hybrid-splice", "hybrid-splice", head),
         adaspec_candidate(None, head, None),

@@ -6,20 +6,20 @@ import json
 import numpy as np
 import pytest
 
-from adaspec.bench.profile.measurement import Grid, measure
+from adaspec.bench.profile.measurement import MIN_REPEATS, Cell, Grid, Kinds, measure, plans_of
 from adaspec.bench.profile.plots import save_plots
 from adaspec.bench.profile.profile import (
-    MOST_REFERENCE_SPREAD,
-    MOST_SPREAD,
+    MAX_REFERENCE_SPREAD,
+    MAX_STEP_SPREAD,
     break_down,
     fit_profile,
     noise_of,
 )
-from adaspec.bench.profile.steps import FEWEST, Cell, Kinds, plans_of
-from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape
+from adaspec.documents import json_types
 from adaspec.errors import CostError
+from adaspec.evaluate.options import silent
 from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
@@ -33,7 +33,9 @@ TRUTH = CostModel(
     draft_per_kv_s=5e-7,
     draft_prompt_s=2e-4,
 )
-GRID = Grid(batches=(1, 4, 16), contexts=(128, 1024), rounds=5)
+BATCHES = (1, 4, 16)
+GRID = Grid(contexts=(128, 1024), rounds=5)
+QUIET = [0.001] * 20
 
 
 class Machine:
@@ -70,7 +72,7 @@ class Machine:
         slow = float(np.exp(self.noise * self.draw.normal()))
         if self.draw.random() < self.outliers:
             slow *= 10
-        step_s = TRUTH.step_s(tokens, context, forwards) * slow
+        step_s = TRUTH.step_s(StepShape(tokens, context, forwards=forwards)) * slow
         draft_s = forwards * (TRUTH.draft_fixed_s + TRUTH.draft_per_kv_s * context) * slow
         other_s = TRUTH.overhead_s * slow
         rest = step_s - draft_s - other_s
@@ -79,18 +81,15 @@ class Machine:
         )
 
 
-def profiled(machine, grid=GRID, drafter=True, reference_s=None):
-    found = measure(machine, grid, drafter, lambda *_: None)
-    if reference_s is not None:  # the real loop's times are this machine's, not the test's
-        found = dataclasses.replace(found, reference_s=reference_s)
-    return fit_profile(found, grid, name="found", target="M", hardware="a machine")
-
-
-QUIET = [0.001] * 20
+def profiled(machine, drafter=True, reference_s=QUIET):
+    measured = measure(machine, GRID, BATCHES, drafter, silent)
+    # The real loop's times are this machine's, not the test's.
+    measured = dataclasses.replace(measured, reference_s=reference_s)
+    return fit_profile(measured, GRID.seed, name="found", target="M", hardware="a machine")
 
 
 def test_a_quiet_machines_constants_are_recovered():
-    found = profiled(Machine(), reference_s=QUIET)
+    found = profiled(Machine())
     for term in TERMS:
         assert getattr(found.cost, term) == pytest.approx(getattr(TRUTH, term), rel=1e-3), term
     assert found.cost.overhead_s == pytest.approx(TRUTH.overhead_s)
@@ -102,24 +101,26 @@ def test_a_quiet_machines_constants_are_recovered():
 
 
 def test_noise_and_outliers_leave_the_constants_within_a_few_percent():
-    found = profiled(Machine(noise=0.08, outliers=0.05), reference_s=QUIET)
+    found = profiled(Machine(noise=0.08, outliers=0.05))
     for tokens, context, forwards in ((1, 200, 0), (1, 200, 1), (16, 2_000, 3), (64, 8_000, 1)):
-        expected = TRUTH.step_s(tokens, context, forwards)
-        assert found.cost.step_s(tokens, context, forwards) == pytest.approx(expected, rel=0.08)
+        expected = TRUTH.step_s(StepShape(tokens, context, forwards=forwards))
+        assert found.cost.step_s(StepShape(tokens, context, forwards=forwards)) == pytest.approx(
+            expected, rel=0.08
+        )
     assert 0.005 < found.fit.mean_error < 0.1
     assert found.noise.complaint is None
 
 
 def test_a_noisy_machine_is_not_trusted_and_says_why():
-    found = profiled(Machine(noise=0.3), reference_s=QUIET)
-    assert found.noise.step_spread > MOST_SPREAD
+    found = profiled(Machine(noise=0.3))
+    assert found.noise.step_spread > MAX_STEP_SPREAD
     assert "too noisy to trust" in found.complaints[0]
     assert found.document()["noise"]["trusted"] is False
 
 
 def test_a_fixed_loop_that_varies_is_reason_enough():
     found = profiled(Machine(), reference_s=[0.001, 0.002] * 10)
-    assert found.noise.reference_spread > MOST_REFERENCE_SPREAD
+    assert found.noise.reference_spread > MAX_REFERENCE_SPREAD
     assert "a fixed loop" in found.complaints[0]
 
 
@@ -133,20 +134,20 @@ def test_a_step_that_the_formula_cannot_tell_is_a_complaint():
             found = super().timed(requests, context_tokens, holds, plan)
             return dataclasses.replace(found, step_s=found.step_s + 2e-5 * found.tokens**2)
 
-    found = profiled(Quadratic(), reference_s=QUIET)
+    found = profiled(Quadratic())
     assert found.fit.mean_error > 0.1
     assert "goal is 10%" in found.complaints[0]
 
 
 def test_without_a_drafter_its_constants_are_left_at_nought():
-    found = profiled(Machine(), drafter=False, reference_s=QUIET)
+    found = profiled(Machine(), drafter=False)
     assert set(found.fit.not_identified) == {"draft_fixed_s", "draft_per_kv_s"}
     assert {share.source for share in found.breakdown} == {"none", "ngram"}
 
 
 def test_cells_that_do_not_fit_are_named_and_the_rest_is_measured():
     machine = Machine(room=4 * 1024)
-    found = profiled(machine, reference_s=QUIET)
+    found = profiled(machine)
     assert found.skipped == {"batch 16 at 1,024 tokens": "no room"}
     assert max(requests * context for requests, context, *_ in machine.visits) <= 4 * 1024
 
@@ -158,7 +159,7 @@ def test_where_nothing_fits_the_error_says_what_does_not():
 
 def test_rounds_are_interleaved_and_the_first_is_thrown_away():
     machine = Machine()
-    measurement = measure(machine, GRID, True, lambda *_: None)
+    measurement = measure(machine, GRID, BATCHES, True, silent)
     cells = 3 * 2 * 2
     assert len(machine.visits) == cells * (GRID.rounds + 1)
     for turn in range(GRID.rounds + 1):
@@ -170,14 +171,14 @@ def test_rounds_are_interleaved_and_the_first_is_thrown_away():
 @pytest.mark.parametrize(("on_cpu", "rounds"), [(True, 3), (False, 4)])
 def test_when_time_is_up_two_rounds_are_made_and_a_gpus_parts_timed(on_cpu, rounds):
     machine = Machine(on_cpu=on_cpu)
-    measurement = measure(machine, dataclasses.replace(GRID, most_s=0.0), True, lambda *_: None)
+    measurement = measure(machine, dataclasses.replace(GRID, max_s=0.0), BATCHES, True, silent)
     assert len(machine.visits) == rounds * 12
     assert {len(kind.timed) for kind in measurement.kinds} == {4}
 
 
 def test_on_a_gpu_parts_come_from_a_round_of_their_own():
     machine = Machine(on_cpu=False)
-    measurement = measure(machine, GRID, True, lambda *_: None)
+    measurement = measure(machine, GRID, BATCHES, True, silent)
     assert sum(synchronised for *_, synchronised in machine.visits) == 12
     for kind in measurement.kinds:
         assert len(kind.timed) == 2 * GRID.rounds
@@ -187,10 +188,10 @@ def test_on_a_gpu_parts_come_from_a_round_of_their_own():
 def test_steps_seen_too_seldom_are_not_fitted_to():
     kinds, cell = Kinds(), Cell(1, 128, False)
     step = Machine().timed(1, 128, False, Plan())
-    kinds.add(cell, [(Plan(), step)] * (FEWEST - 1))
-    assert kinds.sound() == []
+    kinds.add(cell, [(Plan(), step)] * (MIN_REPEATS - 1))
+    assert kinds.repeated() == []
     kinds.add(cell, [(Plan(), step)])
-    assert len(kinds.sound()) == 1
+    assert len(kinds.repeated()) == 1
 
 
 def test_plans_tell_a_forward_from_a_verified_token():
@@ -204,19 +205,19 @@ def test_plans_tell_a_forward_from_a_verified_token():
 def test_the_breakdown_shows_no_plan_that_drafts_for_nothing():
     kinds, cell = Kinds(), Cell(1, 128, True)
     wasteful = Plan(forwards=8, neural_len=1)
-    kinds.add(cell, [(wasteful, Machine().timed(1, 128, True, wasteful))] * FEWEST)
-    assert break_down(kinds.sound()) == []
+    kinds.add(cell, [(wasteful, Machine().timed(1, 128, True, wasteful))] * MIN_REPEATS)
+    assert break_down(kinds.repeated()) == []
 
 
 def test_parts_of_the_breakdown_make_up_the_step():
-    for share in profiled(Machine(), reference_s=QUIET).breakdown:
+    for share in profiled(Machine()).breakdown:
         assert sum(share.seconds.values()) == pytest.approx(share.step_s)
         assert (share.seconds["draft"] > 0) == (share.source not in ("none", "ngram"))
 
 
 def test_the_document_is_json_and_the_plots_are_pictures(tmp_path):
-    found = profiled(Machine(), reference_s=QUIET)
-    document = json.loads(json.dumps(strict(found.document())))
+    found = profiled(Machine())
+    document = json.loads(json.dumps(json_types(found.document())))
     assert document["schema"] == 1
     assert {row["source"] for row in document["steps"]} >= {"none", "keep-alive", "neural"}
     for path in save_plots(found, tmp_path / "cost.json"):

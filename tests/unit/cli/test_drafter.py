@@ -38,7 +38,7 @@ def test_an_unknown_kind_of_drafter_is_refused_with_those_known(said, command):
 
 @pytest.mark.parametrize("method", [None, "eagle"])
 def test_the_recording_and_the_profile_are_told(monkeypatch, tmp_path, method):
-    from adaspec.bench.profile import run as profiling
+    from adaspec.bench.profile import profile as profiling
     from adaspec.vllm import recording
 
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ def test_the_recording_and_the_profile_are_told(monkeypatch, tmp_path, method):
     told = []
 
     def note(task, *_):
-        told.append(getattr(task, "subject", task).draft_method)
+        told.append(task.draft_method)
         raise SystemExit
 
     monkeypatch.setattr(recording, "record", note)

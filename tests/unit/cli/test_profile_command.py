@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from adaspec.bench.profile import run as running
+from adaspec.bench.profile import profile as profiling
 from adaspec.bench.profile.profile import Noise, Profile, Share
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import load_cost
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport, load_cost
 from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B
@@ -27,12 +26,12 @@ def asked(tmp_path, monkeypatch):
     tasks = []
 
     def profile(spread):
-        def profile_machine(task, report):
-            tasks.append(task)
+        def profile_machine(subject, grid, report):
+            tasks.append((subject, grid))
             shares = [Share("none", 1, 1, dict.fromkeys(("draft", "verify", "sample", "other"), 1))]
             return Profile(COST, FIT, Noise(spread, 0.01, 1e-3), shares, [], {"a": "b"}, {})
 
-        monkeypatch.setattr(running, "profile_machine", profile_machine)
+        monkeypatch.setattr(profiling, "profile_machine", profile_machine)
         return tasks
 
     return profile
@@ -54,9 +53,10 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     assert document["cost"]["fixed_s"] == COST.fixed_s
     assert load_cost(tmp_path / "c.json") == COST
     assert document["files"]["kept"] == str(kept())
-    assert tasks[0].batches == (1, 2)
-    assert tasks[0].subject.draft == "H"
-    assert tasks[0].subject.draft_method is None
+    [(subject, grid)] = tasks
+    assert grid.batches == (1, 2)
+    assert subject.draft == "H"
+    assert subject.draft_method is None
     assert "kept for servers" in said.err
 
 
@@ -80,13 +80,13 @@ def test_no_keep_keeps_nothing(asked, tmp_path):
 
 def test_a_file_that_came_while_it_measured_is_not_replaced(asked, tmp_path, monkeypatch, capsys):
     asked(0.01)
-    measure = running.profile_machine
+    measure = profiling.profile_machine
 
-    def meanwhile(task, report):
+    def meanwhile(subject, grid, report):
         (tmp_path / "c.json").write_text("theirs")
-        return measure(task, report)
+        return measure(subject, grid, report)
 
-    monkeypatch.setattr(running, "profile_machine", meanwhile)
+    monkeypatch.setattr(profiling, "profile_machine", meanwhile)
     assert command(tmp_path) == 2
     (left,) = tmp_path.glob("c.json.*.finished")
     assert (

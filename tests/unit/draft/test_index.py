@@ -7,6 +7,11 @@ from adaspec.draft import NgramIndex, accepted_runs, copied_run
 from adaspec.errors import DraftError
 
 
+def context(index: NgramIndex, slot: int) -> list[int]:
+    """All of a request's tokens."""
+    return [token for token in index.copies([slot], [0], 50)[0].tolist() if token >= 0]
+
+
 def test_a_look_up_names_the_longest_match_and_its_occurrences() -> None:
     index = NgramIndex()
     # "1 2 3" was followed by 4, 5 and 4 again; "9 1 2 3" never came before.
@@ -56,13 +61,12 @@ def test_a_draft_ends_where_the_known_context_ends() -> None:
     assert index.propose([slot], [-1], [2]).tolist() == [[-1, -1]]
 
 
-def test_a_tail_is_flush_right_and_a_context_is_a_copy() -> None:
+def test_a_tail_is_flush_right_and_a_copy() -> None:
     index = NgramIndex()
     slots = [index.open([1, 2, 3]), index.open([4])]
     assert index.tail(slots, 2).tolist() == [[2, 3], [-1, 4]]
-    index.context(slots[0])[:] = 0
-    assert index.context(slots[0]).tolist() == [1, 2, 3]
-    assert index.context_tokens(slots).tolist() == [3, 1]
+    index.tail(slots, 2)[:] = 0
+    assert context(index, slots[0]) == [1, 2, 3]
 
 
 def test_a_closed_slot_is_refused_and_given_out_again() -> None:
@@ -74,7 +78,7 @@ def test_a_closed_slot_is_refused_and_given_out_again() -> None:
         lambda: index.extend([first], [1], [1]),
         lambda: index.tail([first], 1),
         lambda: index.close(first),
-        lambda: index.context(first),
+        lambda: index.copies([first], [0], 1),
         lambda: index.lookup([-1]),
         lambda: index.lookup([99]),
     ):
@@ -82,7 +86,7 @@ def test_a_closed_slot_is_refused_and_given_out_again() -> None:
             call()
     assert index.open([4, 5, 6, 4]) == first
     assert index.lookup([first, second]).length.tolist() == [1, 1]
-    assert index.context(first).tolist() == [4, 5, 6, 4]
+    assert context(index, first) == [4, 5, 6, 4]
 
 
 def test_closing_frees_a_requests_memory() -> None:
@@ -127,9 +131,9 @@ def test_a_batch_extends_as_its_rows_would_one_by_one() -> None:
         for row, part in zip(rows, np.split(tokens, np.cumsum(counts)[:-1]), strict=True):
             for token in part:
                 alone.extend([row], [token], [1])
-    ours, theirs = together.lookup(slots), alone.lookup(slots)
+    as_batch, one_by_one = together.lookup(slots), alone.lookup(slots)
     for name in ("length", "start", "first", "agree", "seen", "available"):
-        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
+        assert getattr(as_batch, name).tolist() == getattr(one_by_one, name).tolist()
 
 
 def test_a_wrong_extend_changes_nothing() -> None:
@@ -146,9 +150,9 @@ def test_a_wrong_extend_changes_nothing() -> None:
     ):
         with pytest.raises(DraftError, match=complaint):
             index.extend(rows, tokens, counts)
-        assert [index.context(slot).tolist() for slot in slots] == [[1, 2], [3]]
+        assert [context(index, slot) for slot in slots] == [[1, 2], [3]]
     index.extend(slots, [9, 9], [1, 1])
-    assert [index.context(slot).tolist() for slot in slots] == [[1, 2, 9], [3, 9]]
+    assert [context(index, slot) for slot in slots] == [[1, 2, 9], [3, 9]]
 
 
 def test_out_of_range_questions_are_refused() -> None:
@@ -157,7 +161,7 @@ def test_out_of_range_questions_are_refused() -> None:
     with pytest.raises(DraftError, match="max_match=33"):
         NgramIndex(33)
     with pytest.raises(DraftError, match="max_n=9"):
-        index.propose_vllm([slot], 1, 9, 3)
+        index.match_vllm([slot], 1, 9)
     with pytest.raises(DraftError, match="tail lengths from 3 to 3"):
         index.lookup_behind([slot], [[1, 2]], [3])
     with pytest.raises(DraftError, match="shape"):

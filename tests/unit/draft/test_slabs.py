@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from adaspec.draft.slabs import SLAB_WORDS, Block, Slabs
+from adaspec.draft.buffer import SLAB_WORDS, Block, Slabs
 
 
 def test_blocks_never_overlap_and_start_on_a_cache_line() -> None:

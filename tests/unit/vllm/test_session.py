@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.model import StepShape
 from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
@@ -248,8 +249,10 @@ def test_only_what_the_target_judged_is_said_to_be_judged(mode):
         np.testing.assert_array_equal(outcome.judged, known & (mode == "serve"))
         # Who has ended was in none of the step's rows.
         rows = int(known.sum() + outcome.drafted.sum())
-        assert outcome.step_s >= COST.step_s(rows, 0, 3, True)
-        assert outcome.step_s <= COST.step_s(rows, 100 * int(known.sum()), 3, True)
+        assert outcome.step_s >= COST.step_s(StepShape(rows, 0, forwards=3, holds_neural=True))
+        assert outcome.step_s <= COST.step_s(
+            StepShape(rows, 100 * int(known.sum()), forwards=3, holds_neural=True)
+        )
 
 
 def test_a_dropped_draft_is_not_judged():
