@@ -1,4 +1,4 @@
-"""Which policy, which cost model and how long a draft: chosen from what was asked, with reasons."""
+"""Chooses the policy, the cost model and the draft length for a server's options, with reasons."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from adaspec.vllm.profiles import find_profile
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
 NGRAM_DEFAULT = "hybrid:4:16:0"
 RECORD_CAP = 8
-OWN_CAP = 48
-"""For a policy class of one's own, which does not say how far it drafts."""
+PYTHON_CAP = 48
+"""The cap for a user's policy class, which does not say how far it drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,13 @@ class Target:
     width: int | None
     tokenizer: str
     other_name: str | None = None
-    """What the model's own config says that it is called."""
+    """The name in the model's config."""
     vocabulary_hash: str | None = None
-    """What its token ids mean, as manifests say it; None where that is not known."""
+    """Identifies what its token ids mean, as manifests do; None where that is not known."""
 
     def is_called(self, name: str) -> bool:
         """Whether a hub id, or a folder named for one, means this model."""
-        ours = {_short(each) for each in (self.name, self.other_name) if each}
-        return _short(name) in ours
+        return _short(name) in {_short(each) for each in (self.name, self.other_name) if each}
 
 
 def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
@@ -69,20 +68,20 @@ class Choice:
 
     policy: Policy
     spec: str
-    """What makes the same policy again, in a worker."""
+    """Makes the same policy in a worker."""
     why: str
     cap: int
     cost: CostModel
     cost_name: str
     cost_why: str
     digest: str | None = None
-    """Of the policy's folder, if it came from one."""
+    """A hash of the policy's folder, if it has one."""
     doubt: str = ""
-    """What could not be checked of it, in one line."""
+    """What could not be checked, in one line."""
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
-    """What serves these options; an `AdaspecError` where nothing sound does."""
+    """The choice for these options; an `AdaspecError` says why there is none."""
     spec, why = options.policy, "asked for"
     if spec is None:
         spec, why = default_policy(target, has_head)
@@ -93,7 +92,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
         doubt = check_made_for(spec, manifest, target)
         digest = _digest(spec)
     if options.policy_digest not in (None, digest):
-        # Ranks that decide by different policies wait for each other for ever.
+        # Ranks with different policies would wait for each other for ever.
         raise ServingError(
             f"policy '{spec}' changed while the server was starting: start it again, now that its "
             "folder is as it should be"
@@ -103,8 +102,8 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
         )
-    longest = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or OWN_CAP
-    cap = options.num_speculative_tokens or min(longest, MAX_VERIFIED)
+    default = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or PYTHON_CAP
+    cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
@@ -126,7 +125,8 @@ def named_policy(text: str) -> Policy:
         return parse_policy(text)
     raise PolicyError(
         f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
-        f"{_shipped()}; specs begin with {', '.join(sorted(FIRST_WORDS))}"
+        f"shipped are {', '.join(shipped_policies()) or 'none'}; specs begin with "
+        f"{', '.join(sorted(FIRST_WORDS))}"
     )
 
 
@@ -138,10 +138,6 @@ def _digest(spec: str) -> str | None:
         return None
 
 
-def _shipped() -> str:
-    return f"shipped are {', '.join(shipped_policies()) or 'none'}"
-
-
 def _is_policy_folder(text: str) -> bool:
     try:
         return any((Path(text) / name).exists() for name in (CHECKSUMS, FOREST, MANIFEST))
@@ -150,7 +146,7 @@ def _is_policy_folder(text: str) -> bool:
 
 
 def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
-    """What serves a target where no policy was asked for, and why."""
+    """The policy for a target where none was named, and why."""
     if not has_head:
         return NGRAM_DEFAULT, "the default without a neural drafter"
     for name in shipped_policies():
@@ -169,27 +165,27 @@ def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
 def _manifest_target(name: str) -> str | None:
     try:
         content = (find_policy(name) / MANIFEST).read_bytes()
-        found = parse_json(content, name, AdaspecError).get("target")
+        target = parse_json(content, name, AdaspecError).get("target")
     except (OSError, AttributeError, AdaspecError):
         return None
-    return found if isinstance(found, str) else None
+    return target if isinstance(target, str) else None
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
-    """Refuse a policy whose token tables speak of another vocabulary's ids; what is in doubt.
+    """Refuse a policy whose token tables are for another vocabulary; returns what is in doubt.
 
-    A name proves nothing either way: a folder may be called anything.
+    Only hashes prove it: a folder may have any name.
     """
     made_for = manifest.tokenizer or manifest.target
-    theirs, ours = manifest.vocabulary_hash, target.vocabulary_hash
-    if theirs is not None and ours is not None:
-        if theirs == ours:
+    trained, served = manifest.vocabulary_hash, target.vocabulary_hash
+    if trained is not None and served is not None:
+        if trained == served:
             return ""
         raise ServingError(
-            f"policy '{spec}' was made for another vocabulary: {_told(theirs)} of tokenizer "
-            f"'{made_for or 'unnamed'}', this server's has {_told(ours)} of '{target.tokenizer}': "
-            "its tables would speak of other tokens; train one on traces of this target, or leave "
-            '"policy" out'
+            f"policy '{spec}' was made for another vocabulary: {_size_and_hash(trained)} of "
+            f"tokenizer '{made_for or 'unnamed'}', this server's has {_size_and_hash(served)} of "
+            f"'{target.tokenizer}': its tables would speak of other tokens; train one on traces of "
+            'this target, or leave "policy" out'
         )
     if (
         made_for is None
@@ -197,7 +193,7 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
         or _short(made_for) == _short(target.tokenizer)
     ):
         return ""
-    why = "the policy's manifest holds none" if theirs is None else "this server's is not known"
+    why = "the policy's manifest holds none" if trained is None else "this server's is not known"
     return (
         f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
         f"'{target.tokenizer}', and their vocabularies could not be compared ({why}): if they "
@@ -205,7 +201,7 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
     )
 
 
-def _told(vocabulary: str) -> str:
+def _size_and_hash(vocabulary: str) -> str:
     count, _, digest = vocabulary.partition("-")
     return f"{int(count):,} tokens (hash {digest})"
 
@@ -213,18 +209,18 @@ def _told(vocabulary: str) -> str:
 def _cost(
     options: Options, target: Target, manifest: PolicyManifest | None
 ) -> tuple[CostModel, str, str]:
-    """Which cost model decisions weigh: as asked, this machine's own, the policy's, the default.
+    """The cost model, its name, by which a worker finds the same, and why it was chosen.
 
-    With its name, by which a worker finds the same, and why it is this one.
+    The first of: the one asked for, this machine's profile, the policy's, the default.
     """
     profile = find_profile(target.name, options.model, options.hardware or hardware())
-    # A worker is told by its path what the first process found.
+    # The first process names the profile to workers by its path.
     if profile is not None and options.cost in (None, str(profile)):
         return load_cost(profile), str(profile), "this machine's own profile"
     if manifest is not None and options.cost in (None, manifest.cost):
-        carried = manifest.cost_model
-        if carried is not None:
-            return carried, manifest.cost, "the policy's"
+        cost = manifest.cost_model
+        if cost is not None:
+            return cost, manifest.cost, "the policy's"
     if options.cost is not None:
         return load_cost(options.cost), options.cost, "asked for"
     return load_cost(DEFAULT), DEFAULT, "the default"

@@ -1,4 +1,4 @@
-"""What this machine is called, in traces, profiles and warnings alike."""
+"""The name of this machine, in traces, profiles and warnings alike."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from adaspec.vllm.plugin import CORES
 
 _COUNTS = ("1x", "one")
-"""Words of a hardware's name that tell nothing of what it is."""
+"""Words of a hardware's name that do not tell what it is."""
 
 
 def hardware() -> str:
-    """The device that models run on: a GPU's own name, or the processor and its usable cores."""
+    """The device that models run on: a GPU's name, or the processor and its usable cores."""
     try:
         engine = importlib.import_module("vllm.platforms").current_platform
         # Not torch's own: asking that would start CUDA in a process that is yet to fork.
@@ -24,12 +24,12 @@ def hardware() -> str:
     return f"CPU {_processor()}, {CORES} cores"
 
 
-def same_hardware(made_on: str, here: str) -> bool:
-    """Whether what was measured on one holds for the other: every word of the first is in both.
+def same_hardware(measured_on: str, device: str) -> bool:
+    """Whether every word of the first name is in the second.
 
     So `1x NVIDIA H100` is `NVIDIA H100 80GB HBM3`, and neither is any other card of that maker.
     """
-    return _words(made_on) <= _words(here)
+    return _words(measured_on) <= _words(device)
 
 
 def _words(name: str) -> set[str]:
@@ -37,7 +37,7 @@ def _words(name: str) -> set[str]:
 
 
 def _processor() -> str:
-    """The processor's model, as the system says it."""
+    """The processor's model, as the system names it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

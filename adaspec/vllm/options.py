@@ -1,4 +1,4 @@
-"""What an operator writes beside `"method": "adaspec"`: read strictly, carried to the workers."""
+"""The options beside `"method": "adaspec"`: read strictly, and carried to the workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = ("serve", "record", "shadow", "off")
 position, propose nothing. off: vLLM without speculation."""
 
 DRAFT_METHODS = ("eagle", "eagle3", "mtp", "draft_model")
-"""How a neural drafter drafts, in vLLM's own words."""
+"""How a neural drafter drafts, in vLLM's words."""
 
 PASSED = (
     "attention_backend",
@@ -28,7 +28,7 @@ PASSED = (
     "quantization",
     "revision",
 )
-"""Keys of vLLM's own that say how the drafter is loaded: handed on as they are."""
+"""Keys of vLLM's that say how the drafter is loaded: handed on as they are."""
 
 REFUSED = {
     "disable_padded_drafter_batch": "adaspec sets it",
@@ -41,7 +41,7 @@ REFUSED = {
     "use_heterogeneous_vocab": "n-gram and neural tokens must be of one vocabulary",
     "use_local_argmax_reduction": "confidences need the drafter's whole logits",
 }
-"""Keys of vLLM's own that contradict what adaspec does, and why."""
+"""Keys of vLLM's that contradict what adaspec does, and why."""
 
 MAX_TEXT = 4000
 MAX_VERIFIED = 128
@@ -50,12 +50,12 @@ MAX_VERIFIED = 128
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Our part of the speculative config; None is what the operator left to us."""
+    """adaspec's part of the speculative config; None is what the operator left open."""
 
     model: str | None = None
     """The neural drafter: folder or hub id; None is n-gram alone."""
     draft_method: str | None = None
-    """Of `DRAFT_METHODS`, for a drafter that does not say itself what it is."""
+    """One of `DRAFT_METHODS`, for a drafter whose config does not tell."""
     num_speculative_tokens: int | None = None
     """CAP: the most tokens that one draft may hold."""
     policy: str | None = None
@@ -64,29 +64,29 @@ class Options:
     trace_dir: str | None = None
     max_trace_bytes: int = 10 << 30
     record_fraction: float | None = None
-    """Of the requests, how many are recorded densely: all in mode 'record', else none."""
+    """The fraction of requests recorded densely; by default all in mode 'record', else none."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """What a trace's manifest says of how outputs were sampled; it changes nothing here."""
+    """How outputs are sampled, for a trace's manifest; it changes nothing else."""
     scramble_key: str | None = None
     """A file, made where it is missing, whose secret permutes all token ids in traces."""
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
-    """How many engines serve the same: vLLM's own setting, which its workers no longer know."""
+    """How many engines serve the same: a setting of vLLM's that its workers no longer know."""
     policy_digest: str | None = None
-    """Of the policy's folder, as the server found it: every worker must find the same."""
+    """A hash of the policy's folder: every worker must find the same."""
     vocabulary_hash: str | None = None
-    """Of the server's tokenizer, where it could be read: workers need not read it again."""
+    """Identifies the server's vocabulary, where it could be read, so that workers need not."""
     hardware: str | None = None
-    """This machine, as the server calls it: on a CPU a worker is bound to a part of it."""
+    """This machine's name: a worker on a CPU is bound to a part of it, and would name that."""
 
 
-_NO_KEYS = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
-_OWN = tuple(name for name in Options.__dataclass_fields__ if name not in _NO_KEYS)
+_INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
+_KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
     """The options in a speculative config; a `ServingError` names what is wrong with it."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     passed: dict[str, Any] = {}
     for written, value in config.items():
         if not isinstance(written, str):
@@ -94,26 +94,24 @@ def read_options(config: Mapping[str, Any]) -> Options:
         key = written.replace("-", "_")
         if key == "method":
             continue
-        if key in found or key in passed:
+        if key in values or key in passed:
             raise ServingError(f"speculative config: '{key}' stands there twice")
         if key in REFUSED:
             raise ServingError(
                 f"speculative config: '{key}' does not go with method 'adaspec': {REFUSED[key]}; "
                 "leave it out"
             )
-        if key in PASSED:
-            passed[key] = value
-        elif key in _OWN:
-            found[key] = value
-        else:
+        if key not in PASSED and key not in _KEYS:
             raise ServingError(
                 f"speculative config: unknown key {written!r:.60} for method 'adaspec'"
-                f"{nearest(key.lower(), (*_OWN, *PASSED)) or '.'} Known: {', '.join(_OWN)}; "
+                f"{nearest(key.lower(), (*_KEYS, *PASSED)) or '.'} Known: {', '.join(_KEYS)}; "
                 f"handed on to vLLM: {', '.join(PASSED)}"
             )
-    options = Options(**{key: value for key, value in found.items() if value is not None})
+        (passed if key in PASSED else values)[key] = value
+    given = {key: value for key, value in values.items() if value is not None}
+    options = Options(**given, passed=passed)
     _check(options)
-    return Options(**{**{name: getattr(options, name) for name in _OWN}, "passed": passed})
+    return options
 
 
 def _check(options: Options) -> None:

@@ -1,7 +1,7 @@
-"""Where this machine's own profiles are kept, so that a server finds the one it needs.
+"""Where this machine's profiles are kept, so that a server finds the one it needs.
 
 A profile is a cost file. It belongs to a target, a drafter (or none) and a kind of hardware; the
-three make its name, so that none is ever taken for another's.
+three make its name, so that profiles are never confused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, CostError
 
 FOLDER_VARIABLE = "ADASPEC_DATA_DIR"
-"""Names another folder for what adaspec keeps of its user's than `~/.local/share/adaspec`."""
+"""The environment variable for another folder than `~/.local/share/adaspec`."""
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -55,7 +55,7 @@ def keep_profile(
 
 
 def find_profile(target: str, drafter: str | None, hardware: str) -> Path | None:
-    """This machine's own profile; one that cannot be read is said and passed over."""
+    """This machine's profile; one that cannot be read is logged and ignored."""
     try:
         path = profile_path(target, drafter, hardware)
         if not path.is_file():
@@ -68,7 +68,7 @@ def find_profile(target: str, drafter: str | None, hardware: str) -> Path | None
 
 
 def identity(model: str) -> str:
-    """What a model is, however it was named: a hub id, or a folder's full path."""
+    """One name for a model, however it was given: a hub id, or a folder's full path."""
     cached = re.search(r"models--([^/]+)/snapshots/", model.rstrip("/") + "/")
     if cached:
         return cached[1].replace("--", "/")

@@ -10,7 +10,6 @@ are numbered within their workload. `max_tokens` bounds that one output.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ _KEYS = ("workload", "id", "max_tokens", *_FORMS)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt to record, and under which name."""
+    """A prompt to record, with its name and where it stands."""
 
     workload: str
     id: str
@@ -43,7 +42,7 @@ class Prompt:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a trace knows it by."""
+        """Its key in a trace."""
         return self.workload, self.id
 
     def tokens(self, tokenizer: Any) -> list[int]:
@@ -68,19 +67,19 @@ def read_prompts(file: Path) -> list[Prompt]:
     """All prompts of a file; a `TraceError` names the first line that is none."""
     lines = Lines(find_files([file], ("*.jsonl",)))
     numbers: Counter[str] = Counter()
-    found: dict[tuple[str, str], Prompt] = {}
+    prompts: dict[tuple[str, str], Prompt] = {}
     for each in lines.files:
         for where, record in lines.of(each):
             prompt = _prompt(record, where, workload_of(each), numbers)
-            if prompt.key in found:
+            if prompt.key in prompts:
                 raise TraceError(
                     f"{where}: id {prompt.id!r} of workload {prompt.workload!r} stands already in "
-                    f"{found[prompt.key].where}: rename or remove one"
+                    f"{prompts[prompt.key].where}: rename or remove one"
                 )
-            found[prompt.key] = prompt
-    if not found:
+            prompts[prompt.key] = prompt
+    if not prompts:
         raise TraceError(f"{file}: holds no prompts")
-    return list(found.values())
+    return list(prompts.values())
 
 
 def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> Prompt:
@@ -89,28 +88,28 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
             raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
     forms = [key for key in _FORMS if record.get(key) is not None]
     if len(forms) != 1:
-        found = ", ".join(forms) or "none"
-        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {found}")
+        given = ", ".join(forms) or "none"
+        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {given}")
     workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
     form, value = forms[0], record[forms[0]]
-    most = record.get("max_tokens")
-    if most is not None and (type(most) is not int or most < 1):
-        raise TraceError(f"{where}: max_tokens={most!r} is not a whole number from 1 on")
-    make: dict[str, Callable[[], dict[str, Any]]] = {
-        "text": lambda: {"text": _text(value, form, where)},
-        "prompt": lambda: {"text": _text(value, form, where)},
-        "messages": lambda: {"messages": _messages(value, where)},
-        "prompt_token_ids": lambda: {"token_ids": _token_ids(value, form, where)},
-        "token_ids": lambda: {"token_ids": _token_ids(value, form, where)},
-    }
+    limit = record.get("max_tokens")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise TraceError(f"{where}: max_tokens={limit!r} is not a whole number from 1 on")
+    content: dict[str, Any]
+    if form == "messages":
+        content = {"messages": _messages(value, where)}
+    elif form in ("text", "prompt"):
+        content = {"text": _text(value, form, where)}
+    else:
+        content = {"token_ids": _token_ids(value, form, where)}
     return Prompt(
         workload=workload,
         id=name_of(record.get("id", number), "id", where),
         where=where,
-        max_tokens=most,
-        **make[form](),
+        max_tokens=limit,
+        **content,
     )
 
 
@@ -127,7 +126,7 @@ def _messages(value: Any, where: str) -> list[Any]:
 
 
 def _token_ids(value: Any, key: str, where: str) -> list[int]:
-    found = whole_numbers(value, key, where)
-    if not len(found) or found.min() < 0:
+    tokens = whole_numbers(value, key, where)
+    if not len(tokens) or tokens.min() < 0:
         raise TraceError(f"{where}: '{key}' is not a list of token ids")
-    return [int(token) for token in found]
+    return [int(token) for token in tokens]

@@ -1,4 +1,4 @@
-"""Where an engine step's time goes: the runner's own methods, timed from outside."""
+"""Where an engine step's time goes: the runner's methods, timed from outside."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TIMED = {
     SAMPLE: "_sample",
     DRAFT: "propose_draft_token_ids",
 }
-"""The runner's methods by what they are to a step. Drafting includes deciding; what none of them
-covers (scheduling, bookkeeping, turning tokens into text) is `other`."""
+"""The runner's method for each part of a step. Drafting includes deciding; the rest (scheduling,
+bookkeeping, turning tokens into text) is `other`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class TimedStep:
 
     requests: int
     tokens: int
-    """Verified: one per request, and its draft."""
+    """Verified tokens: one per request, and its draft."""
     context_tokens: int
     forwards: int
-    """Of the neural drafter, a keep-alive included."""
+    """Forwards of the neural drafter, a keep-alive included."""
     step_s: float
     verify_s: float
     sample_s: float
@@ -51,22 +51,22 @@ class PromptStep:
 
 
 class Stopwatch(Observer):
-    """Times a runner's steps; also watches its session for what the drafter ran."""
+    """Times a runner's steps, and observes its session for the drafter's forwards."""
 
     def __init__(self, runner: Any) -> None:
         self.synchronises = False
-        """Whether a GPU's queue is awaited around every part: true parts, slower steps."""
+        """Whether a GPU's queue is awaited around every part: parts are true, steps slower."""
         self.prompts: list[PromptStep] = []
-        """What steps with a prompt in them took; whoever reads it empties it."""
+        """Steps with a prompt in them; the reader empties it."""
         self._parts = dict.fromkeys(TIMED, 0.0)
         self._scheduled: Any = None
         self._forwards = 0
-        self._wait = _wait_of_device()
+        self._wait = _wait_for_device()
         for part, name in TIMED.items():
             setattr(runner, name, self._timed(part, getattr(runner, name)))
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
-        """The session's own count."""
+        """Note the session's count."""
         self._forwards = drafting + keep_alive
 
     def time_step(self, step: Callable[[], Any]) -> TimedStep | None:
@@ -76,15 +76,12 @@ class Stopwatch(Observer):
         began_s = time.perf_counter()
         step()
         step_s = time.perf_counter() - began_s
-        found = _decoding(self._scheduled)
-        if found is None:
+        decoding = _decoding(self._scheduled)
+        if decoding is None:
             self._keep_prompts()
             return None
-        requests, tokens, context_tokens = found
         return TimedStep(
-            requests,
-            tokens,
-            context_tokens,
+            *decoding,
             self._forwards,
             step_s,
             self._parts[VERIFY],
@@ -121,12 +118,12 @@ def _decoding(scheduled: Any) -> tuple[int, int, int] | None:
         if count != 1 + len(drafts.get(request, ())):
             return None
     requests = len(scheduled.num_scheduled_tokens)
-    # The token that a step begins with is known, and not yet computed.
+    # The token that a step starts with is known, but not computed yet.
     known = sum(scheduled.scheduled_cached_reqs.num_computed_tokens) + requests
     return requests, int(scheduled.total_num_scheduled_tokens), int(known)
 
 
-def _wait_of_device() -> Callable[[], None]:
+def _wait_for_device() -> Callable[[], None]:
     import torch
 
     if torch.cuda.is_available():

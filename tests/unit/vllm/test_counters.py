@@ -4,12 +4,13 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adaspec.vllm import metrics
-from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, INDEX, Counters, read_counters
+from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, INDEX, METRICS, Counters, read_counters
 
 
 def count(folder, times):
@@ -96,6 +97,23 @@ def test_what_is_no_file_of_counters_is_passed_over(tmp_path):
 
 def test_every_figure_has_a_place_of_its_own():
     assert len(set(FIGURES)) == len(FIGURES)
+
+
+def test_every_figure_is_exposed_and_documented(tmp_path):
+    pytest.importorskip("prometheus_client")
+    from adaspec.vllm.exposition import Collector
+
+    made = Counters(tmp_path, {"policy": "p"})
+    for number, figure in enumerate(FIGURES, 1):
+        made.put(figure, 10.0**6 + number)
+    families = list(Collector(tmp_path).collect())
+    shown = [sample.value for family in families for sample in family.samples]
+    for metric in METRICS:
+        if not metric.bounds:  # buckets are shown as running sums
+            assert all(made[figure] in shown for figure in metric.figures)
+    documented = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
+    for family in families:
+        assert family.name in documented
 
 
 def test_the_collector_sums_all_engines(tmp_path):
