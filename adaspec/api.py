@@ -20,19 +20,17 @@ from adaspec.arguments import (
     whole_number,
 )
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.check import check_cost
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
-from adaspec.evaluate.selection import LONGEST_OUTPUT, Wanted, select
+from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, select
 
 if TYPE_CHECKING:
     from adaspec.evaluate.report import EvaluationReport
     from adaspec.policy.protocol import Policy
     from adaspec.replay.contender import Contender
     from adaspec.train.cluster import Cluster
-    from adaspec.train.logged_recipe import LoggedProduct
     from adaspec.train.recipe import Product
 
 AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
@@ -59,7 +57,7 @@ def evaluate_policies(
     protocol: str | None = None,
     workload: str | None = None,
     prefill: bool = False,
-    max_output_tokens: int | None = LONGEST_OUTPUT,
+    max_output_tokens: int | None = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
     charge_decisions: bool = False,
@@ -80,10 +78,11 @@ def evaluate_policies(
         CLOSED_LOOP,
         evaluate,
         evaluate_by_protocol,
+        note_costs,
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.report import EvaluationReport, note_costs
+    from adaspec.evaluate.report import EvaluationReport
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -124,7 +123,7 @@ def evaluate_policies(
         )
         note_costs(document, model, given=cost is not None)
     else:
-        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": LONGEST_OUTPUT}
+        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": MAX_OUTPUT}
         asked = dataclasses.asdict(options) | {"max_output_tokens": max_output_tokens}
         asked |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
         given = {name: each for name, each in asked.items() if each != defaults.get(name)}
@@ -152,7 +151,7 @@ def train_policy(
     cluster: Cluster | None = None,
     force: bool = False,
     progress: Progress = silent,
-) -> Product | LoggedProduct:
+) -> Product:
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back, and the policy is judged on them. `concurrency`
@@ -166,7 +165,7 @@ def train_policy(
         concurrency=concurrency,  # type: ignore[arg-type]
         orders=orders,
         resamples=resamples,
-        seed=whole_number(seed, "seed", 0, recipe.LARGEST_SEED, TrainingError),
+        seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
         jobs=jobs,
     )
     sources = paths_of(traces, "traces", TrainingError)

@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TypeAlias
 
-from adaspec.errors import AdaspecError, nearest
+from adaspec.errors import AdaspecError, nearest, shown
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
@@ -19,7 +19,7 @@ def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
     """The path given as `what`, which a text or path-like object must be."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
-        raise error(f"{what} is {_shown(value)}: give a path, as a text or a Path")
+        raise error(f"{what} is {shown(value)}: give a path, as a text or a Path")
     if not path or "\0" in path:
         raise error(f"{what} is {path!r:.60}, which no path is: name a file or folder")
     try:
@@ -34,7 +34,7 @@ def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]
     if isinstance(values, str | os.PathLike):
         return [path_of(values, what, error)]
     if isinstance(values, bytes) or not isinstance(values, Iterable):
-        raise error(f"{what} is {_shown(values)}: give a path, or a list of paths")
+        raise error(f"{what} is {shown(values)}: give a path, or a list of paths")
     return [path_of(each, what, error) for each in values]
 
 
@@ -43,18 +43,18 @@ def texts_of(values: object, what: str, error: type[AdaspecError]) -> tuple[str,
     if isinstance(values, str):
         return (values,)
     if isinstance(values, bytes) or not isinstance(values, Iterable):
-        raise error(f"{what} is {_shown(values)}: give a list of texts")
+        raise error(f"{what} is {shown(values)}: give a list of texts")
     texts = tuple(values)
     for each in texts:
         if not isinstance(each, str):
-            raise error(f"{what} holds {_shown(each)}: give texts")
+            raise error(f"{what} holds {shown(each)}: give texts")
     return texts
 
 
 def text_of(value: object, what: str, error: type[AdaspecError]) -> str | None:
     """The text given as `what`, or None."""
     if value is not None and not isinstance(value, str):
-        raise error(f"{what} is {_shown(value)}: give a text, or None")
+        raise error(f"{what} is {shown(value)}: give a text, or None")
     return value
 
 
@@ -63,7 +63,7 @@ def one_of(value: object, known: Iterable[str], what: str, error: type[AdaspecEr
     words = list(known)
     if not isinstance(value, str) or value not in words:
         close = nearest(value, words) if isinstance(value, str) else ""
-        raise error(f"{what} is {_shown(value)}{close} (known: {', '.join(words)})")
+        raise error(f"{what} is {shown(value)}{close} (known: {', '.join(words)})")
     return value
 
 
@@ -74,7 +74,7 @@ def whole_number(
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         reach = f"{least} up" if most is None else f"{least} to {most}"
-        raise error(f"{what} is {_shown(value)}: give a whole number from {reach}")
+        raise error(f"{what} is {shown(value)}: give a whole number from {reach}")
     return int(value)  # type: ignore[call-overload]
 
 
@@ -92,10 +92,5 @@ def numbers_of(
 def truth(value: object, what: str, error: type[AdaspecError]) -> bool:
     """The truth value given as `what`."""
     if not isinstance(value, bool):
-        raise error(f"{what} is {_shown(value)}: give True or False")
+        raise error(f"{what} is {shown(value)}: give True or False")
     return value
-
-
-def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."

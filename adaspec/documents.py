@@ -1,4 +1,4 @@
-"""The one way in which JSON, and small files whole, are read: strictly, and without waiting."""
+"""Reading small files, strict JSON, and records whose fields have rules; values fit for JSON."""
 
 from __future__ import annotations
 
@@ -6,34 +6,157 @@ import errno
 import json
 import math
 import os
+import re
 import stat
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from adaspec.errors import AdaspecError
+from adaspec import __version__
+from adaspec.errors import AdaspecError, nearest, shown
 
-DEEPEST = 100
-"""Levels of lists and objects: beyond some hundreds Python's own reader gives up."""
-MOST_DIGITS = 20
-"""Of a whole number: 64 bits, and what a float prints, need no more."""
+MAX_DEPTH = 100
+"""Levels of lists and objects. Beyond some hundreds Python's own JSON reader gives up."""
+MAX_DIGITS = 20
+"""Digits of a whole number. 64 bits, and what a float prints, need no more."""
 
 _TOO_DEEP = "nested too deep"
 _ALIKE = bytes.maketrans(b"123456789DE", b"000000000de")
-_RARE = (b"0" * (MOST_DIGITS + 1), b"e000", b"e+000", b"\\ud")
-"""How every number too large, and every half of a pair of surrogates, looks through `_ALIKE`.
+_SUSPICIOUS = (b"0" * (MAX_DIGITS + 1), b"e000", b"e+000", b"\\ud")
+"""What every number too large, and every lone surrogate, contains once `_ALIKE` is applied.
 
-Only where one occurs is each number looked at: that takes longer than all else.
+Only a text that contains one of these has each of its numbers checked, which is slow.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A check of one field of a record, and what an error says the value should be."""
+
+    holds: Callable[[Any], object]
+    expected: str
+
+
+Rules = Mapping[str, Rule]
+"""One rule per field, by the field's name."""
+
+
+def whole(least: int, most: int) -> Rule:
+    """A whole number from `least` to `most`."""
+    return Rule(
+        lambda value: type(value) is int and least <= value <= most,
+        f"a whole number from {least} to {most}",
+    )
+
+
+def number(least: float, most: float, expected: str) -> Rule:
+    """A finite number from `least` to `most`."""
+    return Rule(
+        lambda value: (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and least <= value <= most
+            and value < math.inf
+        ),
+        expected,
+    )
+
+
+def matching(pattern: str, expected: str) -> Rule:
+    """A text that matches the whole of a regular expression."""
+    compiled = re.compile(pattern)
+    return Rule(lambda value: isinstance(value, str) and compiled.fullmatch(value), expected)
+
+
+def one_of(words: Collection[str]) -> Rule:
+    """One of some words."""
+    return Rule(lambda value: value in words, f"one of {', '.join(words)}")
+
+
+def some_of(words: Collection[str]) -> Rule:
+    """A list of some of the words, each at most once and in their order."""
+    return Rule(
+        lambda value: (
+            isinstance(value, list | tuple) and list(value) == [w for w in words if w in value]
+        ),
+        f"a list of {', '.join(words)}, in this order",
+    )
+
+
+def or_null(rule: Rule) -> Rule:
+    """What `rule` allows, or null."""
+    return Rule(lambda value: value is None or rule.holds(value), f"{rule.expected} or null")
+
+
+TRUTH = Rule(lambda value: isinstance(value, bool), "true or false")
+TEXT = Rule(lambda value: isinstance(value, str) and is_json(value), "a text")
+OBJECT = Rule(lambda value: isinstance(value, Mapping), "an object")
+
+
+def check_values(record: object, rules: Rules, where: str, error: type[AdaspecError]) -> None:
+    """Raise an `error` that starts with `where` for the first attribute that breaks its rule."""
+    for name, rule in rules.items():
+        value = getattr(record, name)
+        if not rule.holds(value):
+            raise error(f"{where}: {name} is {shown(value)}, not {rule.expected}")
+
+
+def check_keys(
+    record: object,
+    known: Collection[str],
+    where: str,
+    error: type[AdaspecError],
+    optional: Collection[str] = (),
+) -> None:
+    """Raise an `error` unless `record` is an object with exactly the known keys.
+
+    The optional ones among them may be missing.
+    """
+    if not isinstance(record, Mapping):
+        raise error(f"{where}: is {shown(record)}, not an object")
+    for key in record:
+        if key not in known:
+            raise error(f"{where}: unknown key {shown(key)}{nearest(str(key), known)}")
+    for key in known:
+        if key not in record and key not in optional:
+            raise error(f"{where}: key '{key}' is missing: add it, or restore the file from a copy")
+
+
+def upgraded(
+    record: object,
+    kind: str,
+    schema: int,
+    where: str,
+    error: type[AdaspecError],
+    added: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The record in its newest schema; an `error` where its schema is newer or no number.
+
+    `kind` says in an error what the record should be. `added` gives the values of the keys that
+    older schemas lack.
+    """
+    if not isinstance(record, Mapping) or "schema" not in record:
+        raise error(f"{where}: not {kind}: it has no 'schema'")
+    given = record["schema"]
+    if type(given) is not int or given < 1:
+        raise error(f"{where}: schema is {shown(given)}, not a version number")
+    if given > schema:
+        raise error(
+            f"{where}: schema {given} is newer than the {schema} that adaspec {__version__} reads: "
+            "update adaspec"
+        )
+    return {**(added or {} if given < schema else {}), **record, "schema": schema}
 
 
 def parse_json(
     text: str | bytes, where: str, error: type[AdaspecError], advice: str = "mend or remove it"
 ) -> Any:
-    """The JSON value in `text`; an `error` that starts with `where` if it is not strictly one.
+    """The JSON value in `text`; an `error` that starts with `where` if it is not strict JSON.
 
-    Refused is also what readers differ over: a key that comes twice in an object, NaN, infinities,
-    numbers that no float holds or of over `MOST_DIGITS` digits, half a pair of surrogates, and more
-    than `DEEPEST` levels.
+    Refused are also the things over which JSON readers differ: a key twice in one object, NaN,
+    infinities, numbers that no float holds or with more than `MAX_DIGITS` digits, half a pair of
+    surrogates, and more than `MAX_DEPTH` levels.
     """
     try:
         return _parsed(text if isinstance(text, bytes) else text.encode())
@@ -50,7 +173,7 @@ def parse_json(
 
 
 def is_json(value: Any) -> bool:
-    """Whether `parse_json` reads it back from JSON as it was."""
+    """Whether JSON can hold the value, so that `parse_json` reads it back unchanged."""
     try:
         text = json.dumps(value, allow_nan=False)
         return bool(parse_json(text, "", AdaspecError) == value)
@@ -58,55 +181,86 @@ def is_json(value: Any) -> bool:
         return False
 
 
+def json_types(value: Any) -> Any:
+    """The value in JSON's own types: numpy as numbers and lists, NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {str(key): json_types(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_types(item) for item in value]
+    if hasattr(value, "tolist"):
+        return json_types(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 def read_file(
     path: Path,
     error: type[AdaspecError],
     advice: str,
-    most: int | None = None,
+    max_bytes: int | None = None,
     through_links: bool = True,
 ) -> bytes:
-    """The bytes of a file, at most `most`; what is no file is an `error`, and so is a larger one.
+    """The bytes of a file; an `error` if it is no file or larger than `max_bytes`.
 
-    A pipe is refused, not waited for. Any other refusal of the operating system is its `OSError`.
+    A pipe is refused instead of waited for. Anything else that the operating system refuses is an
+    `OSError`.
     """
     try:
-        links = 0 if through_links else os.O_NOFOLLOW
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | links)
+        no_links = 0 if through_links else os.O_NOFOLLOW
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | no_links)
     except OSError as fault:
         if not through_links and fault.errno in (errno.ELOOP, errno.EMLINK):
             raise error(f"{path}: is a link: copy the file itself there") from None
         raise
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise error(f"{path}: is not a file: {advice}")
-        if most is not None and found.st_size > most:
-            raise error(f"{path}: {found.st_size} bytes are more than the {most} that it may be")
+        size = status.st_size
+        if max_bytes is not None and size > max_bytes:
+            raise error(f"{path}: {size} bytes are more than the {max_bytes} that it may be")
         with open(descriptor, "rb", closefd=False) as file:
-            # Never more than was found: a reader sets aside what it is asked for.
-            return file.read(found.st_size)
+            # No more than `size` bytes, even if the file grows meanwhile.
+            return file.read(size)
     finally:
         os.close(descriptor)
 
 
+def read_json(
+    path: Path, error: type[AdaspecError], advice: str, max_bytes: int | None = None
+) -> Any:
+    """The strict JSON value in a file; an `error` if it cannot be read.
+
+    A file that does not exist is a `FileNotFoundError`.
+    """
+    try:
+        content = read_file(path, error, advice, max_bytes)
+    except FileNotFoundError:
+        raise
+    except OSError as fault:
+        raise error(f"{path}: cannot be read ({fault.strerror}): {advice}") from fault
+    return parse_json(content, str(path), error, advice)
+
+
 def _parsed(content: bytes) -> Any:
     alike = content.translate(_ALIKE)
-    rare = any(each in alike for each in _RARE)
-    found = json.loads(
+    suspicious = any(each in alike for each in _SUSPICIOUS)
+    value = json.loads(
         content.decode("utf-8-sig"),
-        object_pairs_hook=_once,
+        object_pairs_hook=_object,
         parse_constant=_refuse_constant,
-        parse_int=_whole if rare else None,
-        parse_float=_finite if rare else None,
+        parse_int=_int if suspicious else None,
+        parse_float=_float if suspicious else None,
     )
-    if rare:
-        json.dumps(found, ensure_ascii=False).encode()  # fails on half a pair of surrogates
-    if content.count(b"[") + content.count(b"{") > DEEPEST and _is_deeper(found, DEEPEST):
+    if suspicious:
+        json.dumps(value, ensure_ascii=False).encode()  # fails on half a pair of surrogates
+    if content.count(b"[") + content.count(b"{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
         raise ValueError(_TOO_DEEP)
-    return found
+    return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for key, value in pairs:
         if key in record:
@@ -119,22 +273,22 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _whole(digits: str) -> int:
-    if len(digits.lstrip("-")) > MOST_DIGITS:
+def _int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
         raise ValueError("a number too long")
     return int(digits)
 
 
-def _finite(digits: str) -> float:
+def _float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"{digits:.40} is too large a number")
     return number
 
 
-def _is_deeper(value: Any, most: int) -> bool:
+def _is_deeper(value: Any, max_depth: int) -> bool:
     level = [value]
-    for _ in range(most):
+    for _ in range(max_depth):
         parts = (each.values() if isinstance(each, dict) else each for each in level)
         level = [item for part in parts for item in part if isinstance(item, dict | list)]
         if not level:

@@ -95,8 +95,8 @@ class Worker:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         from vllm import LLM
 
-        from adaspec.vllm.compatibility import shield_llvmlite
         from adaspec.vllm.plugin import register
+        from adaspec.vllm.workarounds import shield_llvmlite
 
         register()
         shield_llvmlite()
@@ -122,16 +122,16 @@ class Worker:
         self.rounds = 0
 
     def _watch(self, session: Any, drafter: Any) -> None:
-        from adaspec.vllm.head import HeadMixin
-        from adaspec.vllm.observer import Silent
+        from adaspec.vllm.events import Observer
+        from adaspec.vllm.proposers import HeadMixin
 
         worker = self
 
-        class Ear(Silent):
+        class Listener(Observer):
             def proposed(self, proposed: Any) -> None:
                 worker.deciding += proposed.decision_s
 
-        session.watched_by(Ear())
+        session.add_observers(Listener())
         if isinstance(drafter, HeadMixin):
             base = type(drafter).__bases__[1]
             whole = base.propose

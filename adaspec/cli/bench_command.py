@@ -10,11 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from adaspec.bench import decide as deciding
-from adaspec.bench.lookup import BATCHES, CONTEXTS, ROUNDS, LookupRow, bench_lookup
+from adaspec.bench import lookup as looking_up
 from adaspec.cli.bench_engine import engine_command
 from adaspec.cli.group import NamingGroup
-from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json, printable, results
+from adaspec.cli.options import json_option, numbers_option, whole_option
+from adaspec.cli.output import (
+    ProgressBar,
+    add_columns,
+    add_sections,
+    print_json,
+    printable,
+    results,
+)
 
 
 @click.group("bench", cls=NamingGroup)
@@ -40,28 +47,22 @@ command.add_command(engine_command)
     multiple=True,
     help="A trained policy; may be repeated.  [default: each shipped one]",
 )
-@click.option(
+@numbers_option(
     "--contexts",
-    type=WholeNumbers(kilo=True),
-    default=deciding.CONTEXTS,
-    show_default="1k,4k,32k",
-    help="Context lengths in tokens.",
+    deciding.CONTEXTS,
+    "Context lengths in tokens.",
+    kilo=True,
+    shown="1k,4k,32k",
 )
-@click.option(
-    "--batches",
-    type=WholeNumbers(),
-    default=deciding.BATCHES,
-    show_default="1,8,32,128,256",
-    help="How many requests one step serves.",
+@numbers_option(
+    "--batches", deciding.BATCHES, "How many requests one step serves.", shown="1,8,32,128,256"
 )
-@click.option(
+@whole_option(
     "--steps",
-    type=click.IntRange(min=1),
-    default=deciding.STEPS,
-    show_default=True,
+    deciding.STEPS,
     help="Steps per batch and context; 100000 shows whether time or memory grow.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
+@json_option("Print JSON, and nothing else, to stdout.")
 def decide(
     policies: tuple[str, ...],
     contexts: tuple[int, ...],
@@ -82,29 +83,28 @@ def decide(
       adaspec bench decide --policy policies/mine --batches 1,128
     """
     with ProgressBar() as bar:
-        found = deciding.bench_decide(
-            deciding.find_benched(policies), contexts, batches, steps, bar
-        )
+        benched = deciding.find_benched(policies)
+        decided = deciding.bench_decide(benched, contexts, batches, steps, bar)
     if as_json:
-        print_json(found.to_json())
+        print_json(decided.to_json())
     else:
-        _print_decided(found)
+        _print_decided(decided)
 
 
-def _print_decided(found: deciding.Decided) -> None:
+def _print_decided(decided: deciding.Decided) -> None:
     console = results()
-    for policy, rows in itertools.groupby(found.rows, lambda row: row.policy):
+    for policy, rows in itertools.groupby(decided.rows, lambda row: row.policy):
         _print_policy(console, policy, list(rows))
     console.print(
         "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
         " while and after drafting"
     )
-    references = [row.reference_us for row in found.rows if row.reference_us is not None]
+    references = [row.reference_us for row in decided.rows if row.reference_us is not None]
     if references:
         console.print(f"reference loop: {references[0]:.1f} us in the same rounds")
     console.print(
-        f"memory held: {found.first_tenth_mb:.0f} MB in the first tenth of the rounds, "
-        f"{found.last_tenth_mb:.0f} in the last; peak {found.peak_mb:.0f}"
+        f"memory held: {decided.first_tenth_mb:.0f} MB in the first tenth of the rounds, "
+        f"{decided.last_tenth_mb:.0f} in the last; peak {decided.peak_mb:.0f}"
     )
 
 
@@ -118,22 +118,16 @@ def _print_policy(console: Console, policy: str, rows: Sequence[deciding.DecideR
         title=f"one decision of policy {printable(policy)}, microseconds a step",
         caption=f"drafts of {rows[0].drafted} tokens, {listens}",
     )
-    for heading in ("context", "batch", "median", "p99", "look-up", "before", "while", "after"):
-        table.add_column(heading, justify="right")
-    for heading in ("first tenth", "last tenth"):
-        table.add_column(heading, justify="right")
-    before = None
-    for row in rows:
-        if row.skipped is not None:
-            continue
-        if before is not None and before != row.context_tokens:
-            table.add_section()
-        before = row.context_tokens
-        times = (row.median_us, row.p99_us, row.lookup_us, row.before_us, row.while_us)
-        more = (row.after_us, row.first_tenth_us, row.last_tenth_us)
-        table.add_row(
-            f"{row.context_tokens:,}", str(row.batch), *(f"{each:.1f}" for each in (*times, *more))
-        )
+    add_columns(table, "context", "batch", "median", "p99", "look-up", "before", "while", "after")
+    add_columns(table, "first tenth", "last tenth")
+
+    def cells(row: deciding.DecideRow) -> list[str]:
+        times_us = (row.median_us, row.p99_us, row.lookup_us, row.before_us, row.while_us)
+        more_us = (row.after_us, row.first_tenth_us, row.last_tenth_us)
+        figures = [f"{time_us:.1f}" for time_us in (*times_us, *more_us)]
+        return [f"{row.context_tokens:,}", str(row.batch), *figures]
+
+    add_sections(table, (cells(row) for row in rows if row.skipped is None))
     console.print(table)
     for row in rows:
         if row.skipped is not None:
@@ -144,28 +138,18 @@ def _print_policy(console: Console, policy: str, rows: Sequence[deciding.DecideR
 
 
 @command.command("lookup")
-@click.option(
+@numbers_option(
     "--contexts",
-    type=WholeNumbers(kilo=True),
-    default=CONTEXTS,
-    show_default="1k,4k,8k,32k,128k",
-    help="Context lengths in tokens.",
+    looking_up.CONTEXTS,
+    "Context lengths in tokens.",
+    kilo=True,
+    shown="1k,4k,8k,32k,128k",
 )
-@click.option(
-    "--batches",
-    type=WholeNumbers(),
-    default=BATCHES,
-    show_default="1,8,32,128",
-    help="How many requests one step serves.",
+@numbers_option(
+    "--batches", looking_up.BATCHES, "How many requests one step serves.", shown="1,8,32,128"
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=ROUNDS,
-    show_default=True,
-    help="Turns of ten steps.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
+@whole_option("--rounds", looking_up.ROUNDS, help="Turns of ten steps.")
+@json_option("Print JSON, and nothing else, to stdout.")
 def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_json: bool) -> None:
     """Time the n-gram look-up: append one token to every request and look up what follows.
 
@@ -177,37 +161,26 @@ def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_
       adaspec bench lookup --contexts 1k,32k --batches 1,128 --rounds 10
     """
     with ProgressBar() as bar:
-        rows = bench_lookup(contexts, batches, rounds, bar)
+        rows = looking_up.bench_lookup(contexts, batches, rounds, bar)
     if as_json:
         print_json({"rows": [row.to_json() for row in rows]})
     else:
         _print_rows(rows)
 
 
-def _print_rows(rows: Sequence[LookupRow]) -> None:
+def _print_rows(rows: Sequence[looking_up.LookupRow]) -> None:
     table = Table(title="n-gram look-up, one token appended per request and step")
-    for heading in ("context", "batch"):
-        table.add_column(heading, justify="right")
+    add_columns(table, "context", "batch")
     table.add_column("system")
-    for heading in ("median us", "p99 us", "cold us", "prompt ms", "bytes/token"):
-        table.add_column(heading, justify="right")
-    before = None
-    for row in rows:
-        if row.median_us is None:
-            continue
-        if before is not None and before != row.context_tokens:
-            table.add_section()
-        before = row.context_tokens
-        table.add_row(
-            f"{row.context_tokens:,}",
-            str(row.batch),
-            row.system,
-            f"{row.median_us:.2f}",
-            f"{row.p99_us:.2f}",
-            f"{row.cold_us:.2f}",
-            f"{row.index_prompt_ms:.2f}",
-            "-" if row.bytes_per_token is None else f"{row.bytes_per_token:.1f}",
-        )
+    add_columns(table, "median us", "p99 us", "cold us", "prompt ms", "bytes/token")
+
+    def cells(row: looking_up.LookupRow) -> list[str]:
+        times = (row.median_us, row.p99_us, row.cold_us, row.index_prompt_ms)
+        size = "-" if row.bytes_per_token is None else f"{row.bytes_per_token:.1f}"
+        figures = [f"{time:.2f}" for time in times]
+        return [f"{row.context_tokens:,}", str(row.batch), row.system, *figures, size]
+
+    add_sections(table, (cells(row) for row in rows if row.median_us is not None))
     console = results()
     console.print(table)
     console.print(
@@ -220,7 +193,6 @@ def _print_rows(rows: Sequence[LookupRow]) -> None:
             f"reference loop: {min(references):.1f} to {max(references):.1f} us"
             " (a wider spread means a noisier machine)"
         )
-    for system, reason in sorted(
-        {(row.system, row.skipped) for row in rows if row.skipped is not None}
-    ):
+    skipped = {(row.system, row.skipped) for row in rows if row.skipped is not None}
+    for system, reason in sorted(skipped):
         console.print(f"skipped {system}: {reason}", soft_wrap=True)

@@ -9,13 +9,25 @@ from typing import Any
 import click
 
 from adaspec.bench.engine.methods import METHODS, BenchmarkOptions
-from adaspec.cli.numbers import Finite, WholeNumbers
-from adaspec.cli.objects import JsonObject
-from adaspec.cli.options import check_drafter, draft_method_option, model_option, seed_option
-from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results, strict
+from adaspec.cli.options import (
+    Finite,
+    check_drafter,
+    draft_method_option,
+    draft_option,
+    engine_option,
+    force_option,
+    json_option,
+    model_option,
+    numbers_option,
+    out_option,
+    seed_option,
+    whole_option,
+)
+from adaspec.cli.output import ProgressBar, print_json, print_lines, printable, remarks, results
+from adaspec.documents import json_types
 from adaspec.evaluate.render.terminal import print_table
 
-LARGEST_CONCURRENCY = 1024
+MAX_CONCURRENCY = 1024
 
 
 class Methods(click.ParamType[tuple[str, ...]]):
@@ -38,7 +50,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
 
 @click.command("engine")
 @model_option
-@click.option("--draft", metavar="HEAD", help="EAGLE, EAGLE-3 or MTP head, or a draft model.")
+@draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model.")
 @draft_method_option
 @click.option(
     "--prompts",
@@ -48,14 +60,7 @@ class Methods(click.ParamType[tuple[str, ...]]):
     type=click.Path(path_type=Path, exists=True),
     help="Prompts as 'adaspec record' takes them; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--out",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Where rounds, report and plot go; the same command goes on after a kill.",
-)
+@out_option("DIR", "Where rounds, report and plot go; the same command goes on after a kill.")
 @click.option(
     "--traces",
     metavar="TRACES",
@@ -78,28 +83,14 @@ class Methods(click.ParamType[tuple[str, ...]]):
     show_default=True,
     help="Who takes part; no speculation always does.",
 )
-@click.option(
-    "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
-    default="1,4,16",
-    show_default=True,
-    help="Requests running at once.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="The same command with more of them goes on.",
-)
-@click.option(
+@numbers_option("--concurrency", "1,4,16", "Requests running at once.", most=MAX_CONCURRENCY)
+@whole_option("--rounds", 3, help="The same command with more of them goes on.")
+@whole_option(
     "--requests",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
+    8,
     help="Per round and cell; at least four times as many as run at once, where several do.",
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True)
+@whole_option("--max-tokens", 128)
 @seed_option
 @click.option(
     "--near-tie",
@@ -109,36 +100,10 @@ class Methods(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--mix-only", is_flag=True, help="Measure the mix of all workloads, and none of them alone."
 )
-@click.option(
-    "--engine",
-    metavar="JSON",
-    type=JsonObject(),
-    default="{}",
-    help="vLLM's own arguments for every server, such as '{\"max_model_len\": 8192}'.",
-)
-@click.option("--force", is_flag=True, help="Begin anew where another benchmark lies.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines.")
-def engine_command(
-    model: str,
-    draft: str | None,
-    draft_method: str | None,
-    prompts: tuple[Path, ...],
-    out: Path,
-    traces: tuple[Path, ...],
-    cost: str | None,
-    policies: tuple[str, ...],
-    methods: tuple[str, ...],
-    concurrency: tuple[int, ...],
-    rounds: int,
-    requests: int,
-    max_tokens: int,
-    seed: int,
-    near_tie: float | None,
-    mix_only: bool,
-    engine: dict[str, Any],
-    force: bool,
-    as_json: bool,
-) -> None:
+@engine_option(" for every server")
+@force_option("Begin anew where another benchmark lies.")
+@json_option("Print the report for machines.")
+def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **options: Any) -> None:
     """Serve the same prompts by every method, and compare speed and outputs.
 
     Each method is a vLLM server of its own, over HTTP, at the setting that the evaluator finds best
@@ -151,33 +116,15 @@ def engine_command(
       adaspec bench engine --model M --draft EAGLE_HEAD --prompts prompts.jsonl \\
         --traces traces/recorded --cost cost.json --policy policies/mine -o bench
     """
-    check_drafter(draft, draft_method)
+    check_drafter(options["draft"], options["draft_method"])
     # Imported here: the evaluator takes a second to load, --help should not.
     from adaspec.bench.engine.page import page, save_plot
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine
 
-    options = BenchmarkOptions(
-        model=model,
-        prompts=prompts,
-        out=out,
-        draft=draft,
-        draft_method=draft_method,
-        traces=traces,
-        cost=cost,
-        policies=policies,
-        methods=methods,
-        concurrency=concurrency,
-        rounds=rounds,
-        requests=requests,
-        max_tokens=max_tokens,
-        seed=seed,
-        near_tie=near_tie,
-        workloads=not mix_only,
-        engine=engine,
-    )
+    benchmark = BenchmarkOptions(out=out, workloads=not mix_only, **options)
     with ProgressBar() as bar:
-        report = strict(bench_engine(options, force, bar))
+        report = json_types(bench_engine(benchmark, force, bar))
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")
     plot = save_plot(report, out / "speedup.png")
@@ -187,8 +134,7 @@ def engine_command(
         print_json(report)
     else:
         _print(report)
-    said = remarks()
-    said.print(f"written: {written}, {out / 'report.json'}, {plot}", soft_wrap=True)
+    remarks().print(f"written: {written}, {out / 'report.json'}, {plot}", soft_wrap=True)
     wrong = complaint(report)
     if wrong is not None:
         click.echo(f"adaspec: error: {printable(wrong)}", err=True)
@@ -202,5 +148,4 @@ def _print(report: dict[str, Any]) -> None:
     for table in tables(report):
         print_table(table, console)
     console.print()
-    for sentence in sentences(report):
-        console.print(printable(sentence), soft_wrap=True, markup=False)
+    print_lines(console, *sentences(report))

@@ -16,7 +16,7 @@ from adaspec.cli.output import print_json, printable, results
 )
 @click.option("--draft", metavar="HEAD", help="Also say what this head is and whether it fits.")
 @draft_method_option
-@json_option
+@json_option()
 def command(
     policy: str | None,
     model: str | None,

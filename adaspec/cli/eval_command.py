@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar
-from adaspec.cli.reporting import publish
-from adaspec.cost.builtin import DEFAULT, PROTOCOL
-from adaspec.evaluate.options import (
-    CAP,
-    CONCURRENCY,
-    LARGEST_CONCURRENCY,
-    ORDERS,
-    RESAMPLES,
+from adaspec.cli.options import (
+    force_option,
+    json_option,
+    numbers_option,
+    out_option,
+    whole_option,
 )
-from adaspec.evaluate.selection import LONGEST_OUTPUT
+from adaspec.cli.output import ProgressBar, publish
+from adaspec.cost.builtin import DEFAULT, PROTOCOL
+from adaspec.evaluate.options import CAP, CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAMPLES
+from adaspec.evaluate.selection import MAX_OUTPUT
 
 
 class OutputTokens(click.ParamType[int | None]):
@@ -43,7 +43,7 @@ class OutputTokens(click.ParamType[int | None]):
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--policy",
-    "specs",
+    "policies",
     metavar="DIR|SPEC",
     multiple=True,
     help="What to judge; may be repeated. Specs: none, fixed:ngram:K:MIN, fixed:neural:K, "
@@ -55,24 +55,16 @@ class OutputTokens(click.ParamType[int | None]):
     show_default=DEFAULT,
     help="What a step takes: a builtin machine, or your own JSON file.",
 )
-@click.option(
+@numbers_option(
     "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
-    default=CONCURRENCY,
-    help="Requests running at once.  [default: 1,8,32,128]",
-    show_default=False,
+    ",".join(map(str, CONCURRENCY)),
+    "Requests running at once.",
+    most=MAX_CONCURRENCY,
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of orders and resamples.",
-)
+@whole_option("--seed", 0, least=0, help="Of orders and resamples.")
 @click.option(
     "--batching",
     type=click.Choice(["closed-loop", "lockstep"]),
-    default=None,
     help="How requests run together.  [default: closed-loop]",
 )
 @click.option(
@@ -85,12 +77,16 @@ class OutputTokens(click.ParamType[int | None]):
 @click.option(
     "--max-output-tokens",
     type=OutputTokens(),
-    default=LONGEST_OUTPUT,
+    default=MAX_OUTPUT,
     show_default=True,
     help="Leave longer outputs out.",
 )
 @click.option(
-    "--exclude-request", "exclude", metavar="W/ID", multiple=True, help="Leave a request out."
+    "--exclude-request",
+    "exclude_requests",
+    metavar="W/ID",
+    multiple=True,
+    help="Leave a request out.",
 )
 @click.option(
     "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
@@ -105,66 +101,33 @@ class OutputTokens(click.ParamType[int | None]):
     is_flag=True,
     help="Charge a splice behind a wrong draft its full length, hit or not.",
 )
-@click.option(
+@whole_option(
     "--orders",
-    type=click.IntRange(1, 1000),
-    default=ORDERS,
-    show_default=True,
+    ORDERS,
+    most=1000,
     help="Shuffled orders of requests that every figure is a mean over.",
 )
-@click.option(
+@whole_option(
     "--resamples",
-    type=click.IntRange(0, 10_000),
-    default=RESAMPLES,
-    show_default=True,
+    RESAMPLES,
+    least=0,
+    most=10_000,
     help="Bootstrap replicates per interval; 0: no intervals.",
 )
-@click.option(
-    "--cap",
-    type=click.IntRange(1, 1000),
-    default=CAP,
-    show_default=True,
-    help="Longest draft of anything evaluated.",
-)
+@whole_option("--cap", CAP, most=1000, help="Longest draft of anything evaluated.")
 @click.option(
     "--keep-alive",
     type=click.IntRange(0, 100),
     help="Forwards that a step pays for wherever a request holds the neural drafter.",
 )
 @click.option(
-    "--jobs",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Workers.  [default: one per core]",
+    "--jobs", type=click.IntRange(min=0), default=0, help="Workers.  [default: one per core]"
 )
-@click.option(
-    "-o", "--out", metavar="REPORT_DIR", type=click.Path(path_type=Path), help="Write a report."
-)
-@click.option("--force", is_flag=True, help="Replace a report that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines.")
+@out_option("REPORT_DIR", "Write a report.", required=False)
+@force_option("Replace a report that is there already.")
+@json_option("Print the report for machines.")
 def command(
-    traces: tuple[Path, ...],
-    specs: tuple[str, ...],
-    cost: str | None,
-    concurrency: tuple[int, ...],
-    seed: int,
-    batching: str | None,
-    protocol: str | None,
-    workload: str | None,
-    prefill: bool,
-    max_output_tokens: int | None,
-    exclude: tuple[str, ...],
-    include_training: bool,
-    charge_decisions: bool,
-    stress_splices: bool,
-    orders: int,
-    resamples: int,
-    cap: int,
-    keep_alive: int | None,
-    jobs: int,
-    out: Path | None,
-    force: bool,
-    as_json: bool,
+    traces: tuple[Path, ...], out: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:
     """Judge policies over the dense traces in the folders TRACES.
 
@@ -180,34 +143,13 @@ def command(
     # Imported here: numba and the replay take a second to load, --help should not.
     from adaspec.api import evaluate_policies
     from adaspec.evaluate.evaluation import refuse_beside
-    from adaspec.evaluate.render.write import check_destination
+    from adaspec.evaluate.report import check_destination
 
     place = None if out is None else check_destination(out, force)
-    if protocol is not None:
-        refuse_beside(protocol, _given())
+    if options["protocol"] is not None:
+        refuse_beside(options["protocol"], _given())
     with ProgressBar() as bar:
-        report = evaluate_policies(
-            traces,
-            specs,
-            cost=cost,
-            concurrency=concurrency,
-            seed=seed,
-            batching=batching,
-            protocol=protocol,
-            workload=workload,
-            prefill=prefill,
-            max_output_tokens=max_output_tokens,
-            exclude_requests=exclude,
-            include_training=include_training,
-            charge_decisions=charge_decisions,
-            stress_splices=stress_splices,
-            orders=orders,
-            resamples=resamples,
-            cap=cap,
-            keep_alive=keep_alive,
-            jobs=jobs,
-            progress=bar,
-        )
+        report = evaluate_policies(traces, progress=bar, **options)
     publish(report, place, as_json)
 
 

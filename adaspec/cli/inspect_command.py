@@ -10,19 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from adaspec.cli.options import json_option
-from adaspec.cli.output import ProgressBar, print_json, printable, results
-from adaspec.evaluate.inspection import (
-    CostInspection,
-    Inspection,
-    PolicyInspection,
-    TraceInspection,
-    inspect,
-)
+from adaspec.cli.output import ProgressBar, print_json, print_lines, printable, results
+from adaspec.evaluate.inspection import inspect
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@json_option
+@json_option()
 def command(path: Path, as_json: bool) -> None:
     """Say what the trace, policy folder or cost file at PATH is, how large, and whether sound.
 
@@ -34,88 +28,79 @@ def command(path: Path, as_json: bool) -> None:
       adaspec inspect cost.json --json
     """
     with ProgressBar() as bar:
-        found = inspect(path, bar)
+        document = inspect(path, bar)
     if as_json:
-        print_json(found.document())
+        print_json(document)
         return
-    _print(found)
-
-
-def _print(found: Inspection) -> None:
     console = results()
-    console.print(escape(printable(_headline(found))), soft_wrap=True)
-    if isinstance(found, TraceInspection):
-        console.print(_trace_table(found))
-    elif isinstance(found, CostInspection):
-        console.print(_cost_table(found))
-    for warning in found.warnings:
+    describe = {"trace": _describe_trace, "policy": _describe_policy, "cost": _describe_cost}
+    sound = "sound" if document["sound"] else "not whole, see below"
+    line = describe[document["what"]](document)
+    print_lines(console, f"{document['path'] or 'builtin'}: {line}{sound}")
+    if document["what"] == "trace":
+        console.print(_trace_table(document))
+    elif document["what"] == "cost":
+        console.print(_cost_table(document))
+    for warning in document["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(printable(warning))}", soft_wrap=True)
 
 
-def _headline(found: Inspection) -> str:
-    where = found.path if found.path is not None else "builtin"
-    sound = "sound" if not found.warnings else "not whole, see below"
-    if isinstance(found, CostInspection):
-        of = " on ".join(part for part in (found.cost.target, found.cost.hardware) if part)
-        return f"{where}: cost model '{found.cost.name}'{f' of {of}' if of else ''}, {sound}"
-    if isinstance(found, PolicyInspection):
-        size = sum(found.files.values())
-        policy = found.manifest
-        made = [
-            f"sources {', '.join(policy.sources)}",
-            f"target {policy.target}" if policy.target else "",
-            f"drafter {policy.drafter}" if policy.drafter else "",
-            f"features {policy.fingerprint}",
-            f"{len(policy.training_requests):,} training requests",
-        ]
-        return (
-            f"{where}: policy, schema {policy.schema}, by adaspec {policy.adaspec_version},"
-            f" {len(found.files)} files, {_size(size)}"
-            f"{''.join(f', {part}' for part in made if part)}; {sound}"
-        )
-    manifest = found.manifest
-    rows = "requests" if manifest.kind == "dense" else "steps"
-    tokens = sum(workload.output_tokens or 0 for workload in found.workloads)
-    made = [
-        f"{tokens:,} output tokens" if tokens else "",
-        f"target {manifest.target}" if manifest.target else "",
-        f"drafter {manifest.drafter}" if manifest.drafter else "",
-        f"cap {manifest.neural_cap}" if manifest.neural_cap else "",
-        f"by {manifest.engine} {manifest.engine_version or ''}".rstrip() if manifest.engine else "",
-        "scrambled" if manifest.scrambled else "",
-        "synthetic" if manifest.synthetic else "",
+def _describe_cost(document: dict[str, Any]) -> str:
+    cost = document["cost"]
+    of = " on ".join(part for part in (cost["target"], cost["hardware"]) if part)
+    return f"cost model '{cost['name']}'{f' of {of}' if of else ''}, "
+
+
+def _describe_policy(document: dict[str, Any]) -> str:
+    policy = document["manifest"]
+    parts = [
+        f"policy, schema {policy['schema']}, by adaspec {policy['adaspec_version']}",
+        f"{len(document['files'])} files, {_size(document['bytes'])}",
+        f"sources {', '.join(policy['sources'])}",
+        f"target {policy['target']}" if policy["target"] else "",
+        f"drafter {policy['drafter']}" if policy["drafter"] else "",
+        f"features {policy['fingerprint']}",
+        f"{len(policy['training_requests']):,} training requests",
     ]
-    about = "".join(f", {part}" for part in made if part)
-    shards = "shard" if found.shards == 1 else "shards"
-    return (
-        f"{where}: {manifest.kind} trace, schema {manifest.schema}, {found.rows:,} {rows} in"
-        f" {found.shards} {shards}, {_size(found.bytes)}{about}; {sound}"
-    )
+    return f"{', '.join(filter(None, parts))}; "
 
 
-def _trace_table(found: TraceInspection) -> Table:
-    logged = found.manifest.kind == "logged"
+def _describe_trace(document: dict[str, Any]) -> str:
+    manifest = document["manifest"]
+    rows = "requests" if manifest["kind"] == "dense" else "steps"
+    tokens = sum(workload["output_tokens"] or 0 for workload in document["workloads"])
+    shards = "shard" if document["shards"] == 1 else "shards"
+    by = f"by {manifest['engine']} {manifest['engine_version'] or ''}".rstrip()
+    parts = [
+        f"{manifest['kind']} trace, schema {manifest['schema']}",
+        f"{document['rows']:,} {rows} in {document['shards']} {shards}, {_size(document['bytes'])}",
+        f"{tokens:,} output tokens" if tokens else "",
+        f"target {manifest['target']}" if manifest["target"] else "",
+        f"drafter {manifest['drafter']}" if manifest["drafter"] else "",
+        f"cap {manifest['neural_cap']}" if manifest["neural_cap"] else "",
+        by if manifest["engine"] else "",
+        "scrambled" if manifest["scrambled"] else "",
+        "synthetic" if manifest["synthetic"] else "",
+    ]
+    return f"{', '.join(filter(None, parts))}; "
+
+
+def _trace_table(document: dict[str, Any]) -> Table:
+    logged = document["manifest"]["kind"] == "logged"
+    counted = "steps" if logged else "paired"
     # Narrow enough that eighty columns hold it unfolded.
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     table.add_column("workload", overflow="fold")
-    for heading in ("requests", "steps" if logged else "paired"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("requests", justify="right", no_wrap=True)
+    table.add_column(counted, justify="right", no_wrap=True)
     table.add_column("source", no_wrap=True)
-    for heading in ("drafts", "accepted", ">= 1", "censored"):
+    for heading in ("drafts", "accepted", ">= 1", "censored", *["draft_len"][:logged]):
         table.add_column(heading, justify="right", no_wrap=True)
-    if logged:
-        table.add_column("draft_len", justify="right", no_wrap=True)
-    for workload in found.workloads:
-        about = workload.document()
-        first = [
-            escape(printable(about["workload"])),
-            _count(about["requests"]),
-            _count(about["steps"] if logged else about["paired"]),
-        ]
-        sources = about["sources"] or [None]
-        for source in sources:
-            cells = _source_cells(source, logged)
-            table.add_row(*first, *cells)
+    for workload in document["workloads"]:
+        first = [escape(printable(workload["workload"]))]
+        first += [_count(workload["requests"]), _count(workload[counted])]
+        for source in workload["sources"] or [None]:
+            table.add_row(*first, *_source_cells(source, logged))
             first = [""] * len(first)
     return table
 
@@ -133,12 +118,10 @@ def _source_cells(source: dict[str, Any] | None, logged: bool) -> list[str]:
     return [*cells, _number(source["draft_len_mean"])] if logged else cells
 
 
-def _cost_table(found: CostInspection) -> Table:
+def _cost_table(document: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    document = found.document()
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
     fit = document["fit"]
     for name, value in document["cost"].items():
         if name in ("name", "target", "hardware"):

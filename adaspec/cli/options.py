@@ -1,11 +1,130 @@
-"""Options that several commands have alike: what is served, by which drafter, and how."""
+"""Values that options take, and the options that several commands have alike."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import click
 
-from adaspec.cli.objects import JsonObject
+from adaspec.documents import parse_json
+from adaspec.errors import AdaspecError
 from adaspec.vllm.options import DRAFT_METHODS
+
+Option = Callable[[Any], Any]
+"""What a command is decorated with."""
+
+
+class Finite(click.FloatRange):
+    """A finite number: NaN would pass every bound."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, or a usage error."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+class WholeNumbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers separated by commas, ascending and each once."""
+
+    name = "N,N,.."
+
+    def __init__(self, most: int | None = None, kilo: bool = False) -> None:
+        """Numbers from 1 to `most`; with `kilo`, `4k` is 4,096."""
+        self._most, self._kilo = most, kilo
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, or a usage error that names the word that is none."""
+        if isinstance(value, tuple):
+            return value
+        numbers = set()
+        for word in str(value).split(","):
+            digits = word.strip().lower()
+            factor = 1024 if self._kilo and digits.endswith("k") else 1
+            digits = digits.removesuffix("k") if self._kilo else digits
+            number = int(digits) * factor if digits.isdecimal() else 0
+            if number < 1 or (self._most is not None and number > self._most):
+                reach = "1 up" if self._most is None else f"1 to {self._most}"
+                example = "1k,32k" if self._kilo else "1,8,32"
+                self.fail(
+                    f"'{word.strip()}' in '{value}' is not a whole number from {reach}; "
+                    f"write for instance {example}",
+                    param,
+                    ctx,
+                )
+            numbers.add(number)
+        return tuple(sorted(numbers))
+
+
+class JsonObject(click.ParamType[dict[str, Any]]):
+    """A JSON object."""
+
+    name = "JSON"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """The object, or a usage error."""
+        if isinstance(value, dict):
+            return value
+        try:
+            parsed = parse_json(str(value), f"'{value}'", AdaspecError, "write it as JSON")
+        except AdaspecError as error:
+            self.fail(str(error), param, ctx)
+        if not isinstance(parsed, dict):
+            self.fail(f"'{value}' is not a JSON object", param, ctx)
+        return parsed
+
+
+def whole_option(
+    flag: str, default: int, least: int = 1, most: int | None = None, help: str | None = None
+) -> Option:
+    """An option that takes a whole number and shows its default."""
+    kind = click.IntRange(least, most)
+    return click.option(flag, type=kind, default=default, show_default=True, help=help)
+
+
+def numbers_option(
+    flag: str,
+    default: str | tuple[int, ...] | None,
+    help: str,
+    most: int | None = None,
+    kilo: bool = False,
+    shown: str | bool = True,
+) -> Option:
+    """An option that takes whole numbers; `shown` is its default as help shows it."""
+    kind = WholeNumbers(most, kilo)
+    return click.option(flag, type=kind, default=default, show_default=shown, help=help)
+
+
+def out_option(metavar: str, help: str | None = None, required: bool = True) -> Option:
+    """Where the command writes to."""
+    kind = click.Path(path_type=Path)
+    return click.option("-o", "--out", metavar=metavar, required=required, type=kind, help=help)
+
+
+def draft_option(help: str) -> Option:
+    """The neural drafter."""
+    return click.option("--draft", metavar="HEAD", help=help)
+
+
+def force_option(help: str) -> Option:
+    """Whether something may be replaced."""
+    return click.option("--force", is_flag=True, help=help)
+
+
+def json_option(help: str = "Print one JSON document for machines.") -> Option:
+    """JSON instead of tables."""
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
 
 model_option = click.option(
     "--model", metavar="M", required=True, help="The target: folder or hub id."
@@ -15,23 +134,16 @@ draft_method_option = click.option(
     type=click.Choice(DRAFT_METHODS),
     help="What HEAD is, where neither its config nor its weights' names say.",
 )
+seed_option = whole_option("--seed", 0, 0, 2**31 - 1)
 
-seed_option = click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True
-)
-engine_option = click.option(
-    "--engine",
-    metavar="JSON",
-    type=JsonObject(),
-    default="{}",
-    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
-)
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document for machines."
-)
+
+def engine_option(servers: str = "") -> Option:
+    """Arguments that vLLM takes."""
+    help = f"vLLM's own arguments{servers}, such as '{{\"max_model_len\": 8192}}'."
+    return click.option("--engine", metavar="JSON", type=JsonObject(), default="{}", help=help)
 
 
 def check_drafter(draft: str | None, draft_method: str | None) -> None:
-    """Refuse to be told what a drafter is that is not named."""
+    """Refuse a --draft-method without the --draft that it describes."""
     if draft is None and draft_method is not None:
         raise click.UsageError(f"--draft-method {draft_method} says what --draft is: name it too")

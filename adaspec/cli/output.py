@@ -6,22 +6,31 @@ import json
 import math
 import os
 import re
+import shlex
+import sys
 import time
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from adaspec.documents import json_types
+
+if TYPE_CHECKING:
+    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.places import Place
 
 PIPE_WIDTH = 100
 """Columns that tables are laid out for where no terminal says how many there are."""
 
 PATIENCE_S = 1.0
-"""How long work may last before a progress bar is worth a line."""
-
-
+"""How long work may last before a progress bar appears."""
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What JSON lets stand though it steers terminals, or cannot be written at all."""
+"""Characters that JSON allows unescaped though they steer terminals, or cannot be written."""
 
 
 class _PlainPipeConsole(Console):
@@ -54,21 +63,44 @@ def print_json(document: object) -> None:
 
     What would steer a terminal, or is no text, is escaped as JSON may have it.
     """
-    text = json.dumps(strict(document), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(json_types(document), indent=2, allow_nan=False, ensure_ascii=False)
     print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
 
 
-def strict(value: Any) -> Any:
-    """The value in JSON's own types: numpy numbers unwrapped, tuples as lists, NaN and inf None."""
-    if isinstance(value, dict):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(item) for item in value]
-    if hasattr(value, "tolist") and not isinstance(value, (str, bytes)):
-        return strict(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def add_columns(table: Table, *heads: str) -> None:
+    """Add columns of figures, aligned right."""
+    for head in heads:
+        table.add_column(head, justify="right")
+
+
+def add_sections(table: Table, rows: Iterable[Sequence[str]]) -> None:
+    """Add rows, with a line wherever the first cell changes."""
+    first = None
+    for row in rows:
+        if first not in (None, row[0]):
+            table.add_section()
+        first = row[0]
+        table.add_row(*row)
+
+
+def print_lines(console: Console, *lines: str) -> None:
+    """Print lines as they are, however long, but for what would steer a terminal."""
+    for line in lines:
+        console.print(printable(line), soft_wrap=True, markup=False)
+
+
+def publish(report: EvaluationReport, place: Place | None, as_json: bool) -> None:
+    """Add the command to a report, write its folder where there is one to write, and print it."""
+    report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
+    if place is not None:
+        with ProgressBar() as bar:
+            report.write(place, progress=bar)
+    if as_json:
+        print_json(report.document)
+    else:
+        report.print(results())
+    if place is not None:
+        click.echo(f"report written to {place.path}", err=True)
 
 
 class ProgressBar:

@@ -10,18 +10,31 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.numbers import Finite, WholeNumbers
 from adaspec.cli.options import (
+    Finite,
     check_drafter,
     draft_method_option,
+    draft_option,
     engine_option,
+    json_option,
     model_option,
+    numbers_option,
     seed_option,
+    whole_option,
 )
-from adaspec.cli.output import ProgressBar, print_json, printable, remarks, results
+from adaspec.cli.output import (
+    ProgressBar,
+    add_columns,
+    add_sections,
+    print_json,
+    print_lines,
+    printable,
+    remarks,
+    results,
+)
 from adaspec.errors import CostError
 from adaspec.staging import check_place
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
     from adaspec.bench.profile.profile import Profile
@@ -29,11 +42,7 @@ if TYPE_CHECKING:
 
 @click.command("profile")
 @model_option
-@click.option(
-    "--draft",
-    metavar="HEAD",
-    help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.",
-)
+@draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.")
 @draft_method_option
 @click.option(
     "-o",
@@ -43,37 +52,19 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The cost file; two plots go beside it.",
 )
-@click.option(
+@numbers_option(
     "--batches",
-    type=WholeNumbers(4096),
-    help="Requests that decode together.  [default: 1,2,4,8,16; on a GPU 1,4,16,64,128]",
+    None,
+    "Requests that decode together.  [default: 1,2,4,8,16; on a GPU 1,4,16,64,128]",
+    most=4096,
 )
-@click.option(
-    "--contexts",
-    type=WholeNumbers(kilo=True),
-    default="128,512,1k",
-    show_default=True,
-    help="Tokens per request.",
-)
-@click.option(
-    "--neural-lens",
-    type=WholeNumbers(MOST_VERIFIED),
-    default="1,2,4,8",
-    show_default=True,
-    help="Neural tokens per draft.",
-)
-@click.option(
-    "--ngram-lens",
-    type=WholeNumbers(MOST_VERIFIED),
-    default="3,8,16",
-    show_default=True,
-    help="Copied tokens per draft.",
-)
-@click.option(
+@numbers_option("--contexts", "128,512,1k", "Tokens per request.", kilo=True)
+@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MAX_VERIFIED)
+@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MAX_VERIFIED)
+@whole_option(
     "--rounds",
-    type=click.IntRange(min=2),
-    default=5,
-    show_default=True,
+    5,
+    least=2,
     help="Visits of every batch and context; two steps of each plan are timed per visit.",
 )
 @click.option(
@@ -88,23 +79,18 @@ if TYPE_CHECKING:
     help="Whether servers on this machine take it as their default.  "
     "[default: unless the machine was too noisy]",
 )
-@engine_option
-@click.option("--json", "as_json", is_flag=True, help="Print everything measured for machines.")
+@engine_option()
+@json_option("Print everything measured for machines.")
 def command(
     model: str,
     draft: str | None,
     draft_method: str | None,
     out: Path,
-    batches: tuple[int, ...] | None,
-    contexts: tuple[int, ...],
-    neural_lens: tuple[int, ...],
-    ngram_lens: tuple[int, ...],
-    rounds: int,
     minutes: float | None,
-    seed: int,
     keep: bool | None,
     engine: dict[str, Any],
     as_json: bool,
+    **lengths: Any,
 ) -> None:
     """Measure what a step takes on this machine, and fit a cost model to it.
 
@@ -133,15 +119,7 @@ def command(
     from adaspec.vllm.profiling import Subject
 
     subject = Subject(model, draft, engine, draft_method)
-    grid = Grid(
-        batches=batches,
-        contexts=contexts,
-        neural_lens=neural_lens,
-        ngram_lens=ngram_lens,
-        rounds=rounds,
-        seed=seed,
-        max_s=math.inf if minutes is None else 60 * minutes,
-    )
+    grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
     save_cost(profile.cost, place, profile.fit)
@@ -160,17 +138,14 @@ def command(
         print_json(document)
     else:
         _print(profile)
-    said = remarks()
-    for complaint in profile.complaints:
-        said.print(f"warning: {printable(complaint)}", soft_wrap=True, markup=False)
-    shown = ", ".join(str(path) for path in (out, *plots))
-    said.print(f"written: {shown}", soft_wrap=True, markup=False)
-    said.print(
+    files = ", ".join(str(path) for path in (out, *plots))
+    print_lines(
+        remarks(),
+        *(f"warning: {complaint}" for complaint in profile.complaints),
+        f"written: {files}",
         f"kept for servers on this machine: {kept}"
         if kept is not None
         else "not kept for servers on this machine: give --keep, or name the file as 'cost'",
-        soft_wrap=True,
-        markup=False,
     )
 
 
@@ -181,13 +156,9 @@ def _print(profile: Profile) -> None:
         escape(printable(f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"))
     )
     constants = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(3):
-        constants.add_column()
-    for name in ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s"):
+    names = ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s", "draft_per_kv_s")
+    for name in names:
         constants.add_row(name, f"{getattr(cost, name):.4g}", escape(_remark(profile, name)))
-    constants.add_row(
-        "draft_per_kv_s", f"{cost.draft_per_kv_s:.4g}", escape(_remark(profile, "draft_per_kv_s"))
-    )
     constants.add_row("draft_prompt_s", f"{cost.draft_prompt_s:.4g}", "per prompt token")
     constants.add_row(
         "held-out error",
@@ -206,22 +177,21 @@ def _print(profile: Profile) -> None:
     console.print(constants)
     table = Table(title="where a step's time goes")
     table.add_column("source")
-    for heading in ("batch", "step ms", "draft", "verify", "sample", "other"):
-        table.add_column(heading, justify="right")
-    before = None
-    for share in profile.breakdown:
-        if before is not None and before != share.source:
-            table.add_section()
-        before = share.source
-        table.add_row(
-            share.source,
-            str(share.requests),
-            f"{1e3 * share.step_s:.2f}",
-            *(f"{value / share.step_s:.0%}" for value in share.seconds.values()),
-        )
+    add_columns(table, "batch", "step ms", "draft", "verify", "sample", "other")
+    add_sections(
+        table,
+        (
+            [
+                share.source,
+                str(share.requests),
+                f"{1e3 * share.step_s:.2f}",
+                *(f"{seconds / share.step_s:.0%}" for seconds in share.seconds.values()),
+            ]
+            for share in profile.breakdown
+        ),
+    )
     console.print(table)
-    for name, why in profile.skipped.items():
-        console.print(f"not measured: {name}: {printable(why)}", soft_wrap=True, markup=False)
+    print_lines(console, *(f"not measured: {name}: {why}" for name, why in profile.skipped.items()))
 
 
 def _remark(profile: Profile, name: str) -> str:

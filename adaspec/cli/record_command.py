@@ -10,55 +10,51 @@ import click
 from adaspec.cli.options import (
     check_drafter,
     draft_method_option,
+    draft_option,
     engine_option,
+    json_option,
     model_option,
+    out_option,
     seed_option,
+    whole_option,
 )
 from adaspec.cli.output import ProgressBar, print_json, printable
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.options import MAX_VERIFIED
 
 
 @click.command("record")
 @model_option
-@click.option(
-    "--draft",
-    metavar="HEAD",
-    help="EAGLE, EAGLE-3 or MTP head, or a draft model; none: text alone.",
-)
+@draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: text alone.")
 @draft_method_option
 @click.option(
     "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
 )
-@click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
-@click.option(
+@out_option("TRACES")
+@whole_option(
     "--k",
-    type=click.IntRange(1, MOST_VERIFIED),
-    default=8,
-    show_default=True,
+    8,
+    most=MAX_VERIFIED,
     help="Tokens drafted at every position: the longest draft that can be replayed.",
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True)
+@whole_option("--max-tokens", 512)
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @seed_option
-@click.option("--scramble-ids", is_flag=True, help="Put token ids behind a secret permutation.")
-@click.option("--max-trace-bytes", type=click.IntRange(min=1), default=10 << 30, show_default=True)
-@engine_option
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
-def command(
-    model: str,
-    draft: str | None,
-    draft_method: str | None,
-    prompts: Path,
-    out: Path,
-    k: int,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-    scramble_ids: bool,
-    max_trace_bytes: int,
-    engine: dict[str, Any],
-    as_json: bool,
-) -> None:
+@click.option(
+    "--scramble-ids",
+    "scramble",
+    is_flag=True,
+    help="Put token ids behind a secret permutation.",
+)
+@click.option(
+    "--max-trace-bytes",
+    "max_bytes",
+    type=click.IntRange(min=1),
+    default=10 << 30,
+    show_default=True,
+)
+@engine_option()
+@json_option("Print a summary for machines.")
+def command(as_json: bool, **options: Any) -> None:
     """Run prompts through vLLM and record at every position what the drafter would have done.
 
     Outputs are as without speculation: drafts are compared with what came, never proposed. What is
@@ -76,26 +72,12 @@ def command(
     Example:
       adaspec record --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o traces/mine
     """
-    check_drafter(draft, draft_method)
+    check_drafter(options["draft"], options["draft_method"])
     # Imported here: vLLM takes seconds to load, --help should not.
-    from adaspec.vllm.recording import Task, record
+    from adaspec.vllm.recording import RecordOptions, record
 
-    task = Task(
-        model=model,
-        draft=draft,
-        draft_method=draft_method,
-        prompts=prompts,
-        out=out,
-        k=k,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        scramble=scramble_ids,
-        max_bytes=max_trace_bytes,
-        engine=engine,
-    )
     with ProgressBar() as bar:
-        report = record(task, bar)
+        report = record(RecordOptions(**options), bar)
     if as_json:
         print_json(
             {
@@ -109,8 +91,8 @@ def command(
         )
         return
     click.echo(
-        f"{out}: a dense trace of {report.requests:,} requests, {report.recorded:,} of them "
-        f"recorded now, {report.found:,} found there",
+        f"{options['out']}: a dense trace of {report.requests:,} requests, {report.recorded:,} of "
+        f"them recorded now, {report.found:,} found there",
         err=True,
     )
     for line in report.refused:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from adaspec.trace.synthetic import MOST_REQUESTS, WORKLOADS, write_synthetic
+from adaspec.trace.synthetic import MAX_REQUESTS, WORKLOADS, write_synthetic
 
 
 @click.command("synthesize", epilog="Example: adaspec synthesize -o traces/synthetic --seed 7")
@@ -17,7 +17,7 @@ from adaspec.trace.synthetic import MOST_REQUESTS, WORKLOADS, write_synthetic
     "--requests",
     default=60,
     show_default=True,
-    type=click.IntRange(1, MOST_REQUESTS),
+    type=click.IntRange(1, MAX_REQUESTS),
     help="Requests per workload.",
 )
 @click.option("--force", is_flag=True, help="Replace a trace that is there already.")

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from adaspec.cli.numbers import WholeNumbers
-from adaspec.cli.output import ProgressBar, print_json, remarks
+from adaspec.cli.options import (
+    force_option,
+    json_option,
+    numbers_option,
+    out_option,
+    seed_option,
+    whole_option,
+)
+from adaspec.cli.output import ProgressBar, print_json, publish, remarks
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
-from adaspec.evaluate.options import (
-    CONCURRENCY,
-    LARGEST_CONCURRENCY,
-    ORDERS,
-    RESAMPLES,
-    Options,
-)
+from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAMPLES, Options
 
 if TYPE_CHECKING:
     from adaspec.places import Place
@@ -31,13 +32,7 @@ if TYPE_CHECKING:
     "adaspec train traces --crossfit 5 -o report",
 )
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--out",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="The policy; with --crossfit, a report.",
-)
+@out_option("DIR", "The policy; with --crossfit, a report.", required=False)
 @click.option(
     "--crossfit",
     "folds",
@@ -55,28 +50,28 @@ if TYPE_CHECKING:
     "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
 )
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
-@click.option(
+@seed_option
+@numbers_option(
     "--concurrency",
-    type=WholeNumbers(LARGEST_CONCURRENCY),
-    default=CONCURRENCY,
-    show_default="1,8,32,128",
-    help="Loads to train, tune and judge at.",
+    CONCURRENCY,
+    "Loads to train, tune and judge at.",
+    most=MAX_CONCURRENCY,
+    shown="1,8,32,128",
 )
 @click.option(
     "--exclude-workload",
-    "exclude",
+    "exclude_workloads",
     metavar="W",
     multiple=True,
     help="Leave a workload out; may be repeated.",
 )
 @click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
-@click.option("--orders", type=click.IntRange(1, 1000), default=ORDERS, show_default=True)
-@click.option(
+@whole_option("--orders", ORDERS, most=1000)
+@whole_option(
     "--resamples",
-    type=click.IntRange(0, 10_000),
-    default=RESAMPLES,
-    show_default=True,
+    RESAMPLES,
+    least=0,
+    most=10_000,
     help="Bootstrap replicates per interval of the card; 0: no intervals.",
 )
 @click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
@@ -85,25 +80,16 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Run rollouts and large fits on the Dask cluster whose scheduler is there.",
 )
-@click.option("--force", is_flag=True, help="Replace a policy, or report, that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary, or the report, as JSON.")
+@force_option("Replace a policy, or report, that is there already.")
+@json_option("Print a summary, or the report, as JSON.")
 def command(
     traces: tuple[Path, ...],
     out: Path | None,
     folds: int | None,
-    crossfit_report: Path | None,
-    ablations: bool,
-    cost: str | None,
-    seed: int,
-    concurrency: tuple[int, ...],
-    exclude: tuple[str, ...],
-    allow_mixed: bool,
-    orders: int,
-    resamples: int,
-    jobs: int,
     dask: str | None,
     force: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Train a policy on the traces in the folders TRACES, all dense or all logged.
 
@@ -116,7 +102,7 @@ def command(
     figures in a card, not for choosing what to train.
     """
     if folds is not None:
-        if crossfit_report is not None:
+        if options.pop("crossfit_report") is not None:
             raise TrainingError(
                 "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
                 "one of the two out"
@@ -124,19 +110,7 @@ def command(
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
         place = None if out is None else _check_report(out, force)
-        # Imported here: LightGBM and numba take seconds to load, --help should not.
-        from adaspec.cli.reporting import publish
-        from adaspec.evaluate.report import EvaluationReport, note_costs
-        from adaspec.train.crossfit import cross_fit
-
-        options = Options(
-            concurrency=concurrency, orders=orders, resamples=resamples, seed=seed, jobs=jobs
-        )
-        model = load_cost(cost or DEFAULT)
-        with ProgressBar() as bar:
-            found = cross_fit(traces, folds, model, options, exclude, allow_mixed, bar, ablations)
-        note_costs(found.report, model, given=cost is not None)
-        publish(EvaluationReport(found.report, found.selection.requests), place, as_json)
+        _cross_fit(traces, folds, place, as_json, **options)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
@@ -145,35 +119,44 @@ def command(
     from adaspec.train.cluster import Cluster
 
     check_destination(out, force)
-    with contextlib.ExitStack() as open_things:
+    with contextlib.ExitStack() as stack:
         cluster = None
         if dask is not None:
-            cluster = open_things.enter_context(Cluster(dask, lambda what: remarks().print(what)))
-        product = train_policy(
-            traces,
-            out,
-            cost=cost,
-            seed=seed,
-            concurrency=concurrency,
-            exclude_workloads=exclude,
-            allow_mixed=allow_mixed,
-            orders=orders,
-            resamples=resamples,
-            crossfit_report=crossfit_report,
-            ablations=ablations,
-            jobs=jobs,
-            cluster=cluster,
-            force=force,
-            progress=open_things.enter_context(ProgressBar()),
-        )
+            cluster = stack.enter_context(Cluster(dask, lambda what: remarks().print(what)))
+        bar = stack.enter_context(ProgressBar())
+        product = train_policy(traces, out, cluster=cluster, force=force, progress=bar, **options)
     if as_json:
         print_json(product.document())
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 
 
+def _cross_fit(
+    traces: tuple[Path, ...],
+    folds: int,
+    place: Place | None,
+    as_json: bool,
+    *,
+    cost: str | None,
+    exclude_workloads: tuple[str, ...],
+    allow_mixed: bool,
+    ablations: bool,
+    **options: Any,
+) -> None:
+    # Imported here: LightGBM and numba take seconds to load, --help should not.
+    from adaspec.evaluate.evaluation import note_costs
+    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.train.crossfit import cross_fit
+
+    how, model = Options(**options), load_cost(cost or DEFAULT)
+    with ProgressBar() as bar:
+        found = cross_fit(traces, folds, model, how, exclude_workloads, allow_mixed, bar, ablations)
+    note_costs(found.report, model, given=cost is not None)
+    publish(EvaluationReport(found.report, found.selection.requests), place, as_json)
+
+
 def _check_report(out: Path, force: bool) -> Place:
     """The place for a report, refused before a long evaluation if none can go there."""
-    from adaspec.evaluate.render.write import check_destination
+    from adaspec.evaluate.report import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
 
     if any((out / name).exists() for name in (CHECKSUMS, FOREST)):

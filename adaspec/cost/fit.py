@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.check import check_cost
+from adaspec.cost.load import FitReport, check_cost
 from adaspec.cost.model import CostModel, padded
-from adaspec.cost.report import FitReport
 from adaspec.errors import CostError
 
 Array = NDArray[np.float64]
@@ -152,8 +151,8 @@ def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
 def _columns(measured: Array, blank: CostModel) -> Array:
     """What each constant is multiplied by, a column per term."""
     tokens, context_tokens, forwards = measured[:, 0], measured[:, 1], measured[:, 2]
-    row = blank.constants()
-    verified = np.array([padded(row, int(count)) for count in tokens])
+    costs = blank.constants()
+    verified = np.array([padded(costs, int(count)) for count in tokens])
     return np.column_stack(
         [np.ones(len(measured)), verified, context_tokens, forwards, forwards * context_tokens]
     )

@@ -3,31 +3,104 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
-from adaspec.cost.check import MEASURED, SECONDS, check_cost
 from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
-from adaspec.documents import parse_json, read_file
-from adaspec.errors import CostError, nearest
+from adaspec.documents import (
+    OBJECT,
+    TEXT,
+    Rule,
+    Rules,
+    check_keys,
+    check_values,
+    number,
+    or_null,
+    read_json,
+    upgraded,
+    whole,
+)
+from adaspec.errors import CostError, nearest, shown
 from adaspec.places import STAGED, Place, beside, flush, look
 from adaspec.staging import publish
 
 SCHEMA = 1
 KIND = "cost"
 
-LARGEST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """A cost file holds a few dozen numbers; whatever is larger is something else."""
+MAX_CONSTANT_S = 100.0
+"""More than any constant of a real step; a larger number is in another unit."""
+MAX_FORWARDS = 1_000
+MAX_TOKENS = 10_000_000
 
-_REQUIRED = ("schema", "kind", "name", *SECONDS)
+_STEP_CONSTANTS = (
+    *("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s", "draft_per_kv_s"),
+)
+_CONSTANTS = (*_STEP_CONSTANTS, "draft_prompt_s")
 _OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target", "hardware")
-_KNOWN = (*_REQUIRED, *_OPTIONAL)
+
+_RULES: Rules = {
+    "name": Rule(lambda name: TEXT.holds(name) and name.strip(), "a text of at least one letter"),
+    **dict.fromkeys(
+        _CONSTANTS,
+        number(
+            0, MAX_CONSTANT_S, f"seconds from 0 to {MAX_CONSTANT_S:.0f} (is it in another unit?)"
+        ),
+    ),
+    "keep_alive_forwards": whole(0, MAX_FORWARDS),
+    "captured_sizes": Rule(lambda sizes: isinstance(sizes, list | tuple), "a list"),
+    "target": or_null(TEXT),
+    "hardware": or_null(TEXT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """How well a fitted cost model reproduces held-out steps, and what the steps left open."""
+
+    points: int
+    """Measured steps, held-out ones included."""
+    held_out_points: int
+    """Measured steps that the fit never saw. No kind of step is both fitted and held out."""
+    mean_error: float
+    """Mean of |predicted - measured| / measured over the held-out points."""
+    median_error: float
+    p95_error: float
+    standard_errors_s: dict[str, float]
+    """One standard error of each constant that was fitted above 0, in the constant's unit."""
+    not_identified: dict[str, str]
+    """Constants left at 0 because no point tells them apart, with why and where their share is."""
+    at_zero: tuple[str, ...]
+    """Constants that could be told apart and came out at 0: a free fit would have made them 0 or
+    negative."""
+    seed: int
+
+    def document(self) -> dict[str, Any]:
+        """The report in JSON's own types."""
+        return {**dataclasses.asdict(self), "at_zero": list(self.at_zero)}
+
+
+_ERROR = number(0, math.inf, "a finite number from 0 up")
+_COUNT = whole(0, 2**63)
+_FIT_RULES: Rules = {
+    **dict.fromkeys(("points", "held_out_points", "seed"), _COUNT),
+    **dict.fromkeys(("mean_error", "median_error", "p95_error"), _ERROR),
+    "standard_errors_s": Rule(
+        lambda value: isinstance(value, dict) and all(map(_ERROR.holds, value.values())),
+        "an object of finite numbers from 0 up",
+    ),
+    "not_identified": OBJECT,
+    "at_zero": Rule(lambda value: isinstance(value, list), "a list"),
+}
 
 
 def load_cost(name_or_path: AnyPath) -> CostModel:
@@ -55,53 +128,59 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     """The cost model in a file and, where the file says it, how well the model fitted."""
     if not _exists(path):
         raise CostError(f"{path}: no such cost file")
-    where = str(path)
-    try:
-        content = read_file(path, CostError, "a cost model is one JSON file", LARGEST_BYTES)
-    except OSError as error:
-        raise CostError(f"{path}: cannot be read ({error.strerror})") from error
-    document = parse_json(content, where, CostError)
+    document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
     if not isinstance(document, dict):
-        raise CostError(f"{where}: a cost file holds one JSON object, not {document!r:.40}")
+        raise CostError(f"{path}: a cost file holds one JSON object, not {shown(document)}")
     fit = document.pop("fit", None)
-    cost = cost_from_document(document, where)
-    return cost, None if fit is None else FitReport.from_document(fit, f"{where}: fit")
+    cost = cost_from_document(document, str(path))
+    if fit is None:
+        return cost, None
+    where = f"{path}: fit"
+    check_keys(fit, _FIT_RULES, where, CostError)
+    report = FitReport(**fit)
+    check_values(report, _FIT_RULES, where, CostError)
+    return cost, dataclasses.replace(report, at_zero=tuple(report.at_zero))
 
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
-    """A cost model as files hold it, what its fit says left out."""
+    """A cost model as files hold it, without the report of its fit."""
     document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
     return document | {"captured_sizes": list(cost.captured_sizes)}
 
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     """The cost model that `cost_document` made, or a `CostError` that begins with `where`."""
-    _check_schema(document, where)
-    _check_keys(document, _REQUIRED, _KNOWN, where)
-    name = _text(document, "name", where)
-    if name is None or not name.strip():
-        raise CostError(f"{where}: name={name!r} must be a text of at least one letter")
-    sizes = document.get("captured_sizes", [])
-    if not isinstance(sizes, list):
-        raise CostError(f"{where}: captured_sizes={sizes!r} must be a list of whole numbers")
-    cost = CostModel(
-        name=name,
-        **{constant: document[constant] for constant in SECONDS},
-        keep_alive_forwards=document.get("keep_alive_forwards", 1),
-        captured_sizes=tuple(sizes),
-        draft_prompt_s=document.get("draft_prompt_s", 0.0),
-        target=_text(document, "target", where),
-        hardware=_text(document, "hardware", where),
-    )
+    if document.get("kind") != KIND:
+        raise CostError(
+            f"{where}: not a cost file: kind is {shown(document.get('kind'))}, not '{KIND}'"
+        )
+    values = upgraded(document, "a cost file", SCHEMA, where, CostError)
+    check_keys(values, ("schema", "kind", *_RULES), where, CostError, _OPTIONAL)
+    cost = CostModel(**{name: values[name] for name in _RULES if name in values})
     check_cost(cost, where)
-    seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in MEASURED}
-    return dataclasses.replace(cost, **seconds)
+    seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in _CONSTANTS}
+    return dataclasses.replace(cost, captured_sizes=tuple(cost.captured_sizes), **seconds)
+
+
+def check_cost(cost: CostModel, where: str) -> None:
+    """Raise a `CostError` that begins with `where` for the first field that cannot be right."""
+    check_values(cost, _RULES, where, CostError)
+    for index, (smaller, size) in enumerate(itertools.pairwise((0, *cost.captured_sizes))):
+        if type(size) is not int or not smaller < size <= MAX_TOKENS:
+            raise CostError(
+                f"{where}: captured_sizes[{index}] is {shown(size)} after {smaller}: give whole "
+                f"numbers that increase, up to {MAX_TOKENS}"
+            )
+    if cost.fixed_s + cost.overhead_s + cost.per_token_s <= 0:
+        raise CostError(
+            f"{where}: a step would cost nothing (fixed_s, overhead_s and per_token_s are 0)"
+        )
 
 
 def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None) -> None:
-    """Write a cost file that `load_cost` reads back to the very same model, whole or not at all.
+    """Write a cost file, whole or not at all, that `load_cost` reads back to the same model.
 
-    A place that was checked before is written to only as it was then.
+    A `Place` is only written to if nothing changed there since it was checked.
     """
     place = path if isinstance(path, Place) else look(path)
     path = place.path
@@ -130,36 +209,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name that no file can have
         return False
-
-
-def _check_schema(document: Mapping[str, Any], where: str) -> None:
-    """Refuse other kinds of file, and newer schemas, before complaining of their keys."""
-    kind = document.get("kind")
-    if kind != KIND:
-        raise CostError(f"{where}: kind={kind!r} is not '{KIND}': not a cost file")
-    schema = document.get("schema")
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise CostError(f"{where}: schema={schema!r} must be {SCHEMA}")
-    if schema > SCHEMA:
-        raise CostError(
-            f"{where}: schema {schema} is newer than {SCHEMA}, the newest this adaspec reads:"
-            " install a newer adaspec"
-        )
-
-
-def _check_keys(
-    document: Mapping[str, Any], required: tuple[str, ...], known: tuple[str, ...], where: str
-) -> None:
-    for key in document:
-        if key not in known:
-            raise CostError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-    for key in required:
-        if key not in document:
-            raise CostError(f"{where}: '{key}' is missing")
-
-
-def _text(document: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = document.get(key)
-    if value is not None and not isinstance(value, str):
-        raise CostError(f"{where}: {key}={value!r} must be a text")
-    return value

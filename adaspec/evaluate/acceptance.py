@@ -1,7 +1,8 @@
-"""Acceptance per workload and source, summed over a stream of a trace's rows."""
+"""Accepted tokens of a trace: summed per workload and source, and per position for plots."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,23 @@ from numpy.typing import NDArray
 from adaspec.draft import accepted_runs, match_positions
 from adaspec.trace.schema import LoggedStep, Request
 
+Counts = NDArray[np.int16]
+
 NGRAM_CAP = 20
 """n-gram accepted counts are cut here: without it one runaway repetition outweighs all else."""
+SOURCES = ("neural", "ngram")
+_LONG_ENOUGH = 64
+"""Positions from which a request is a good example to plot."""
+
+
+def ngram_accepted(request: Request) -> NDArray[np.int64]:
+    """What the default look-up would have got accepted at each position, cut at NGRAM_CAP."""
+    matches = match_positions(request.prompt_tokens, request.output_tokens)
+    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+    runs = accepted_runs(
+        context.astype(np.int32, copy=False), matches.start, len(request.prompt_tokens)
+    )
+    return np.minimum(runs, NGRAM_CAP).astype(np.int64)
 
 
 @dataclass(slots=True)
@@ -25,13 +41,13 @@ class SourceAcceptance:
     logged one."""
     accepted: int = 0
     taken: int = 0
-    """Of the drafts, those of which at least one token was accepted."""
+    """Drafts of which at least one token was accepted."""
     censored: int = 0
-    """Of the drafts, those accepted as far as the count reaches."""
+    """Drafts accepted as far as the count reaches."""
     drafted: int | None = None
-    """Tokens drafted; None for a dense trace, whose drafts are as long as one likes."""
+    """Tokens drafted; None for a dense trace, whose drafts have no length."""
 
-    def add(self, accepted: NDArray[np.int64], reach: NDArray[np.int64] | int) -> None:
+    def add(self, accepted: NDArray[np.int64], reach: int) -> None:
         """Count accepted counts that could have reached `reach`."""
         self.drafts += len(accepted)
         self.accepted += int(accepted.sum())
@@ -39,7 +55,7 @@ class SourceAcceptance:
         self.censored += int((accepted >= reach).sum())
 
     def document(self) -> dict[str, Any]:
-        """The shares that a reader wants, as JSON's own types; None where there were no drafts."""
+        """The shares as JSON's own types; None where there were no drafts."""
 
         def share(part: int | None) -> float | None:
             return part / self.drafts if part is not None and self.drafts else None
@@ -68,30 +84,27 @@ class WorkloadAcceptance:
     """Rows of a logged trace; None for a dense one."""
     sources: dict[str, SourceAcceptance] = field(default_factory=dict)
 
-    def source(self, name: str) -> SourceAcceptance:
-        """The running sums of a source, begun if need be."""
-        return self.sources.setdefault(name, SourceAcceptance(name))
-
     def add_request(self, request: Request, neural_cap: int | None) -> None:
         """Count a request of a dense trace; position 0 decides nothing and is left out."""
         self.requests += 1
         self.paired += request.paired
         self.prompt_tokens = (self.prompt_tokens or 0) + len(request.prompt_tokens)
         self.output_tokens = (self.output_tokens or 0) + len(request.output_tokens)
-        self._add("ngram", ngram_accepted(request)[1:], NGRAM_CAP)
+        self._source("ngram").add(ngram_accepted(request)[1:], NGRAM_CAP)
         if request.neural_accepted is not None and neural_cap is not None:
-            self._add("neural", request.neural_accepted[1:], neural_cap)
+            neural = request.neural_accepted[1:].astype(np.int64)
+            self._source("neural").add(neural, neural_cap)
         if request.ngram_accepted is not None:
-            self._add("recorded ngram", request.ngram_accepted[1:], NGRAM_CAP)
+            recorded = request.ngram_accepted[1:].astype(np.int64)
+            self._source("recorded ngram").add(recorded, NGRAM_CAP)
 
     def add_step(self, step: LoggedStep) -> None:
         """Count a step of a logged trace; one without a draft is a step and nothing else."""
         self.steps = (self.steps or 0) + 1
-        if step.draft_len == 0:
-            return
-        sums = self.source(step.source)
-        sums.add(np.array([step.accepted]), step.draft_len)
-        sums.drafted = (sums.drafted or 0) + step.draft_len
+        if step.draft_len > 0:
+            sums = self._source(step.source)
+            sums.add(np.array([step.accepted]), step.draft_len)
+            sums.drafted = (sums.drafted or 0) + step.draft_len
 
     def document(self) -> dict[str, Any]:
         """The workload in JSON's own types."""
@@ -105,15 +118,86 @@ class WorkloadAcceptance:
             "sources": [sums.document() for sums in self.sources.values()],
         }
 
-    def _add(self, source: str, accepted: NDArray[Any], reach: int) -> None:
-        self.source(source).add(accepted.astype(np.int64), reach)
+    def _source(self, name: str) -> SourceAcceptance:
+        return self.sources.setdefault(name, SourceAcceptance(name))
 
 
-def ngram_accepted(request: Request) -> NDArray[np.int64]:
-    """What the default look-up would have got accepted at each position, cut at NGRAM_CAP."""
-    matches = match_positions(request.prompt_tokens, request.output_tokens)
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    runs = accepted_runs(
-        context.astype(np.int32, copy=False), matches.start, len(request.prompt_tokens)
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """One request's accepted counts per position from 1 on, null as -1; None: source never ran."""
+
+    workload: str
+    id: str
+    neural: Counts | None
+    ngram: Counts | None
+    paired: bool
+    """Whether both are there and belong to the same run, position by position."""
+
+    def known(self, source: str) -> Counts:
+        """The counts of one of `SOURCES` at the positions where there is one."""
+        counts = getattr(self, source)
+        return np.empty(0, np.int16) if counts is None else counts[counts >= 0]
+
+    def differences(self) -> Counts:
+        """n-gram - neural at every position where both are known; empty for an unpaired request."""
+        if not self.paired or self.neural is None or self.ngram is None:
+            return np.empty(0, dtype=np.int16)
+        both = (self.neural >= 0) & (self.ngram >= 0)
+        return (self.ngram - self.neural)[both]
+
+
+def acceptance(
+    requests: Iterable[Request], ngram_of: Callable[[Request], NDArray[Any]] = ngram_accepted
+) -> list[Acceptance]:
+    """The accepted counts of each request, `ngram_of` says those of n-gram."""
+    counted = []
+    for request in requests:
+        neural, ngram = _counts(request.neural_accepted), _counts(ngram_of(request))
+        alike = neural is not None and ngram is not None and len(neural) == len(ngram)
+        counted.append(
+            Acceptance(request.workload, request.id, neural, ngram, request.paired and alike)
+        )
+    return counted
+
+
+def pooled(requests: Sequence[Acceptance], workload: str, source: str) -> Counts:
+    """Every known count of `source` in `workload`."""
+    parts = [each.known(source) for each in requests if each.workload == workload]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int16)
+
+
+def survival(counts: Counts, longest: int) -> NDArray[np.float64]:
+    """P(accepted >= j) for j in 0..longest."""
+    histogram = np.bincount(np.minimum(counts, longest), minlength=longest + 1)
+    return histogram[::-1].cumsum()[::-1] / max(len(counts), 1)
+
+
+def examples(requests: Sequence[Acceptance], workload: str, count: int) -> list[Acceptance]:
+    """`count` requests of a workload, spread evenly by how much n-gram took of them.
+
+    Paired requests of 64 positions and more come first, so that both sources have something to
+    show; the choice depends on nothing but the data.
+    """
+
+    def length(each: Acceptance) -> int:
+        return max((len(c) for c in (each.neural, each.ngram) if c is not None), default=0)
+
+    def rank(each: Acceptance) -> tuple[float, str]:
+        counts = each.known("ngram")
+        return float(counts.mean()) if len(counts) else 0.0, each.id
+
+    candidates = [each for each in requests if each.workload == workload and length(each)]
+    paired = [each for each in candidates if each.paired]
+    ranked = sorted(
+        [each for each in paired if length(each) >= _LONG_ENOUGH] or paired or candidates, key=rank
     )
-    return np.minimum(runs, NGRAM_CAP).astype(np.int64)
+    if len(ranked) <= count:
+        return ranked
+    return [ranked[round((i + 0.5) / count * len(ranked) - 0.5)] for i in range(count)]
+
+
+def _counts(given: NDArray[Any] | None) -> Counts | None:
+    """Counts from position 1 on."""
+    if given is None or len(given) < 2:
+        return None
+    return np.clip(given[1:], -1, 32767).astype(np.int16)

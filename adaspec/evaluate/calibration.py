@@ -16,6 +16,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.recorder import new_recorder
 from adaspec.predict.evidence import EXPECTED
 from adaspec.predict.forest import predict
 from adaspec.predict.model import (
@@ -27,10 +28,9 @@ from adaspec.predict.model import (
     Model,
 )
 from adaspec.predict.survival import fill_survivals
-from adaspec.replay.film import Film
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.record import new_record
+from adaspec.replay.recorded import Film
 from adaspec.replay.tape import Tape
 
 Array = NDArray[np.float64]
@@ -80,16 +80,17 @@ def visits_of(
     policy = judged.policy
     decisions = int(tape.columns.length[order].sum())
     drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
-    record = new_record(decisions, 0, drafted)
-    run_learned(tape, film, policy, order, concurrency, cost, policy.cap, record=record)
-    states, tokens = slice(0, int(record.filled[0])), slice(0, int(record.filled[2]))
+    recorder = new_recorder(concurrency, decisions, 0, drafted)
+    run_learned(tape, film, policy, order, concurrency, cost, policy.cap, recorder=recorder)
+    filled = recorder.filled[0]
+    states, tokens = slice(0, int(filled["decisions"])), slice(0, int(filled["drafted"]))
     return Visits(
-        at=record.at[states].copy(),
-        x=record.x[states].copy(),
-        held=record.held[states].copy(),
-        drafted_at=record.evidence_at[tokens].copy(),
-        depth=record.evidence_depth[tokens].copy(),
-        shown=record.evidence_x[tokens].copy(),
+        at=recorder.at[states].copy(),
+        x=recorder.x[states].copy(),
+        held=recorder.held[states].copy(),
+        drafted_at=recorder.evidence_at[tokens].copy(),
+        depth=recorder.evidence_depth[tokens].copy(),
+        shown=recorder.evidence_x[tokens].copy(),
     )
 
 

@@ -1,4 +1,4 @@
-"""A whole evaluation: traces, policies and costs in; the report's document out."""
+"""Evaluate policies: requests, policies and costs in; the report's document out."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from adaspec.arguments import one_of
 from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.closed_loop import ALL, evaluate_closed_loop
+from adaspec.evaluate.closed_loop import evaluate_closed_loop
+from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.lockstep import evaluate_lockstep
-from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.protocol import evaluate_protocol
+from adaspec.evaluate.options import ALL, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
-from adaspec.evaluate.tuned import tuned_rows
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import Oracle
+from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.replay.tape import build_tape
+from adaspec.trace.schema import Request
 
 REPORT_SCHEMA = 1
 CLOSED_LOOP, LOCKSTEP = "closed-loop", "lockstep"
+BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 _FIXED_BY_PROTOCOL = (
     "cost",
     "batching",
@@ -37,7 +40,6 @@ _FIXED_BY_PROTOCOL = (
     "cap",
     "keep_alive",
 )
-BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 
 
 def evaluate(
@@ -48,9 +50,9 @@ def evaluate(
     batching: str = CLOSED_LOOP,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """The report of the design's section 8."""
+    """The report's document, as section 8 of the design lays it down."""
     one_of(batching, BATCHINGS, "batching", EvaluationError)
-    check_distinct(named)
+    _check_distinct(named)
     progress("looking up", 0, 1)
     tape = build_tape(selection.requests, selection.neural_cap)
     if options.prefill:
@@ -60,16 +62,26 @@ def evaluate(
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
     player = Player(tape, cost, options.cap, charged)
-    found = BATCHINGS[batching](player, named, options, progress)
-    _mark_seen(found["rows"], selection, named)
-    document = _document(selection, named, options, cost.name, batching, None)
+    for contender in named:
+        player.check(contender)
+    parts = BATCHINGS[batching](player, named, options, progress)
+    _mark_seen(parts["rows"], selection, named)
+    document = _document(selection, named, options, cost.name, batching)
+    document |= {
+        "orders": options.orders,
+        "resamples": options.resamples,
+        "cap": options.cap,
+        "prefill": options.prefill,
+        "charge_decisions": options.charge_decisions,
+        "stress_splices": options.stress_splices,
+    }
     document["notes"] += [
         f"workload '{workload}' has one request, which says nothing of others: no intervals there "
         "nor for the mix"
         for workload, count in selection.counts.items()
         if count == 1
     ]
-    return document | found
+    return document | parts
 
 
 def evaluate_by_protocol(
@@ -79,18 +91,47 @@ def evaluate_by_protocol(
     options: Options,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """The same document for a protocol, which brings its own costs and batching."""
+    """The document of a protocol: the public simulator's table, a row per workload and policy.
+
+    It has costs and batching of its own; only the named policies run.
+    """
     one_of(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
         raise EvaluationError(f"--protocol {protocol} runs the named policies: name one")
-    check_distinct(named)
-    found = evaluate_protocol(selection, named, options, progress)
-    _mark_seen(found["rows"], selection, named)
-    return _document(selection, named, options, protocol, LOCKSTEP, protocol) | found
+    _check_distinct(named)
+    proposers = [(contender.name, proposer_of(contender)) for contender in named]
+    workloads: dict[str, list[Request]] = {}
+    for request in selection.requests:
+        workloads.setdefault(request.workload, []).append(request)
+    rows: list[dict[str, Any]] = []
+    total = len(proposers) * len(workloads) * len(options.concurrency)
+    for name, proposer in proposers:
+        for workload, requests in sorted(workloads.items()):
+            for copies in options.concurrency:
+                progress("protocol", len(rows), total)
+                simulated = simulate(requests, proposer, copies, options.seed)
+                rows.append(
+                    {
+                        "workload": workload,
+                        "concurrency": copies,
+                        "policy": name,
+                        "tokens_per_s": simulated.tokens_per_s,
+                        "speedup": simulated.tokens_per_s / simulated.plain_tokens_per_s,
+                        "ci95": None,
+                        "accepted_per_step": None,
+                        "drafted_per_step": None,
+                        "neural_steps_share": None,
+                        "detail": {"unrounded": True},
+                    }
+                )
+    progress("protocol", total, total)
+    _mark_seen(rows, selection, named)
+    document = _document(selection, named, options, protocol, LOCKSTEP, protocol)
+    return document | {"rows": rows, "headline": []}
 
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
-    """Refuse what was given of that which a protocol fixes, and would ignore."""
+    """Refuse options that a protocol fixes and would ignore."""
     for name in _FIXED_BY_PROTOCOL:
         agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
         if name in given and not agrees:
@@ -100,15 +141,38 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
             )
 
 
+def note_costs(document: dict[str, Any], cost: CostModel | None, given: bool) -> None:
+    """Add what steps were charged with; `cost` is None where a protocol brought its own."""
+    document["keep_alive_forwards"] = None if cost is None else cost.keep_alive_forwards
+    if cost is None:
+        return
+    target = document["traces"]["target"]
+    if not given:
+        document["notes"].append(
+            f"costs are the builtin '{cost.name}' ({cost.hardware}), since --cost was not "
+            "given: another machine has other winners"
+        )
+    elif cost.target and target and _model_name(cost.target) != _model_name(target):
+        document["notes"].append(
+            f"the costs were measured with {cost.target}, the traces' target is {target}: its "
+            "steps take another time"
+        )
+
+
+def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
+    """Content hashes of every request that a named policy was trained on."""
+    return frozenset().union(*(_trained_on(policy) for policy in named))
+
+
 def _document(
     selection: Selection,
     named: Sequence[Contender],
     options: Options,
     cost: str,
     batching: str,
-    protocol: str | None,
+    protocol: str | None = None,
 ) -> dict[str, Any]:
-    document = {
+    return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
         "cost": cost,
@@ -127,49 +191,26 @@ def _document(
         "defaults": {head: kind.default for head, kind in KINDS.items()},
         "notes": list(_notes(selection, named, options)),
     }
-    if protocol is None:
-        document |= {
-            "orders": options.orders,
-            "resamples": options.resamples,
-            "cap": options.cap,
-            "prefill": options.prefill,
-            "charge_decisions": options.charge_decisions,
-            "stress_splices": options.stress_splices,
-        }
-    return document
 
 
-def _notes(selection: Selection, named: Sequence[Contender], options: Options) -> Sequence[str]:
-    notes: list[str] = list(selection.warnings)
+def _notes(selection: Selection, named: Sequence[Contender], options: Options) -> Iterator[str]:
+    yield from selection.warnings
     if selection.synthetic:
-        notes.append(
-            "the traces are synthetic: figures show how adaspec reports, not what it gains"
-        )
+        yield "the traces are synthetic: figures show how adaspec reports, not what it gains"
     if not selection.neural_cap:
-        notes.append("the traces hold no neural drafts: only n-gram settings were replayed")
+        yield "the traces hold no neural drafts: only n-gram settings were replayed"
     if options.stress_splices:
-        notes.append("splices behind wrong drafts are charged their full allowed length")
-    return [*notes, *_strangers(selection, named)]
-
-
-def _strangers(selection: Selection, named: Sequence[Contender]) -> Iterator[str]:
-    """Policies that were made for something else than what the traces recorded."""
+        yield "splices behind wrong drafts are charged their full allowed length"
     for policy in named:
-        if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
-            continue
+        manifest = _manifest(policy)
         for what in ("target", "drafter"):
-            mine, theirs = getattr(policy.manifest, what), getattr(selection, what)
-            if mine is not None and theirs is not None and mine != theirs:
-                yield f"policy '{policy.name}' was trained for the {what} {mine}, not {theirs}"
+            trained, traced = getattr(manifest, what, None), getattr(selection, what)
+            if trained is not None and traced is not None and trained != traced:
+                yield f"policy '{policy.name}' was trained for the {what} {trained}, not {traced}"
 
 
-def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
-    """Content hashes of every request that a named policy was trained on."""
-    return frozenset().union(*(_trained_on(policy) for policy in named))
-
-
-def check_distinct(named: Sequence[Contender]) -> None:
-    """Refuse two policies whose rows would go by the same name."""
+def _check_distinct(named: Sequence[Contender]) -> None:
+    """Refuse two policies whose rows would have the same name."""
     names = Counter(contender.name for contender in named)
     for contender in named:
         if names[contender.name] > 1:
@@ -177,25 +218,34 @@ def check_distinct(named: Sequence[Contender]) -> None:
             raise EvaluationError(f"two policies are called '{contender.name}'{why}: rename one")
 
 
-def _trained_on(policy: Contender) -> frozenset[str]:
-    if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
-        return frozenset()
-    return frozenset(policy.manifest.training_requests)
-
-
 def _mark_seen(
     rows: Sequence[dict[str, Any]], selection: Selection, named: Sequence[Contender]
 ) -> None:
     """Mark every row whose policy, or tuned rule, had seen some of the row's requests."""
     tuned = tuned_rows(named)
-    touched: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {}
     for policy in named:
         trained_on = _trained_on(policy)
         if not trained_on:
             continue
         workloads = {r.workload for r in selection.requests if content_hash(r) in trained_on}
         for name in (policy.name, tuned.get(policy.name, policy.name)):
-            touched[name] = workloads | {ALL} if workloads else set()
+            seen[name] = workloads | {ALL} if workloads else set()
     for row in rows:
-        if row["workload"] in touched.get(row["policy"], ()):
+        if row["workload"] in seen.get(row["policy"], ()):
             row["detail"]["seen_in_training"] = True
+
+
+def _trained_on(policy: Contender) -> frozenset[str]:
+    manifest = _manifest(policy)
+    return frozenset() if manifest is None else frozenset(manifest.training_requests)
+
+
+def _manifest(policy: Contender) -> PolicyManifest | None:
+    """What a trained policy was made from; None for any other contender."""
+    return policy.manifest if isinstance(policy, LearnedPolicy) else None
+
+
+def _model_name(model: str) -> str:
+    """The last part of a folder or hub id: two ways to name one model agree in it."""
+    return model.rstrip("/").rpartition("/")[2].lower()

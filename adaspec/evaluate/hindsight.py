@@ -1,10 +1,17 @@
-"""The best settings in hindsight: of the static grids, and of what adapts without learning."""
+"""The best settings in hindsight: of the static grids, and of what adapts without learning.
+
+Also the static rules that were tuned on a policy's training requests, which an operator could run.
+In a cross-fitted evaluation each request runs under the rule tuned on the other folds, as it is
+decided by the model of the other folds. Where some of those rules hold the neural drafter and some
+do not, nothing says who pays its keep-alive, so there is no such row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +19,19 @@ from numpy.typing import NDArray
 from adaspec.evaluate.grids import FIXED, HYBRID, NONE, Setting, settings
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
+from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy, table_spec
+from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import Contender, Player
-from adaspec.replay.paths import TIME, TOKENS, grid_totals
+from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.paths import rule_speeds
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
+Tuned = TypeVar("Tuned")
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
-STATIC_ONE, ADAPTIVE_BEST = "static:one", "adaptive:best"
+STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
 _CHUNK = 64
 
 
@@ -30,11 +41,34 @@ class Winner:
 
     contender: Contender
     edge: tuple[str, ...] = ()
+    """The parameters in which it lies on the edge of its grid."""
 
     @property
     def spec(self) -> str:
-        """As it would be named on the command line."""
+        """The setting as it would be named on the command line."""
         return self.contender.name
+
+
+def walk_grid(
+    grid: Sequence[Setting],
+    walk: Callable[[NDArray[np.int64]], Speeds],
+    options: Options,
+    progress: Progress,
+) -> Speeds:
+    """What `walk` makes of the rules of every setting, many settings at a time, in parallel."""
+    rules = np.stack([setting.rule.row() for setting in grid])
+    chunks = [rules[start : start + _CHUNK] for start in range(0, len(rules), _CHUNK)]
+    walked: list[Speeds] = []
+    progress("static grids", 0, len(grid))
+    pool = ThreadPoolExecutor(options.workers)
+    try:
+        for speeds in pool.map(walk, chunks):
+            walked.append(speeds)
+            progress("static grids", sum(map(len, walked)), len(grid))
+    finally:
+        # Without it an interrupted user waits for the rest of the grid.
+        pool.shutdown(cancel_futures=True)
+    return np.concatenate(walked)
 
 
 def grid_speeds(
@@ -45,41 +79,16 @@ def grid_speeds(
     progress: Progress,
 ) -> Speeds:
     """Mean tokens per second (setting, cell) of every setting over the cell's orders."""
-    flat = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
-    rules = np.stack([setting.rule.row() for setting in grid])
-    cost = player.cost.constants()
-    speeds = np.empty((len(grid), len(flat)))
+    runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
+    order_of_run, load_of_run = [order for order, _ in runs], [load for _, load in runs]
+    columns, costs = player.tape.columns, player.cost.constants()
 
-    def walk(start: int) -> int:
-        part = slice(start, start + _CHUNK)
-        totals = grid_totals(
-            player.tape.columns,
-            rules[part],
-            player.cap,
-            [order for order, _ in flat],
-            [concurrency for _, concurrency in flat],
-            cost,
-        )
-        speeds[part] = totals[..., TOKENS] / totals[..., TIME]
-        return len(totals)
+    def walk(rules: NDArray[np.int64]) -> Speeds:
+        return rule_speeds(columns, rules, player.cap, order_of_run, load_of_run, costs)
 
-    done = 0
-    progress("static grids", 0, len(grid))
-    pool = ThreadPoolExecutor(options.workers)
-    try:
-        walks = [pool.submit(walk, start) for start in range(0, len(grid), _CHUNK)]
-        for finished in as_completed(walks):
-            done += finished.result()
-            progress("static grids", done, len(grid))
-    finally:
-        # Otherwise whoever interrupts waits for the whole grid.
-        pool.shutdown(cancel_futures=True)
-    sizes = [len(drawn) for drawn in orders.values()]
-    ends = np.cumsum(sizes)
-    return np.stack(
-        [speeds[:, end - size : end].mean(axis=1) for size, end in zip(sizes, ends, strict=True)],
-        axis=1,
-    )
+    speeds = walk_grid(grid, walk, options, progress)
+    ends = np.cumsum([len(drawn) for drawn in orders.values()])
+    return np.stack([part.mean(axis=1) for part in np.split(speeds, ends[:-1], axis=1)], axis=1)
 
 
 def static_winners(
@@ -91,17 +100,17 @@ def static_winners(
         HYBRID_BEST: [i for i, s in enumerate(grid) if s.family == HYBRID],
         STATIC_BEST: list(range(len(grid))),
     }
-    found: dict[Cell, dict[str, Winner]] = {cell: {} for cell in order}
-    for at, cell in enumerate(order):
+    winners: dict[Cell, dict[str, Winner]] = {cell: {} for cell in order}
+    for column, cell in enumerate(order):
         for name, members in families.items():
-            best = members[int(np.argmax(speeds[members, at]))]
-            found[cell][name] = Winner(grid[best].policy(), grid[best].edge)
+            best = members[int(np.argmax(speeds[members, column]))]
+            winners[cell][name] = Winner(grid[best].policy(), grid[best].edge)
     for workload in {name for name, _ in order}:
-        same = [at for at, cell in enumerate(order) if cell[0] == workload]
+        same = [column for column, cell in enumerate(order) if cell[0] == workload]
         one = grid[int(np.argmax(np.log(speeds[:, same]).mean(axis=1)))]
-        for at in same:
-            found[order[at]][STATIC_ONE] = Winner(one.policy(), one.edge)
-    return found
+        for column in same:
+            winners[order[column]][STATIC_ONE] = Winner(one.policy(), one.edge)
+    return winners
 
 
 def adaptive_winners(
@@ -112,58 +121,99 @@ def adaptive_winners(
     progress: Progress,
 ) -> dict[Cell, Winner]:
     """Per cell the best of budget:K, of the best batch table, and of the usual ema setting."""
-    cap = player.tape.neural_cap
-    budgets = [parse_policy(f"budget:{k}") for k in range(2, min(cap, BUDGET_DEPTH) + 1)]
-    ema = parse_policy("ema")
-    found: dict[Cell, Winner] = {}
-    cells = list(orders)
-    for done, cell in enumerate(cells):
-        progress("adaptive baselines", done, len(cells))
-        table = parse_policy(best_table(grid, speeds, cells, cell[0]))
-        best, best_speed = table, _speed(player, table, orders[cell], cell)
-        for policy in (*budgets, ema):
-            if _replays(player, policy):
-                speed = _speed(player, policy, orders[cell], cell)
-                if speed > best_speed:
-                    best, best_speed = policy, speed
-        edge: tuple[str, ...] = ()
-        if best in (budgets[:1] + budgets[-1:]):
-            edge = (f"K={best.name.partition(':')[2]}",)
-        found[cell] = Winner(best, edge)
-    progress("adaptive baselines", len(cells), len(cells))
-    return found
+    deepest = min(player.tape.neural_cap, BUDGET_DEPTH)
+    budgets = [parse_policy(f"budget:{k}") for k in range(2, deepest + 1)]
+    usual = [each for each in (*budgets, parse_policy("ema")) if player.refusal(each) is None]
+    winners: dict[Cell, Winner] = {}
+    order = list(orders)
+    for done, cell in enumerate(order):
+        progress("adaptive baselines", done, len(order))
+        table = parse_policy(best_table(grid, speeds, order, cell[0]))
+        tried = [table, *usual]
+        best = tried[int(np.argmax([_speed(player, each, orders[cell], cell) for each in tried]))]
+        on_edge = best in budgets[:1] + budgets[-1:]
+        winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
+    progress("adaptive baselines", len(order), len(order))
+    return winners
 
 
 def best_table(
-    grid: Sequence[Setting], speeds: Speeds, cells: Sequence[Cell], workload: str | None
+    grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell], workload: str | None
 ) -> str:
     """The batch table that takes, from each concurrency on, the neural length best there."""
     lengths = {
-        setting.rule.neural_len: at
-        for at, setting in enumerate(grid)
+        setting.rule.neural_len: index
+        for index, setting in enumerate(grid)
         if setting.spec.startswith("fixed:neural:") or setting.spec == "none"
     }
     best = {
-        concurrency: max(lengths, key=lambda k: speeds[lengths[k], at])
-        for at, (name, concurrency) in enumerate(cells)
+        load: max(lengths, key=lambda k: speeds[lengths[k], column])
+        for column, (name, load) in enumerate(order)
         if name == workload
     }
-    sizes = sorted(best)
-    ranges = []
-    for at, size in enumerate(sizes):
-        low = 1 if at == 0 else size
-        high = sizes[at + 1] - 1 if at + 1 < len(sizes) else None
-        ranges.append(BatchRange(low, high, best[size]))
-    return table_spec(tuple(ranges))
+    loads = sorted(best)
+    lows = [1, *loads[1:]]
+    highs = [*(load - 1 for load in loads[1:]), None]
+    ranges = zip(lows, highs, loads, strict=True)
+    return table_spec(tuple(BatchRange(low, high, best[load]) for low, high, load in ranges))
+
+
+def tuned_spec(static_tuned: Mapping[int, Tuned], concurrency: int) -> Tuned | None:
+    """The rule tuned at this concurrency, or at the nearest one below."""
+    below = [load for load in static_tuned if load <= concurrency]
+    return static_tuned[max(below)] if below else None
+
+
+def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
+    """Policy -> the name of its tuned rule's row; `is_hidden` where several policies have one."""
+    known = [each.name for each in named if _static_tuned(each)]
+    if len(known) == 1:
+        return {known[0]: STATIC_TUNED}
+    return {name: f"{STATIC_TUNED}({name})" for name in known}
+
+
+def is_hidden(row: str) -> bool:
+    """Whether a report leaves the row out: `static:tuned` could not say whose rule it is."""
+    return row.startswith(f"{STATIC_TUNED}(")
+
+
+def tuned_winners(
+    player: Player, named: Sequence[Contender], concurrency: int
+) -> dict[str, Winner]:
+    """The tuned rules at a concurrency by the name of their row, those that the tape can replay."""
+    rows, winners = tuned_rows(named), {}
+    for each in named:
+        specs = tuned_spec(_static_tuned(each), concurrency)
+        rule = None if specs is None else _tuned_rule(specs, each)
+        if rule is not None and player.refusal(rule) is None:
+            winners[rows[each.name]] = Winner(rule)
+    return winners
+
+
+def _static_tuned(contender: Contender) -> Mapping[int, tuple[str, ...]]:
+    """Concurrency -> the rule tuned for each of the models that decide."""
+    if isinstance(contender, CrossfitPolicy):
+        return contender.static_tuned
+    if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
+        return {load: (spec,) for load, spec in contender.manifest.static_tuned.items()}
+    return {}
+
+
+def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | None:
+    """One rule, or one per fold; None where only some of them hold the neural drafter."""
+    policies = [parse_policy(spec) for spec in specs]
+    if len(set(specs)) == 1:
+        return policies[0]
+    assert isinstance(contender, CrossfitPolicy)
+    rules = tuple(each.rule for each in policies if isinstance(each, StaticPolicy))
+    if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
+        return None
+    return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
 
 
 def grid_of(player: Player) -> list[Setting]:
     """Every static setting that the player's tape can replay."""
     return settings(player.tape)
-
-
-def _replays(player: Player, policy: Contender) -> bool:
-    return player.refusal(policy) is None
 
 
 def _speed(player: Player, policy: Contender, orders: Sequence[Ints], cell: Cell) -> float:

@@ -29,7 +29,7 @@ from adaspec.replay.orders import draw_order, entries, resampled
 Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
 
-_BOOTSTRAP = 7919
+BOOTSTRAP = 7919
 """Keeps replicates' seeds apart from those of the orders."""
 
 
@@ -72,7 +72,7 @@ def _replicate(
     number: int,
 ) -> dict[Cell, Speeds]:
     tape = player.tape
-    rng = np.random.default_rng([options.seed, _BOOTSTRAP, number])
+    rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
     members = [tape.members(workload) for workload in tape.workloads]
     pools = dict(zip(tape.workloads, resampled(members, rng), strict=True))
     speeds = {}

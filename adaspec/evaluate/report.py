@@ -1,21 +1,24 @@
-"""What an evaluation found: its document, which is also a table and a folder."""
+"""The result of an evaluation, which is a JSON document, tables, and a folder with plots."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adaspec import staging
 from adaspec.arguments import AnyPath, path_of, truth
-from adaspec.cost.model import CostModel
+from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.acceptance import ngram_accepted
 from adaspec.evaluate.options import Progress, silent
 from adaspec.places import Place
 from adaspec.trace.schema import Request
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 
@@ -24,7 +27,7 @@ class EvaluationReport:
 
     def __init__(self, document: dict[str, Any], requests: Sequence[Request]) -> None:
         self.document = document
-        """All of it, as `report.json` holds it."""
+        """The whole report, as `report.json` holds it."""
         self.requests = requests
 
     @property
@@ -34,7 +37,7 @@ class EvaluationReport:
 
     @property
     def headline(self) -> list[dict[str, Any]]:
-        """How far ahead every policy is that was asked for, per workload and concurrency."""
+        """How far ahead every named policy is, per workload and concurrency."""
         return list(self.document["headline"])
 
     @property
@@ -44,9 +47,7 @@ class EvaluationReport:
 
     def to_json(self) -> str:
         """The document as strict JSON."""
-        from adaspec.evaluate.render.write import strict_json
-
-        return strict_json(self.document)
+        return json.dumps(json_types(self.document), allow_nan=False, indent=1) + "\n"
 
     def write(
         self, folder: AnyPath | Place, force: bool = False, progress: Progress = silent
@@ -56,22 +57,13 @@ class EvaluationReport:
         `force` replaces a report that is there already, and nothing else. A place that was checked
         before is written to only as it was then.
         """
-        from adaspec.evaluate.render.acceptance import acceptance
-        from adaspec.evaluate.render.report import parse_report
-        from adaspec.evaluate.render.write import check_destination, write_report
-
         if isinstance(folder, Place):
             place = folder
         else:
             path = path_of(folder, "folder", EvaluationError)
             place = check_destination(path, truth(force, "force", EvaluationError))
-        ngram = {(each.workload, each.id): ngram_accepted(each) for each in self.requests}
-        write_report(
-            parse_report(self.document),
-            acceptance(self.requests, ngram),
-            place,
-            progress=lambda done, total: progress("plots", done, total),
-        )
+        with staging.whole_folder(place, EvaluationError) as staged:
+            self._fill(staged, progress)
         return place.path
 
     def print(self, console: Console) -> None:
@@ -88,26 +80,51 @@ class EvaluationReport:
         self.print(Console(file=page, width=100, highlight=False))
         return page.getvalue()
 
+    def _fill(self, folder: Path, progress: Progress) -> None:
+        # Imported here: matplotlib is slow to load.
+        from adaspec.evaluate.acceptance import acceptance
+        from adaspec.evaluate.render.markdown import Plot, report_markdown
+        from adaspec.evaluate.render.report import parse_report
+        from adaspec.evaluate.render.report_plots import REPORT_PLOTS
+        from adaspec.evaluate.render.trace_plots import TRACE_PLOTS
 
-def note_costs(document: dict[str, Any], cost: CostModel | None, given: bool) -> None:
-    """Add what steps were charged with; `cost` is None where a protocol brought its own."""
-    document["keep_alive_forwards"] = None if cost is None else cost.keep_alive_forwards
-    if cost is None:
-        return
-    if not given:
-        document["notes"].append(
-            f"costs are the builtin '{cost.name}' ({cost.hardware}), since --cost was not "
-            "given: another machine has other winners"
-        )
-        return
-    traced = document["traces"]["target"]
-    # A folder and a hub id may mean one model: the last word is what they share.
-    if cost.target and traced and _last_word(cost.target) != _last_word(traced):
-        document["notes"].append(
-            f"the costs were measured with {cost.target}, the traces' target is {traced}: its "
-            "steps take another time"
-        )
+        (folder / "report.json").write_text(self.to_json(), encoding="utf-8")
+        (folder / "plots").mkdir()
+        parsed, requests = parse_report(self.document), acceptance(self.requests)
+        drawings: list[tuple[Plot, Callable[[Any], Figure | None], Any]] = []
+        for name, (caption, draw_report) in REPORT_PLOTS.items():
+            drawings.append((Plot(f"plots/{name}.png", caption), draw_report, parsed))
+        for name, (caption, draw_trace) in TRACE_PLOTS.items():
+            drawings.append((Plot(f"plots/{name}.png", caption), draw_trace, requests))
+        plots = []
+        for done, (plot, draw, data) in enumerate(drawings, start=1):
+            figure = draw(data)
+            if figure is not None:
+                with warnings.catch_warnings():  # a name in a script that the font does not draw
+                    warnings.filterwarnings("ignore", message="Glyph .* missing")
+                    figure.savefig(folder / plot.path, format="png", metadata={"Software": None})
+                plots.append(plot)
+            progress("plots", done, len(drawings))
+        if not plots:
+            (folder / "plots").rmdir()
+        (folder / "report.md").write_text(report_markdown(parsed, plots), encoding="utf-8")
 
 
-def _last_word(model: str) -> str:
-    return model.rstrip("/").rpartition("/")[2].lower()
+def check_destination(folder: Path, force: bool = False) -> Place:
+    """The place at `folder`, or an EvaluationError where no report can be written there.
+
+    Meant for before a long evaluation. With `force` a folder is replaced only if it holds a
+    report.json and nothing that a report does not.
+    """
+    return staging.check_destination(folder, force, _CONTENTS)
+
+
+def _belongs_to_report(name: str) -> bool:
+    return name in {"report.json", "report.md", "plots"} or (
+        name.startswith("plots/") and name.endswith((".png", ".svg"))
+    )
+
+
+_CONTENTS = staging.Contents(
+    "a report", "report.json", _belongs_to_report, EvaluationError, "plots"
+)

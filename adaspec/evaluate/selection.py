@@ -11,8 +11,8 @@ from adaspec.trace.identity import request_hash
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import Request
 
-SHORTEST_OUTPUT = 16
-LONGEST_OUTPUT = 2047
+MIN_OUTPUT = 16
+MAX_OUTPUT = 2047
 
 UNPAIRED = "unpaired"
 SHORT = "shorter than 16"
@@ -25,7 +25,7 @@ class Wanted:
     """What the caller asks for."""
 
     workload: str | None = None
-    max_output_tokens: int | None = LONGEST_OUTPUT
+    max_output_tokens: int | None = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
     """Requests as WORKLOAD/ID."""
     filtered: bool = True
@@ -81,7 +81,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
             why = EXCLUDED
         elif wanted.filtered and neural and not request.paired:
             why = UNPAIRED
-        elif wanted.filtered and output < SHORTEST_OUTPUT:
+        elif wanted.filtered and output < MIN_OUTPUT:
             why = SHORT
         elif wanted.filtered and longest is not None and output > longest:
             why = too_long
@@ -150,7 +150,7 @@ def _mend(reasons: set[str]) -> str:
     ways = {
         EXCLUDED: "exclude fewer",
         UNPAIRED: "record or import requests whose neural counts belong to their output",
-        SHORT: f"give outputs of at least {SHORTEST_OUTPUT} tokens",
+        SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
     }
     found = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
     return f": {', or '.join(found)}" if found else ": record or import some"

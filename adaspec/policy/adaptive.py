@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import step_s
+from adaspec.cost.model import Costs, StepShape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
@@ -48,7 +48,7 @@ def budget_lengths(
     known: bool,
     rows: int,
     context: int,
-    cost: Array,
+    costs: Costs,
     lengths: Ints,
 ) -> None:
     """How many of `depth` drafted tokens to verify per row, at most emitted tokens per second.
@@ -68,10 +68,10 @@ def budget_lengths(
             survival[row * depth + j] = s
     ranked = np.argsort(-survival, kind="mergesort")
     expected = float(rows)
-    best, count = expected / step_s(cost, rows, context, depth, True), 0
+    best, count = expected / step_s(costs, StepShape(rows, context, 0, 0, 0, depth, True)), 0
     for n in range(1, rows * depth + 1):
         expected += survival[ranked[n - 1]]
-        value = expected / step_s(cost, rows + n, context, depth, True)
+        value = expected / step_s(costs, StepShape(rows, context, 0, n, 0, depth, True))
         if value > best:
             best, count = value, n
     lengths[:rows] = 0
@@ -121,7 +121,7 @@ class Budget(BasePolicy):
         """Forget all counts."""
         self._depth = min(self.depth, setup.cap)
         self._state = budget_state()
-        self._cost = setup.cost.constants()
+        self._costs = setup.cost.constants()
         self._known = setup.shows_confidences
         self._confidence = np.empty((0, self._depth))
 
@@ -143,7 +143,7 @@ class Budget(BasePolicy):
             self._known,
             rows,
             context,
-            self._cost,
+            self._costs,
             lengths,
         )
         return Proposal(lengths, np.zeros(rows, dtype=np.int32))

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, SpecError
-from adaspec.policy import calls, stages
-from adaspec.policy.anchor import COUNT, READS, Anchor, new_post
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs
-from adaspec.policy.desk import LONGEST_NEURAL, NEURAL, NGRAM, knob_row, new_desk
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner import stages
+from adaspec.policy.planner.address import Pinned
+from adaspec.policy.planner.memory import LONGEST_NEURAL, NEURAL, NGRAM, knob_row
+from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.predict.features import CANDIDATE, TAIL, Rows, forget
+from adaspec.predict.features import CANDIDATE, TAIL
 from adaspec.predict.model import Model, feature_fingerprint, model_from
 
 Ints = NDArray[np.int32]
@@ -43,7 +44,6 @@ class LearnedPolicy:
         self.name = name
         self.manifest = manifest
         self.model = model
-        self.mind = model.mind()
         self.knobs = knob_row(knobs)
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
@@ -54,79 +54,72 @@ class LearnedPolicy:
         return Needs(draft_len=self.cap)
 
     def start(self, setup: Setup) -> None:
-        """Forget every request, the pace, and how far predictions were to be trusted."""
-        self._cost = setup.cost.constants()
-        self._cap = min(self.cap, setup.cap)
-        self._neural_cap = min(self.neural_cap, setup.neural_cap, self._cap)
-        self._reads = self.model.reads_evidence and setup.shows_tokens
-        post = new_post(
-            self.mind,
-            new_desk([self.model], setup.slots),
+        """Forget every request, the throughput, and how good predictions were."""
+        self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
+        self._reads_drafts = self.model.reads_evidence and setup.shows_tokens
+        self._model = Pinned(self.model.compiled())
+        planner = new_planner(
+            [self.model],
+            np.array([self._model.address]),
             self.knobs,
-            self._cost,
+            setup.cost.constants(),
             setup.slots,
-            self._cap,
+            min(self.cap, setup.cap),
             self._neural_cap,
+            reads_drafts=self._reads_drafts,
         )
-        post.limits[READS] = self._reads
-        self._anchor = Anchor(post)
-        self._address = self._anchor.address
-        self.desk = self._anchor.post.desk
-        self._taken = self._forwards = 0
-
-    def _planned_rows(self) -> Rows:
-        """The rows of the last plan."""
-        post = self._anchor.post
-        return Rows(*(column[: post.limits[COUNT]] for column in post.rows))
+        self._pinned = Pinned(planner)
+        self._address = self._pinned.address
+        self.planner: Planner = self._pinned.value
+        """The memory that the compiled stages work on."""
+        self._observed = self._forwards = 0
 
     def admit(self, arrival: Arrival) -> bool:
-        """With the neural drafter as long as it earns its keep-alive."""
-        forget(self.desk.history, arrival.slot)
-        if self._neural_cap == 0:
-            return False
+        """With the neural drafter as long as it pays for its keep-alive."""
+        stages.enter(self._address, arrival.slot)
         slot, prompt, rows = arrival.slot, arrival.prompt_tokens, arrival.running
-        return bool(stages.admits(self.desk, self.knobs, self._cost, slot, prompt, rows))
+        return bool(stages.admits(self._address, slot, prompt, rows))
 
     def keep(self, batch: Batch) -> bool:
-        """Held on to, unless the load has become one at which it does not earn its keep-alive."""
+        """Held on to, unless the load has become one at which it does not pay."""
         rows, holders = len(batch), int(np.count_nonzero(batch.holds_neural))
         context = int(batch.context_tokens.sum())
-        return bool(calls.keeps(self._address, rows, holders, context))
+        return bool(stages.keeps(self._address, rows, holders, context))
 
     def plan(self, batch: Batch) -> int:
         """Predict, and weigh the batch's plans against the forwards that they take."""
-        self._taken = self._forwards = 0
-        found = batch.matches
-        planned: int = calls.plan(
+        self._observed = self._forwards = 0
+        matches = batch.matches
+        planned: int = stages.plan_batch(
             self._address,
             batch.slots,
             batch.prompt_tokens,
             batch.position,
             batch.holds_neural,
-            found.length,
-            found.start,
-            found.agree,
-            found.seen,
-            found.available,
+            matches.length,
+            matches.start,
+            matches.agree,
+            matches.seen,
+            matches.available,
             batch.context.tail(TAIL),
             batch.context.candidate(CANDIDATE),
         )
         return planned
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Go on as planned, or, where drafts show evidence, as long as the batch gains by it."""
-        if not self._reads:
+        """Go on as planned, or, where drafts are read, as long as the batch gains by it."""
+        if not self._reads_drafts:
             return True
-        self._listen(batch, drafts)
-        going_on: bool = calls.goes_on(self._address, drafts.count)
-        return going_on
+        self._observe(batch, drafts)
+        wants_forward: bool = stages.continues(self._address, drafts.count)
+        return wants_forward
 
-    def _listen(self, batch: Batch, drafts: Drafts) -> None:
-        """Take in the tokens drafted since the last look, each with the match behind it."""
-        for depth in range(self._taken + 1, drafts.count + 1):
+    def _observe(self, batch: Batch, drafts: Drafts) -> None:
+        """Take in the tokens drafted since the last call, each with the match behind it."""
+        for depth in range(self._observed + 1, drafts.count + 1):
             drafted = batch.holds_neural & (drafts.tokens[:, depth - 1] >= 0)
             behind = drafts.behind(np.where(drafted, depth, 0).astype(np.int32))
-            calls.listen(
+            stages.observe_draft(
                 self._address,
                 depth,
                 drafts.tokens,
@@ -138,17 +131,17 @@ class LearnedPolicy:
                 behind.start,
                 batch.context.token_at(behind.start),
             )
-        self._taken = drafts.count
+        self._observed = drafts.count
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Choose again per row by all that is now known, splices included."""
         count = self._forwards = drafts.count
-        if self._reads:
-            self._listen(batch, drafts)
+        if self._reads_drafts:
+            self._observe(batch, drafts)
         neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
-        if calls.settle(self._address, count, neural_len, ngram_len):
+        if stages.choose(self._address, count, neural_len, ngram_len):
             behind = drafts.behind(neural_len)
-            calls.splice(
+            stages.splice_behind(
                 self._address,
                 neural_len,
                 behind.length,
@@ -161,12 +154,12 @@ class LearnedPolicy:
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
-        said = self.desk.said[: len(proposal.neural_len)]
-        return (said[:, NGRAM] + said[:, NEURAL]).astype(np.float32)
+        expected = self.planner.memory.expected[: len(proposal.neural_len)]
+        return (expected[:, NGRAM] + expected[:, NEURAL]).astype(np.float32)
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """Carry on what came."""
-        calls.learn(
+        """Take in what came."""
+        stages.learn(
             self._address,
             outcome.emitted,
             outcome.emitted_tokens,

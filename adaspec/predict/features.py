@@ -119,7 +119,7 @@ _IMAGINED = 5.0
 """Drafts of a request that are imagined to have fared as usual."""
 
 
-class Rows(NamedTuple):
+class RowFacts(NamedTuple):
     """The running rows' facts at a step."""
 
     slots: Ints
@@ -153,7 +153,7 @@ def forget(history: NDArray[np.float64], slot: int) -> None:
     history[slot, _NEURAL_EXPECTED] = history[slot, _NGRAM_EXPECTED] = 0.0
 
 
-class Found(NamedTuple):
+class BehindMatches(NamedTuple):
     """The matches behind neural drafts, in the order of `Matches`: length 0 where there is none."""
 
     length: Ints
@@ -166,7 +166,7 @@ class Found(NamedTuple):
 
 @compiled
 def observe(
-    rows: Rows,
+    rows: RowFacts,
     speaks_for: Ints,
     history: NDArray[np.float64],
     tables: Tables,
@@ -220,7 +220,7 @@ def observe(
 
 @compiled
 def remember(
-    rows: Rows,
+    rows: RowFacts,
     history: NDArray[np.float64],
     emitted: Ints,
     emitted_tokens: Ints,
@@ -306,7 +306,7 @@ def _probe() -> NDArray[np.float64]:
     out = np.empty((count, FEATURES), np.float32)
     for _ in range(4):
         length = rng.integers(0, 5, count).astype(np.int32)
-        rows = Rows(
+        rows = RowFacts(
             slots=np.arange(count, dtype=np.int32),
             prompt_tokens=np.full(count, 20, np.int32),
             position=rng.integers(1, 30, count).astype(np.int32),

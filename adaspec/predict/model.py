@@ -12,10 +12,15 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
 from adaspec.predict.evidence import EVIDENCE, probe_evidence
+from adaspec.predict.evidence_factors import (
+    EvidenceFactors,
+    factor_arrays,
+    factors_from,
+    no_factors,
+)
 from adaspec.predict.features import BEFORE, fingerprint
 from adaspec.predict.forest import Forest
 from adaspec.predict.kernels import Trees
-from adaspec.predict.outlook import Outlook, no_outlook, outlook_arrays, outlook_from
 from adaspec.predict.splicing import SPLICE, probe_splice
 from adaspec.predict.survival import Curves, curve_arrays, curves_from
 from adaspec.predict.tables import Tables
@@ -33,7 +38,7 @@ CURVES = ("ngram", "neural", "splice")
 _NAMES = ("features", "heads")
 
 
-class Mind(NamedTuple):
+class CompiledModel(NamedTuple):
     """The model in compiled code."""
 
     before: Trees
@@ -42,7 +47,7 @@ class Mind(NamedTuple):
     ngram: Curves
     neural: Curves
     spliced: Curves
-    outlook: Outlook
+    factors: EvidenceFactors
     tables: Tables
 
 
@@ -53,7 +58,7 @@ class Model:
     forests: Mapping[str, Forest]
     curves: Mapping[str, Curves]
     tables: Tables
-    outlook: Outlook = field(default_factory=no_outlook)
+    factors: EvidenceFactors = field(default_factory=no_factors)
 
     def __post_init__(self) -> None:
         """Refuse what the kernels could not walk."""
@@ -70,17 +75,17 @@ class Model:
         """Whether drafted tokens and confidences change its mind."""
         return "evidence" in self.forests
 
-    def mind(self) -> Mind:
+    def compiled(self) -> CompiledModel:
         """For compiled code; a forest that is not there is stood in for and never asked."""
         forests = self.forests
-        return Mind(
+        return CompiledModel(
             before=forests["before"].trees,
             splice=forests["splice"].trees,
             evidence=forests.get("evidence", forests["splice"]).trees,
             ngram=self.curves["ngram"],
             neural=self.curves["neural"],
             spliced=self.curves["splice"],
-            outlook=self.outlook,
+            factors=self.factors,
             tables=self.tables,
         )
 
@@ -93,7 +98,7 @@ class Model:
             found |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
         for name, curves in sorted(self.curves.items()):
             found |= curve_arrays(f"curve-{name}", curves)
-        return found | outlook_arrays(self.outlook)
+        return found | factor_arrays(self.factors)
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
         """What goes into `tables.npz`."""
@@ -130,7 +135,7 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
     extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
     if extra:
         raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
-    return Model(forests, curves, token_tables.from_arrays(tables), outlook_from(forest))
+    return Model(forests, curves, token_tables.from_arrays(tables), factors_from(forest))
 
 
 def feature_fingerprint() -> str:

@@ -26,17 +26,15 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay import paths
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.film import Film, film_of
+from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_per_token
+from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
-from adaspec.replay.panel import Panel
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
+from adaspec.replay.recorded import Film, film_of
 from adaspec.replay.result import Result
-from adaspec.replay.rows import new_latency, seconds_per_token
-from adaspec.replay.rule_panel import RulePanel
 from adaspec.replay.suffix import (
     HEAD,
     Memory,
@@ -47,7 +45,7 @@ from adaspec.replay.suffix import (
 )
 from adaspec.replay.tape import Tape
 
-Contender: TypeAlias = Policy | Oracle | Panel | RulePanel | SuffixDecoding
+Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | SuffixDecoding
 
 ORACLES = (*LOOPS, "dp", "dp-splice")
 
@@ -160,7 +158,7 @@ class Player:
         """
         self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
-        self._mixed: dict[RulePanel, Paths] = {}
+        self._mixed: dict[CrossfitRule, Paths] = {}
         self._film: Film | None = None
 
     def charges(self, contender: Contender) -> bool:
@@ -217,22 +215,22 @@ class Player:
         return play(self, contender, order, concurrency, refills)
 
     def _play_rules(
-        self, rules: RulePanel, order: NDArray[np.int32], concurrency: int, refills: bool
+        self, rules: CrossfitRule, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         if rules not in self._mixed:
             self._mixed[rules] = rules.paths(self._walked)
         return self._play_paths(self._mixed[rules], rules.holds, order, concurrency, refills)
 
-    def _play_panel(
-        self, panel: Panel, order: NDArray[np.int32], concurrency: int, refills: bool
+    def _play_crossfit(
+        self, policy: CrossfitPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        if self.charges(panel) or self.tape.stressed:
+        if self.charges(policy) or self.tape.stressed:
             raise EvaluationError(
-                f"'{panel.name}' is several policies, which only the plain closed loop "
+                f"'{policy.name}' is several policies, which only the plain closed loop "
                 "plays: leave --charge-decisions and --stress-splices out"
             )
         return run_learned(
-            self.tape, self._filmed(), panel, order, concurrency, self.cost, self.cap, refills
+            self.tape, self._filmed(), policy, order, concurrency, self.cost, self.cap, refills
         )
 
     def _play_learned(
@@ -327,34 +325,21 @@ class Player:
         concurrency: int,
         refills: bool,
     ) -> Result:
-        start, steps = walked
-        columns, cost = self.tape.columns, self.cost.constants()
-        totals = np.zeros(paths.TOTALS)
+        columns, costs = self.tape.columns, self.cost.constants()
         if refills:
-            latency = new_latency(order)
-            run_paths(columns, start, steps, order, concurrency, cost, holds, totals, latency)
-        else:
-            order = order[:1]
-            run_lockstep(columns, start, steps, order[0], concurrency, cost, holds, totals)
-            latency = totals[[paths.TIME]]
-        return Result(
-            tokens=totals[paths.TOKENS],
-            time_s=totals[paths.TIME],
-            steps=totals[paths.STEPS],
-            row_steps=totals[paths.ROW_STEPS],
-            accepted=totals[paths.SUM_ACCEPTED],
-            drafted=totals[paths.SUM_DRAFTED],
-            neural_steps=totals[paths.NEURAL_STEPS],
-            token_s=seconds_per_token(columns, order, latency),
-        )
+            return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
+        totals = np.zeros(1, TOTALS)
+        run_lockstep(columns, walked, order[0], concurrency, costs, holds, totals)
+        token_s = seconds_per_token(columns, order[:1], totals["time_s"])
+        return result_from(totals, token_s)
 
 
 _Play: TypeAlias = Callable[[Player, Any, NDArray[np.int32], int, bool], Result]
 
 _NO_POLICIES: dict[type, _Play] = {
     Oracle: Player._play_oracle,
-    RulePanel: Player._play_rules,
-    Panel: Player._play_panel,
+    CrossfitRule: Player._play_rules,
+    CrossfitPolicy: Player._play_crossfit,
     SuffixDecoding: Player._play_suffix,
 }
 """How each contender is replayed that no engine could be given as it is."""

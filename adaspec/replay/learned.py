@@ -8,311 +8,303 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, step_s
+from adaspec.cost.model import CostModel, batch_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy import stages
-from adaspec.policy.desk import Desk, new_desk
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.pace import context_of
-from adaspec.predict.features import forget
-from adaspec.predict.model import Mind
-from adaspec.replay.film import Film, behind, gather
-from adaspec.replay.panel import Panel, alone, speaks_for
-from adaspec.replay.record import Record, keep_decisions, keep_evidence, keep_splices, new_record
+from adaspec.policy.planner import stages
+from adaspec.policy.planner.address import Pinned, planner_at
+from adaspec.policy.planner.recorder import Recorder
+from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.static import StaticRule
+from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches, RowFacts
+from adaspec.replay.closed_loop import (
+    ClosedLoop,
+    advance,
+    context_tokens,
+    count_step,
+    goes_on,
+    result_of,
+    start,
+    take_drafter,
+)
+from adaspec.replay.crossfit import CrossfitPolicy
+from adaspec.replay.recorded import Film
 from adaspec.replay.result import Result
-from adaspec.replay.rows import Rows as Running
-from adaspec.replay.rows import advance, enter, new_latency, seconds_per_token
-from adaspec.replay.tape import Columns, Tape
+from adaspec.replay.tape import Tape
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 
 
 @compiled
-def _loop(
+def _run(
     film: Film,
     order: Ints,
     concurrency: int,
     refills: bool,
-    minds: tuple[Mind, ...],
-    member: Ints,
-    desk: Desk,
-    knobs: Array,
-    reads: bool,
-    cap: int,
-    most_behind: int,
-    neural_cap: int,
-    cost: Array,
+    address: int,
+    model_of_request: Ints,
     rule: Longs,
-    record: Record,
-    sums: Array,
-    latency: Array,
-) -> None:
-    """The closed loop; a `rule` of six numbers chooses in the policy's place.
+    cap: int,
+) -> ClosedLoop:
+    """The closed loop, run to its end, under the planner at this address.
 
-    `member` says which of the minds speaks for each request. A record is of one mind alone.
-    Where a rule chooses, every request holds the drafter: nobody would learn from one refused.
-    `most_behind` is the run's own cap, to which look-ups on the true path are cut.
+    `rule` is empty, or a static rule's row: then the rule chooses, while the planner predicts and
+    records, and every request gets the drafter, so that its outcomes can be recorded. `cap` is the
+    run's own, to which look-ups on the true path are cut.
     """
-    columns = film.columns
-    ruled = rule.shape[0] > 0
-    records = record.at.shape[0] > 0
-    common = knobs[0]
-    rows = following = concurrency
-    running, time = enter(columns, order, concurrency, refills, False)
-    slots = np.arange(concurrency).astype(np.int32)
-    holds = np.zeros(concurrency, np.bool_)
-    time += _admit(
-        columns, running, 0, rows, slots, holds, refills, ruled, desk, common, cost, neural_cap
-    )
-    emitted = np.zeros(concurrency, np.int64)
-    tokens = steps = row_steps = drafted_sum = taken_sum = neural_steps = 0
-    ended = False
-    while rows > 0 and not ended:
-        seen = gather(film, running.request, running.position, slots, holds, rows)
-        context = context_of(seen)
-        holders = int(np.count_nonzero(seen.holds_neural))
-        if (
-            not ruled
-            and holders > 0
-            and not stages.keeps(desk, common, cost, rows, holders, context)
-        ):
-            seen.holds_neural[:] = False
-            holds[slots[:rows]] = False
-        price = stages.price_of(desk, common, seen, cost)
-        # Beside a rule every match is judged: the policy may not know yet what could pay.
-        asking = 0.0 if ruled else price
-        for m in range(len(minds)):
-            said_by = speaks_for(member, running.request, rows, m, len(minds))
-            stages.consider(minds[m], desk, knobs[m], seen, said_by, price)
-        # How far a drafted token may move a belief is the drafter's nature: any mind can tell.
-        outlook = minds[0].outlook
-        most = stages.forwards_of(desk, outlook, reads, common, seen, cost, cap, neural_cap)
-        at = columns.offset[running.request[:rows]] + running.position[:rows]
-        if records:
-            keep_decisions(record, desk, seen, at)
+    planner, ruled = planner_at(address), rule.shape[0] > 0
+    limits = planner.limits[0]
+    reads_drafts = limits.reads_drafts > 0
+    loop = start(film.columns, order, concurrency, refills, False)
+    _admit(loop, 0, address, ruled)
+    while goes_on(loop):
+        count, context = loop.state[0].rows, context_tokens(loop)
+        holders = np.count_nonzero(loop.holds_neural[:count])
+        if not ruled and holders > 0 and not stages.keeps(address, count, holders, context):
+            loop.holds_neural[:count] = False
+        _take_in(film, loop, planner, model_of_request)
+        rows = stages.rows_of(planner)
+        forwards = stages.plan(address)
         if ruled:
-            most = min(rule[2], neural_cap)
-        holding = bool(seen.holds_neural.any())
-        count = most
-        if reads and most > 0:
-            tokens_shown = np.full((rows, neural_cap), -1, np.int32)
-            shown = np.full((rows, neural_cap, film.confidences.shape[2]), np.nan, np.float32)
-            count = 0
-            while count < neural_cap:
-                for row in range(rows):
-                    if seen.holds_neural[row]:
-                        tokens_shown[row, count] = film.drafted[at[row], count]
-                        if film.confidences.shape[0] > 0:
-                            shown[row, count] = film.confidences[at[row], count]
-                count += 1
-                depths = np.full(rows, count, np.int32)
-                found = behind(film, running, rows, seen, depths, most_behind, True)
-                for m in range(len(minds)):
-                    said_by = speaks_for(member, running.request, rows, m, len(minds))
-                    stages.take_evidence(
-                        minds[m],
-                        desk,
-                        knobs[m],
-                        seen,
-                        said_by,
-                        tokens_shown,
-                        shown,
-                        count,
-                        found,
-                        asking,
-                        cap,
-                    )
-                if records:
-                    keep_evidence(record, desk, seen, at, count)
-                    keep_splices(record, desk, seen, at, depths, found, asking)
-                if ruled:
-                    if count >= most:
-                        break
-                elif count < neural_cap and not stages.goes_on(
-                    desk, outlook, common, seen, cost, cap, count, neural_cap
-                ):
-                    break
-        neural_len = np.zeros(rows, np.int32)
-        ngram_len = np.zeros(rows, np.int32)
+            forwards = min(rule[2], limits.neural_cap)
+        if reads_drafts and forwards > 0:
+            forwards = _draft(film, loop, address, forwards, ruled)
+        neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
         if ruled:
-            for row in range(rows):
-                if rule[1] > 0 and seen.length[row] >= rule[0]:
-                    ngram_len[row] = min(rule[1], seen.available[row], cap)
-                else:
-                    neural_len[row] = count if seen.holds_neural[row] else 0
-            stages.commit(desk, neural_len, ngram_len)
+            _apply_rule(rule, rows, forwards, limits.cap, neural_len, ngram_len)
+            stages.note_lengths(address, neural_len, ngram_len)
+            splices = True
         else:
-            stages.choose(desk, reads, common, seen, cost, cap, count, neural_len, ngram_len)
-        # Where drafts are read, the matches behind them were known as lengths were chosen.
-        if ruled or not (reads and most > 0):
-            found = behind(film, running, rows, seen, neural_len, most_behind, False)
-            for m in range(len(minds)):
-                said_by = speaks_for(member, running.request, rows, m, len(minds))
-                stages.splice(
-                    minds[m], desk, seen, said_by, asking, cap, neural_len, found, ngram_len
-                )
-            if records:
-                keep_splices(record, desk, seen, at, neural_len, found, asking)
-        accepted = np.zeros(rows, np.int32)
-        counts = np.zeros(rows, np.int32)
-        most_emitted = 0
-        for row in range(rows):
-            r, p = running.request[row], running.position[row]
-            i = columns.offset[r] + p
-            left = columns.length[r] - p
-            k = neural_len[row]
-            if k > 0:
-                accepted[row] = min(columns.neural[i], k)
-                if accepted[row] == k:
-                    if k < left:
-                        accepted[row] += min(ngram_len[row], columns.run[i + k])
-                    else:
-                        ngram_len[row] = 0
-            else:
-                ngram_len[row] = min(ngram_len[row], seen.available[row])
-                accepted[row] = min(ngram_len[row], columns.run[i])
-            counts[row] = min(accepted[row] + 1, left)
-            emitted[row] = counts[row]
-            taken_sum += min(accepted[row], left)
-            most_emitted = max(most_emitted, counts[row])
-        came = np.full((rows, most_emitted), -1, np.int32)
-        total = 0
-        for row in range(rows):
-            r, p = running.request[row], running.position[row]
-            truth = film.text_start[r] + columns.prompt[r] + p
-            came[row, : counts[row]] = film.text[truth : truth + counts[row]]
-            total += neural_len[row] + ngram_len[row]
-            tokens += counts[row]
-        seconds = step_s(cost, rows + total, context, count, holding)
+            splices = stages.choose(address, forwards, neural_len, ngram_len)
+        if splices:
+            behind = _behind(film, loop, rows, neural_len, cap, False)
+            stages.splice(address, neural_len, behind, ngram_len)
+        accepted, taken = _verify(film, loop, rows, neural_len, ngram_len)
+        drafted = neural_len + ngram_len
+        shape = batch_shape(
+            count, context, drafted, neural_len, forwards, bool(rows.holds_neural.any())
+        )
+        seconds = step_s(planner.costs, shape)
+        counts = loop.emitted[:count].astype(np.int32)
         stages.learn(
-            desk,
-            common,
-            seen,
-            cost,
-            came,
+            address,
+            _emitted(film, loop),
             counts,
-            neural_len + ngram_len,
+            drafted,
             neural_len,
             accepted,
-            np.ones(rows, np.bool_),
-            count,
+            np.ones(count, np.bool_),
+            forwards,
             seconds,
         )
-        time += seconds
-        steps += 1
-        row_steps += rows
-        drafted_sum += total
-        neural_steps += count > 0
-        if not refills:
-            kept = 0
-            for row in range(rows):
-                if running.position[row] + emitted[row] < columns.length[running.request[row]]:
-                    slots[kept] = slots[row]
-                    kept += 1
-        entered = following
-        rows, following, time, ended = advance(
-            columns, order, refills, False, running, rows, following, emitted, time, latency
-        )
-        time += _admit(
-            columns,
-            running,
-            entered,
-            rows,
-            slots,
-            holds,
-            refills,
-            ruled,
-            desk,
-            common,
-            cost,
-            neural_cap,
-        )
-    sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
-    sums[4], sums[5], sums[6] = taken_sum, drafted_sum, neural_steps
+        count_step(loop, shape, seconds, taken)
+        following = loop.state[0].following
+        if advance(loop, False):
+            _admit(loop, following, address, ruled)
+    return loop
 
 
 @compiled
-def _admit(
-    columns: Columns,
-    running: Running,
-    entered: int,
-    rows: int,
-    slots: Ints,
-    holds: NDArray[np.bool_],
-    refills: bool,
-    ruled: bool,
-    desk: Desk,
-    knobs: Array,
-    cost: Array,
-    neural_cap: int,
-) -> float:
-    """Let the policy say which of the rows that came last hold the drafter; what its prefill takes.
-
-    Rows from entry `entered` on are new. Those that enter together wait for each other.
-    """
-    seconds = 0.0
+def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> None:
+    """Let the policy say which of the rows that have just entered hold the drafter."""
+    neural_cap = planner_at(address).limits[0].neural_cap
+    waited_s, rows = 0.0, loop.state[0].rows
     for row in range(rows):
-        if running.entry[row] < entered:
+        if loop.entry[row] < first_entry:
             continue
-        r, slot = running.request[row], slots[row]
-        forget(desk.history, slot)
-        holds[slot] = neural_cap > 0 and (
-            ruled or stages.admits(desk, knobs, cost, slot, columns.prompt[r], rows)
-        )
-        if holds[slot]:
-            seconds += columns.draft_entry_s[r]
-        if refills:
-            running.entered[row] += seconds
-    return seconds
+        slot = loop.slot[row]
+        stages.enter(address, slot)
+        prompt = loop.columns.prompt[loop.request[row]]
+        if neural_cap > 0 and (ruled or stages.admits(address, slot, prompt, rows)):
+            waited_s = take_drafter(loop, row, waited_s)
+        if loop.refills:
+            loop.entered_s[row] += waited_s
+    loop.totals[0].time_s += waited_s
+
+
+@compiled
+def _take_in(film: Film, loop: ClosedLoop, planner: Planner, model_of_request: Ints) -> None:
+    """Show the planner the running rows as they are before drafting."""
+    columns, rows, facts = film.columns, planner.rows, film.facts
+    planner.limits[0].rows = loop.state[0].rows
+    for row in range(loop.state[0].rows):
+        r, p = loop.request[row], loop.position[row]
+        i, base = columns.offset[r] + p, film.text_start[r]
+        known = columns.prompt[r] + p
+        planner.model_of_row[row] = model_of_request[r]
+        if planner.recorder.at.shape[0] > 0:
+            planner.recorder.place[row] = i
+        rows.slots[row] = loop.slot[row]
+        rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
+        rows.holds_neural[row] = loop.holds_neural[row]
+        rows.length[row], rows.start[row] = facts[0, i], facts[1, i]
+        rows.agree[row], rows.seen[row] = facts[3, i], facts[4, i]
+        rows.available[row] = facts[5, i]
+        for k in range(TAIL):
+            rows.tail[row, TAIL - 1 - k] = film.text[base + known - 1 - k] if k < known else -1
+        for k in range(CANDIDATE):
+            copied = k < rows.available[row]
+            rows.candidate[row, k] = film.text[base + rows.start[row] + k] if copied else -1
+
+
+@compiled
+def _draft(film: Film, loop: ClosedLoop, address: int, planned: int, ruled: bool) -> int:
+    """Run forwards, their tokens shown to the planner, as long as it wants; how many there were.
+
+    Under a rule `planned` of them are run.
+    """
+    planner = planner_at(address)
+    rows, most = stages.rows_of(planner), planner.limits[0].neural_cap
+    count = rows.slots.shape[0]
+    tokens = np.full((count, most), -1, np.int32)
+    confidences = np.full((count, most, film.confidences.shape[2]), np.nan, np.float32)
+    for depth in range(1, most + 1):
+        for row in range(count):
+            if rows.holds_neural[row]:
+                i = loop.columns.offset[loop.request[row]] + loop.position[row]
+                tokens[row, depth - 1] = film.drafted[i, depth - 1]
+                if film.confidences.shape[0] > 0:
+                    confidences[row, depth - 1] = film.confidences[i, depth - 1]
+        depths = np.full(count, depth, np.int32)
+        # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
+        behind = _behind(film, loop, rows, depths, 0, True)
+        stages.observe(address, depth, tokens, confidences, behind)
+        if ruled:
+            if depth >= planned:
+                return depth
+        elif depth < most and not stages.continues(address, depth):
+            return depth
+    return most
+
+
+@compiled
+def _behind(
+    film: Film, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, cap: int, tokens: bool
+) -> BehindMatches:
+    """The matches behind so many drafted tokens per row; true ones where none are recorded.
+
+    `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
+    """
+    columns, facts = film.columns, film.facts
+    count = rows.slots.shape[0]
+    length, agree = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    seen, available = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    copied = np.full(count, -1, np.int32)
+    for row in range(count):
+        k = neural_len[row]
+        if k == 0 or not rows.holds_neural[row]:
+            continue
+        r, p = loop.request[row], loop.position[row]
+        i = columns.offset[r] + p
+        if film.drafted.shape[1] > 0:
+            if film.drafted[i, k - 1] >= 0:
+                length[row] = columns.behind_match[i, k - 1]
+                agree[row] = columns.behind_agree[i, k - 1]
+                seen[row] = columns.behind_seen[i, k - 1]
+                available[row] = columns.behind_available[i, k - 1]
+                begin, known = film.behind_start[i, k - 1], columns.prompt[r] + p
+                if tokens and length[row] > 0 and begin < known:
+                    copied[row] = film.text[film.text_start[r] + begin]
+                elif tokens and length[row] > 0:
+                    copied[row] = film.drafted[i, begin - known]
+        elif p + k < columns.length[r]:
+            length[row], agree[row], seen[row] = facts[0, i + k], facts[3, i + k], facts[4, i + k]
+            available[row] = min(facts[5, i + k], cap)
+    return BehindMatches(length, agree, seen, available, copied)
+
+
+@compiled
+def _apply_rule(
+    rule: Longs, rows: RowFacts, forwards: int, cap: int, neural_len: Ints, ngram_len: Ints
+) -> None:
+    """Lengths under a static rule: copied tokens where the match is long enough, else neural."""
+    min_match, most_copied = rule[0], rule[1]
+    for row in range(rows.slots.shape[0]):
+        if most_copied > 0 and rows.length[row] >= min_match:
+            ngram_len[row] = min(most_copied, rows.available[row], cap)
+        elif rows.holds_neural[row]:
+            neural_len[row] = forwards
+
+
+@compiled
+def _verify(
+    film: Film, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
+) -> tuple[Ints, int]:
+    """What the target accepts per row, and of the whole batch; `loop.emitted` is filled in.
+
+    Lengths are cut to what can be verified.
+    """
+    columns = film.columns
+    accepted = np.zeros(rows.slots.shape[0], np.int32)
+    total = 0
+    for row in range(rows.slots.shape[0]):
+        r, p = loop.request[row], loop.position[row]
+        i, left, k = columns.offset[r] + p, columns.length[r] - p, neural_len[row]
+        if k > 0:
+            accepted[row] = min(columns.neural[i], k)
+            if accepted[row] == k:
+                if k < left:
+                    accepted[row] += min(ngram_len[row], columns.run[i + k])
+                else:
+                    ngram_len[row] = 0
+        else:
+            ngram_len[row] = min(ngram_len[row], rows.available[row])
+            accepted[row] = min(ngram_len[row], columns.run[i])
+        loop.emitted[row] = min(accepted[row] + 1, left)
+        total += min(accepted[row], left)
+    return accepted, total
+
+
+@compiled
+def _emitted(film: Film, loop: ClosedLoop) -> Ints:
+    """(rows, most) the tokens that this step emits, padded with -1."""
+    rows = loop.state[0].rows
+    tokens = np.full((rows, loop.emitted[:rows].max()), -1, np.int32)
+    for row in range(rows):
+        r, count = loop.request[row], loop.emitted[row]
+        begin = film.text_start[r] + film.columns.prompt[r] + loop.position[row]
+        tokens[row, :count] = film.text[begin : begin + count]
+    return tokens
 
 
 def run_learned(
     tape: Tape,
     film: Film,
-    policy: LearnedPolicy | Panel,
+    policy: LearnedPolicy | CrossfitPolicy,
     order: Ints,
     concurrency: int,
     cost: CostModel,
     cap: int,
     refills: bool = True,
-    rule: Longs | None = None,
-    record: Record | None = None,
+    rule: StaticRule | None = None,
+    recorder: Recorder | None = None,
 ) -> Result:
-    """What the generic loop would say of this policy, compiled."""
-    sums = np.zeros(7)
-    latency = new_latency(order)
-    panel = policy if isinstance(policy, Panel) else alone(policy, tape)
-    first = panel.policies[0]
-    most_behind, cap = cap, min(first.cap, cap)
-    _loop(
-        film,
-        order,
-        concurrency,
-        refills,
-        tuple(each.mind for each in panel.policies),
-        panel.member,
-        new_desk([each.model for each in panel.policies], concurrency),
-        np.stack([each.knobs for each in panel.policies]),
-        first.model.reads_evidence and tape.shows_tokens,
-        cap,
-        most_behind,
-        min(first.neural_cap, tape.neural_cap, cap),
+    """What the loop for any policy would say of this policy, compiled."""
+    if isinstance(policy, CrossfitPolicy):
+        policies, model_of_request = policy.policies, policy.policy_of_request
+    else:
+        policies, model_of_request = (policy,), np.zeros(len(tape), np.int32)
+    first, models = policies[0], [each.model for each in policies]
+    pinned = [Pinned(model.compiled()) for model in models]
+    run_cap, cap = cap, min(first.cap, cap)
+    planner = new_planner(
+        models,
+        np.array([model.address for model in pinned]),
+        np.stack([each.knobs for each in policies]),
         cost.constants(),
-        np.empty(0, np.int64) if rule is None else rule,
-        new_record(0, 0, 0) if record is None else record,
-        sums,
-        latency,
+        concurrency,
+        cap,
+        min(first.neural_cap, tape.neural_cap, cap),
+        reads_drafts=first.model.reads_evidence and tape.shows_tokens,
+        recorder=recorder,
     )
-    tokens, time, steps, row_steps, accepted, drafted, neural_steps = sums
-    return Result(
-        tokens=tokens,
-        time_s=time,
-        steps=steps,
-        row_steps=row_steps,
-        accepted=accepted,
-        drafted=drafted,
-        neural_steps=neural_steps,
-        token_s=seconds_per_token(tape.columns, order, latency),
-    )
+    planner.limits["weighs_every_splice"] = rule is not None
+    kept = Pinned(planner)
+    row = np.empty(0, np.int64) if rule is None else rule.row()
+    loop = _run(film, order, concurrency, refills, kept.address, model_of_request, row, run_cap)
+    # The compiled loop knows addresses only: what lies there must outlive it.
+    del kept, pinned
+    return result_of(loop)

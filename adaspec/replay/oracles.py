@@ -12,19 +12,31 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import (
     CostModel,
-    captured_sizes,
-    forward_s,
-    paid_forwards,
+    Costs,
+    StepShape,
+    drafting_s,
+    plain_step_s,
     step_s,
     verify_s,
 )
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
+from adaspec.replay.closed_loop import (
+    ClosedLoop,
+    advance,
+    context_tokens,
+    count_step,
+    entry_s,
+    goes_on,
+    result_of,
+    seconds_per_token,
+    start,
+)
 from adaspec.replay.result import Result
-from adaspec.replay.rows import advance, enter, entry_s, new_latency, seconds_per_token
 from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(5)
@@ -84,7 +96,7 @@ def _plan(
     cap: int,
     splices: bool,
     holds: bool,
-    cost: Array,
+    costs: Costs,
     take: Longs,
 ) -> int:
     """Maximise emitted - rate * step_s over forwards and lengths; fills `take`, returns forwards.
@@ -97,17 +109,17 @@ def _plan(
         most = 0
         for row in range(rows):
             most += _reach(columns, at[row], left[row], forwards, splices, cap)
-        drafting = paid_forwards(cost, forwards, holds) * forward_s(cost, context)
-        for size in range(-2, captured_sizes(cost).shape[0]):
+        for size in range(-2, costs.captured_sizes.shape[0]):
             if size == -2:
                 total = 0
             elif size == -1:
                 total = most
             else:
-                total = min(most, int(captured_sizes(cost)[size]) - rows)
+                total = min(most, int(costs.captured_sizes[size]) - rows)
             if total < 0:
                 continue
-            value = rows + total - rate * (verify_s(cost, rows + total, context) + drafting)
+            shape = StepShape(rows, context, total, 0, 0, forwards, holds)
+            value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
     remaining = best_total
@@ -131,81 +143,55 @@ def _span(
 
 
 @compiled
-def _loop(
+def _run(
     columns: Columns,
-    order: NDArray[np.int32],
+    order: Ints,
     concurrency: int,
     refills: bool,
     kind: int,
     neural_cap: int,
     cap: int,
-    cost: Array,
-    sums: Array,
-    latency: Array,
-) -> None:
-    """The closed loop under perfect foresight; without refills it ends with the last request."""
+    costs: Costs,
+) -> ClosedLoop:
+    """The closed loop under perfect foresight, run to its end."""
     holds = kind != NGRAM and neural_cap > 0
-    state, time = enter(columns, order, concurrency, refills, holds)
+    loop = start(columns, order, concurrency, refills, holds)
     at = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)
-    emitted = np.empty(concurrency, np.int64)
-    ring = np.zeros((RATE_STEPS, 2))
+    recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
-    rows = following = concurrency
-    tokens = steps = row_steps = drafted = neural_steps = 0
-    ended = False
-    while rows > 0 and not ended:
-        context = 0
+    while goes_on(loop):
+        rows, context = loop.state[0].rows, context_tokens(loop)
         for row in range(rows):
-            r, p = state.request[row], state.position[row]
+            r, p = loop.request[row], loop.position[row]
             at[row] = columns.offset[r] + p
             left[row] = columns.length[r] - p - 1
-            context += columns.prompt[r] + p
+        forwards = 0
         if kind >= PLAN:
-            if steps == 0:
-                rate = rows / step_s(cost, rows, context, 0, False)
-            else:
+            rate = rows / plain_step_s(costs, rows, context)
+            if loop.totals[0].steps > 0:
                 rate = recent_tokens / recent_time
+            splices = kind == PLAN_SPLICE
             forwards = _plan(
-                columns,
-                at,
-                left,
-                rows,
-                context,
-                rate,
-                neural_cap,
-                cap,
-                kind == PLAN_SPLICE,
-                holds,
-                cost,
-                take,
+                columns, at, left, rows, context, rate, neural_cap, cap, splices, holds, costs, take
             )
         else:
-            forwards = 0
             for row in range(rows):
-                take[row], own = _span(columns, at[row], left[row], kind, neural_cap, cap)
-                forwards = max(forwards, own)
-        total = 0
-        for row in range(rows):
-            total += take[row]
-            emitted[row] = take[row] + 1
-        step = step_s(cost, rows + total, context, forwards, holds)
-        slot = steps % RATE_STEPS
-        recent_tokens += rows + total - ring[slot, 0]
-        recent_time += step - ring[slot, 1]
-        ring[slot, 0], ring[slot, 1] = rows + total, step
-        time += step
-        steps += 1
-        row_steps += rows
-        drafted += total
-        tokens += rows + total
-        neural_steps += forwards > 0
-        rows, following, time, ended = advance(
-            columns, order, refills, holds, state, rows, following, emitted, time, latency
-        )
-    sums[0], sums[1], sums[2], sums[3] = tokens, time, steps, row_steps
-    sums[4], sums[5] = drafted, neural_steps
+                take[row], drafted = _span(columns, at[row], left[row], kind, neural_cap, cap)
+                forwards = max(forwards, drafted)
+        total = take[:rows].sum()
+        loop.emitted[:rows] = take[:rows] + 1
+        # Which source a token came from makes no difference: all are right, and charged alike.
+        shape = StepShape(rows, context, total, 0, 0, forwards, holds)
+        seconds = step_s(costs, shape)
+        oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
+        recent_tokens += rows + total - oldest[0]
+        recent_time += seconds - oldest[1]
+        oldest[0], oldest[1] = rows + total, seconds
+        count_step(loop, shape, seconds, total)
+        advance(loop, holds)
+    return loop
 
 
 @compiled
@@ -217,7 +203,7 @@ def _cheapest(
     neural_cap: int,
     splices: bool,
     holds: bool,
-    cost: Array,
+    costs: Costs,
     best: Array,
 ) -> None:
     """Fill best[p] = least seconds from position p to the end of request r, in lockstep."""
@@ -232,12 +218,13 @@ def _cheapest(
         if holds:
             most = min(columns.neural[i], neural_cap, cap, left)
         for k in range(most + 1):
-            draft = paid_forwards(cost, k, holds) * forward_s(cost, context)
+            drafting = drafting_s(costs, StepShape(copies, context, 0, 0, 0, k, holds))
             longest = k
             if (k == 0 or splices) and k < left:
                 longest = k + min(columns.run[i + k], cap - k, left - k)
             for taken in range(k, longest + 1):
-                seconds = verify_s(cost, copies * (1 + taken), context) + draft
+                shape = StepShape(copies, context, copies * taken, 0, 0, k, holds)
+                seconds = verify_s(costs, shape) + drafting
                 least = min(least, seconds + best[p + taken + 1])
         best[p] = least
 
@@ -249,11 +236,11 @@ def cheapest_s(
 
     A request that never holds the neural drafter pays no keep-alive: both ways are tried.
     """
-    columns, row = tape.columns, cost.constants()
+    columns, costs = tape.columns, cost.constants()
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if tape.neural_cap else (False,):
-        _cheapest(columns, request, copies, cap, tape.neural_cap, splices, holds, row, best)
+        _cheapest(columns, request, copies, cap, tape.neural_cap, splices, holds, costs, best)
         seconds.append(float(best[1]) + copies * entry_s(columns, request, holds))
     return min(seconds)
 
@@ -261,7 +248,7 @@ def cheapest_s(
 def run_cheapest(
     tape: Tape,
     oracle: Oracle,
-    order: NDArray[np.int32],
+    order: Ints,
     copies: int,
     cost: CostModel,
     cap: int,
@@ -285,7 +272,7 @@ def run_cheapest(
 def run_oracle(
     tape: Tape,
     oracle: Oracle,
-    order: NDArray[np.int32],
+    order: Ints,
     concurrency: int,
     cost: CostModel,
     cap: int,
@@ -293,28 +280,8 @@ def run_oracle(
 ) -> Result:
     """The closed loop (or, without refills, `order` in lockstep) under an oracle of `LOOPS`."""
     kind = LOOPS[oracle.kind]
-    sums = np.zeros(6)
-    latency = new_latency(order)
-    _loop(
-        tape.columns,
-        order,
-        concurrency,
-        refills,
-        kind,
-        tape.neural_cap,
-        min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP),
-        cost.constants(),
-        sums,
-        latency,
-    )
-    tokens, time, steps, row_steps, drafted, neural_steps = sums
-    return Result(
-        tokens=tokens,
-        time_s=time,
-        steps=steps,
-        row_steps=row_steps,
-        accepted=drafted,
-        drafted=drafted,
-        neural_steps=neural_steps,
-        token_s=seconds_per_token(tape.columns, order, latency),
+    cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
+    costs = cost.constants()
+    return result_of(
+        _run(tape.columns, order, concurrency, refills, kind, tape.neural_cap, cap, costs)
     )

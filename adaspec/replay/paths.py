@@ -6,207 +6,209 @@ the closed loop then only adds up what each step costs in the company it runs in
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import step_s
+from adaspec.cost.model import Costs, StepShape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
-from adaspec.replay.rows import entry_s
+from adaspec.replay.closed_loop import (
+    TOTALS,
+    ClosedLoop,
+    context_tokens,
+    entry_s,
+    goes_on,
+    replace_ended,
+    start,
+)
 from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Shorts = NDArray[np.int16]
+Steps = NDArray[Any]
 
-DRAFTED, FORWARDS, EMITTED, ACCEPTED = 0, 1, 2, 3
-"""Columns of a step of a path."""
-
-TOKENS, TIME, STEPS, ROW_STEPS, SUM_ACCEPTED, SUM_DRAFTED, NEURAL_STEPS = range(7)
-"""Columns of a loop's totals."""
-TOTALS = 7
+STEP = np.dtype(
+    [
+        ("copied", "i2"),
+        ("neural", "i2"),
+        ("spliced", "i2"),
+        ("forwards", "i2"),
+        ("accepted", "i2"),
+        ("emitted", "i2"),
+    ]
+)
+"""One step of a path: drafted tokens by source, forwards, and what came of it."""
 
 
 class Paths(NamedTuple):
-    """All requests' paths under one rule; those of request r are rows start[r] .. start[r + 1]."""
+    """All requests' paths under one rule; those of request r are steps start[r] .. start[r + 1]."""
 
-    start: NDArray[np.int64]
-    steps: NDArray[np.int16]
+    start: Longs
+    steps: Steps
 
 
 @compiled
-def _walk(columns: Columns, rule: Longs, cap: int, start: Longs, steps: Shorts) -> int:
-    """Fill `start` and `steps` for every request."""
+def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths) -> int:
+    """Fill in every request's path; how many steps there are."""
     min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
-    offset, length, neural = columns.offset, columns.length, columns.neural
-    match, available, run = columns.match, columns.available, columns.run
-    tokens_known = columns.behind_match.shape[1] > 0
-    at = 0
+    # Taken out of their tuple once: that takes as long as a step does.
+    offset, length, neural_accepted = columns.offset, columns.length, columns.neural
+    match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
+    behind_match, behind_available = columns.behind_match, columns.behind_available
+    tokens_known = behind_match.shape[1] > 0
+    start, steps = paths.start, paths.steps
+    count = 0
     for r in range(length.shape[0]):
-        start[r] = at
-        base, end = offset[r], length[r]
+        start[r] = count
         p = 1
-        while p < end:
-            i = base + p
+        while p < length[r]:
+            i, left = offset[r] + p, length[r] - p
+            copied = neural = spliced = accepted = forwards = 0
             copies = ngram_len > 0 and match[i] >= min_match
-            forwards = 0
             if copies and agree:
                 forwards = 1
-                copies = columns.agrees[i] == 1
+                copies = agrees[i] == 1
             if copies:
-                drafted = min(ngram_len, available[i], cap)
-                accepted = min(run[i], drafted)
+                copied = min(ngram_len, available[i], cap)
+                accepted = min(run[i], copied)
             else:
-                drafted = min(neural_len, cap)
-                forwards = drafted
-                accepted = min(neural[i], drafted) if drafted > 0 else 0
-                room = min(splice_len, cap - drafted)
-                if drafted > 0 and room > 0:
-                    whole = accepted == drafted
-                    j = i + drafted
+                neural = forwards = min(neural_len, cap)
+                room = min(splice_len, cap - neural)
+                if neural > 0:
+                    accepted = min(neural_accepted[i], neural)
+                if neural > 0 and room > 0:
+                    whole = accepted == neural
                     if tokens_known and not whole:
-                        if columns.behind_match[i, drafted - 1] >= splice_match:
-                            drafted += min(room, columns.behind_available[i, drafted - 1])
-                    elif p + drafted < end and match[j] >= splice_match:
-                        spliced = min(room, available[j])
-                        drafted += spliced
+                        if behind_match[i, neural - 1] >= splice_match:
+                            spliced = min(room, behind_available[i, neural - 1])
+                    elif neural < left and match[i + neural] >= splice_match:
+                        spliced = min(room, available[i + neural])
                         if whole:
-                            accepted += min(spliced, run[j])
-            emitted = min(accepted + 1, end - p)
-            steps[at, DRAFTED] = drafted
-            steps[at, FORWARDS] = forwards
-            steps[at, EMITTED] = emitted
-            steps[at, ACCEPTED] = min(accepted, end - p)
-            at += 1
-            p += emitted
-    start[length.shape[0]] = at
-    return at
+                            accepted += min(spliced, run[i + neural])
+            step = steps[count]
+            step.copied, step.neural, step.spliced = copied, neural, spliced
+            step.forwards = forwards
+            step.emitted = min(accepted + 1, left)
+            step.accepted = min(accepted, left)
+            count += 1
+            p += step.emitted
+    start[length.shape[0]] = count
+    return count
 
 
 @compiled
 def run_paths(
-    columns: Columns,
-    start: Longs,
-    steps: Shorts,
-    order: NDArray[np.int32],
-    concurrency: int,
-    cost: Array,
-    holds: bool,
-    totals: Array,
-    latency: Array,
-) -> None:
-    """Closed loop over paths: fills `totals`, and seconds per request of `order` into `latency`.
-
-    `latency` may be empty; entries of requests that do not finish stay as they are.
-    """
-    at = np.empty(concurrency, np.int64)
-    end = np.empty(concurrency, np.int64)
-    entry = np.empty(concurrency, np.int64)
-    entered = np.zeros(concurrency)
+    columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
+) -> ClosedLoop:
+    """The closed loop over paths, run to its end."""
+    loop = start(columns, order, concurrency, True, holds)
+    # Sums stay in locals while no request ends: this loop tunes rules, and runs most of all.
+    steps, first, totals = paths.steps, paths.start, loop.totals[0]
+    request, entry = loop.request, loop.entry
     prompt, length = columns.prompt, columns.length
-    timed = latency.shape[0] > 0
-    context = 0
-    time = 0.0
+    at, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
-        r = order[row]
-        time += entry_s(columns, r, holds)
-        entered[row] = time
-        at[row], end[row], entry[row] = start[r], start[r + 1], row
-        context += prompt[r] + 1
-    following = concurrency
-    tokens = accepted = drafted = n_steps = neural_steps = 0
+        at[row], end[row] = first[request[row]], first[request[row] + 1]
+    time, context = totals.time_s, context_tokens(loop)
+    count = tokens = all_accepted = all_drafted = neural_steps = 0
     while True:
-        step_drafted = step_emitted = forwards = 0
-        finished = False
+        copied = neural = spliced = forwards = emitted = 0
+        ended = False
         for row in range(concurrency):
-            step = at[row]
-            step_drafted += steps[step, DRAFTED]
-            step_emitted += steps[step, EMITTED]
-            accepted += steps[step, ACCEPTED]
-            forwards = max(forwards, steps[step, FORWARDS])
-            at[row] = step + 1
-            finished |= step + 1 == end[row]
-        time += step_s(cost, concurrency + step_drafted, context, forwards, holds)
-        n_steps += 1
-        drafted += step_drafted
-        tokens += step_emitted
+            step = steps[at[row]]
+            copied += step.copied
+            neural += step.neural
+            spliced += step.spliced
+            all_accepted += step.accepted
+            forwards = max(forwards, step.forwards)
+            emitted += step.emitted
+            at[row] += 1
+            ended |= at[row] == end[row]
+        time += step_s(
+            costs, StepShape(concurrency, context, copied, neural, spliced, forwards, holds)
+        )
+        context += emitted
+        count += 1
+        tokens += emitted
+        all_drafted += copied + neural + spliced
         neural_steps += forwards > 0
-        context += step_emitted
-        if finished:
-            done = False
-            now = time
+        if ended:
             for row in range(concurrency):
-                if at[row] < end[row]:
-                    continue
-                r = order[entry[row]]
-                if timed:
-                    latency[entry[row]] = now - entered[row]
-                context -= prompt[r] + length[r]
-                if following == order.shape[0]:
-                    done = True
-                    continue
-                r = order[following]
-                at[row], end[row], entry[row] = start[r], start[r + 1], following
-                time += entry_s(columns, r, holds)
-                entered[row] = time
-                context += prompt[r] + 1
-                following += 1
-            if done:
+                if at[row] == end[row]:
+                    context -= prompt[request[row]] + length[request[row]]
+            totals.time_s, following = time, loop.state[0].following
+            replace_ended(loop, at == end, holds)
+            if not goes_on(loop):
                 break
-    totals[TOKENS], totals[TIME], totals[STEPS] = tokens, time, n_steps
-    totals[ROW_STEPS] = n_steps * concurrency
-    totals[SUM_ACCEPTED], totals[SUM_DRAFTED] = accepted, drafted
-    totals[NEURAL_STEPS] = neural_steps
+            for row in range(concurrency):
+                if entry[row] >= following:
+                    at[row], end[row] = first[request[row]], first[request[row] + 1]
+                    context += prompt[request[row]] + 1
+            time = totals.time_s
+    totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
+    totals.accepted, totals.drafted = all_accepted, all_drafted
+    totals.neural_steps = neural_steps
+    return loop
 
 
 @compiled
 def run_lockstep(
     columns: Columns,
-    start: Longs,
-    steps: Shorts,
+    paths: Paths,
     request: int,
     copies: int,
-    cost: Array,
+    costs: Costs,
     holds: bool,
-    totals: Array,
+    out: NDArray[Any],
 ) -> None:
-    """`copies` of one request advance together: fills `totals`."""
+    """`copies` of one request advance together: fills in the one record of `out`."""
+    totals = out[0]
     context = columns.prompt[request] + 1
-    time = copies * entry_s(columns, request, holds)
-    tokens = accepted = drafted = neural_steps = 0
-    for step in range(start[request], start[request + 1]):
-        forwards = steps[step, FORWARDS]
-        verified = copies * (1 + steps[step, DRAFTED])
-        time += step_s(cost, verified, copies * context, forwards, holds)
-        context += steps[step, EMITTED]
-        tokens += steps[step, EMITTED]
-        accepted += steps[step, ACCEPTED]
-        drafted += steps[step, DRAFTED]
-        neural_steps += forwards > 0
-    n_steps = start[request + 1] - start[request]
-    totals[TOKENS], totals[TIME], totals[STEPS] = copies * tokens, time, n_steps
-    totals[ROW_STEPS] = copies * n_steps
-    totals[SUM_ACCEPTED], totals[SUM_DRAFTED] = copies * accepted, copies * drafted
-    totals[NEURAL_STEPS] = neural_steps
+    totals.time_s = copies * entry_s(columns, request, holds)
+    totals.tokens = totals.accepted = totals.drafted = totals.neural_steps = 0
+    for at in range(paths.start[request], paths.start[request + 1]):
+        step = paths.steps[at]
+        shape = StepShape(
+            copies,
+            copies * context,
+            copies * step.copied,
+            copies * step.neural,
+            copies * step.spliced,
+            step.forwards,
+            holds,
+        )
+        totals.time_s += step_s(costs, shape)
+        context += step.emitted
+        totals.tokens += copies * step.emitted
+        totals.accepted += copies * step.accepted
+        totals.drafted += shape.copied + shape.neural + shape.spliced
+        totals.neural_steps += step.forwards > 0
+    totals.steps = paths.start[request + 1] - paths.start[request]
+    totals.row_steps = copies * totals.steps
+
+
+@compiled
+def _new_paths(columns: Columns) -> Paths:
+    """Room for the paths of any rule."""
+    requests, positions = columns.length.shape[0], columns.neural.shape[0]
+    return Paths(np.empty(requests + 1, np.int64), np.empty(positions, STEP))
 
 
 @compiled
 def _lockstep_grid(
-    columns: Columns, rules: Longs, cap: int, copies: Longs, cost: Array, speeds: Array
+    columns: Columns, rules: Longs, cap: int, copies: Longs, costs: Costs, speeds: Array
 ) -> None:
     """Tokens per second of every rule, request and number of copies."""
-    n = columns.length.shape[0]
-    start = np.empty(n + 1, np.int64)
-    steps = np.empty((columns.neural.shape[0], 4), np.int16)
-    totals = np.empty(TOTALS)
+    paths, totals = _new_paths(columns), np.empty(1, TOTALS)
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, start, steps)
-        for r in range(n):
+        _walk(columns, rules[s], cap, paths)
+        for r in range(columns.length.shape[0]):
             for c in range(copies.shape[0]):
-                run_lockstep(columns, start, steps, r, copies[c], cost, rules[s, 2] > 0, totals)
-                speeds[s, r, c] = totals[TOKENS] / totals[TIME]
+                run_lockstep(columns, paths, r, copies[c], costs, rules[s, 2] > 0, totals)
+                speeds[s, r, c] = totals[0].tokens / totals[0].time_s
 
 
 @compiled
@@ -214,64 +216,52 @@ def _grid(
     columns: Columns,
     rules: Longs,
     cap: int,
-    orders: NDArray[np.int32],
+    orders: Ints,
     order_start: Longs,
     concurrency: Longs,
-    cost: Array,
-    totals: Array,
+    costs: Costs,
+    speeds: Array,
 ) -> None:
-    """Totals of every rule in every order: walks each rule once, then loops."""
-    n = columns.length.shape[0]
-    start = np.empty(n + 1, np.int64)
-    steps = np.empty((columns.neural.shape[0], 4), np.int16)
-    unused = np.empty(0)
+    """Tokens per second of every rule in every order: walks each rule once, then loops."""
+    paths = _new_paths(columns)
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, start, steps)
+        _walk(columns, rules[s], cap, paths)
         for o in range(concurrency.shape[0]):
-            run_paths(
-                columns,
-                start,
-                steps,
-                orders[order_start[o] : order_start[o + 1]],
-                concurrency[o],
-                cost,
-                rules[s, 2] > 0,
-                totals[s, o],
-                unused,
-            )
+            order = orders[order_start[o] : order_start[o + 1]]
+            loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, 2] > 0)
+            speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 
 def walk_rule(tape: Tape, rule: StaticRule, cap: int) -> Paths:
     """The path of one rule through every request of the tape."""
     columns = rule_columns(tape, rule)
-    start = np.empty(len(tape) + 1, np.int64)
-    steps = np.empty((len(columns.neural), 4), np.int16)
-    count = _walk(columns, rule.row(), cap, start, steps)
-    return Paths(start, steps[:count].copy())
+    paths = _new_paths(columns)
+    count = _walk(columns, rule.row(), cap, paths)
+    return Paths(paths.start, paths.steps[:count].copy())
 
 
-def grid_totals(
+def rule_speeds(
     columns: Columns,
-    rules: NDArray[np.int64],
+    rules: Longs,
     cap: int,
-    orders: list[NDArray[np.int32]],
+    orders: list[Ints],
     concurrency: list[int],
-    cost: Array,
+    costs: Costs,
 ) -> Array:
-    """Totals (rule, order, TOTALS); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
-    totals = np.zeros((len(rules), len(orders), TOTALS))
+    """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
+    speeds = np.zeros((len(rules), len(orders)))
     starts = np.concatenate([[0], np.cumsum([len(order) for order in orders])]).astype(np.int64)
     flat = np.concatenate(orders).astype(np.int32)
-    _grid(columns, rules, cap, flat, starts, np.array(concurrency, np.int64), cost, totals)
-    return totals
+    _grid(columns, rules, cap, flat, starts, np.array(concurrency, np.int64), costs, speeds)
+    return speeds
 
 
 def lockstep_speeds(
-    columns: Columns, rules: NDArray[np.int64], cap: int, copies: tuple[int, ...], cost: Array
+    columns: Columns, rules: Longs, cap: int, copies: tuple[int, ...], costs: Costs
 ) -> Array:
     """Tokens per second (rule, request, copies) in lockstep. Releases the GIL."""
     speeds = np.empty((len(rules), len(columns.length), len(copies)))
-    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), cost, speeds)
+    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), costs, speeds)
     return speeds
 
 

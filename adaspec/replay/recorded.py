@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -25,27 +26,35 @@ START, FIRST, AVAILABLE, FACTS = 1, 2, 5, 6
 """Facts of a match, in the order of `Matches`: length, start, first, agree, seen, available."""
 
 
-class RecordedText:
-    """The text of all requests of a tape, and what the look-up says at every position."""
+class Film(NamedTuple):
+    """A tape as replays read it: what compiled loops need, and the text of all requests."""
 
-    def __init__(self, tape: Tape) -> None:
-        texts = [np.append(r.prompt_tokens, r.output_tokens) for r in tape.requests]
-        self.text = np.concatenate(texts).astype(np.int32)
-        """Prompt and output of every request."""
-        self.start = np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64)
-        """Where each request's text starts."""
-        matches = tape.matches
-        self.facts = np.stack(
-            [
-                matches.length,
-                matches.start,
-                matches.first,
-                matches.agree,
-                matches.seen,
-                matches.available,
-            ]
-        )
-        """(FACTS, positions) the look-up at every position, as far as the text is known there."""
+    columns: Columns
+    facts: Ints
+    """(FACTS, positions) the look-up at every position, as far as the text is known there."""
+    text: Ints
+    """Prompt and output of every request."""
+    text_start: Longs
+    """Where each request's text starts."""
+    drafted: Ints
+    confidences: Floats
+    behind_start: Ints
+    """(positions, draft cap) where the match behind the first drafted tokens lies."""
+
+
+def film_of(tape: Tape) -> Film:
+    """The tape as replays read it."""
+    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in tape.requests]
+    matches = tape.matches
+    return Film(
+        columns=tape.columns,
+        facts=np.stack([getattr(matches, field.name) for field in fields(Matches)]),
+        text=np.concatenate(texts).astype(np.int32),
+        text_start=np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64),
+        drafted=tape.drafted,
+        confidences=tape.confidences,
+        behind_start=tape.behind_start,
+    )
 
 
 class RecordedDrafts(ShownDrafts):
@@ -96,7 +105,7 @@ class HiddenDrafts:
         cap: int,
         name: str,
     ) -> None:
-        """`facts` are the tape's `RecordedText.facts`; `name` is the policy's, for its faults."""
+        """`facts` are the `Film`'s; `name` is the policy's, for its faults."""
         self._facts, self._cap, self._name = facts, cap, name
         self._stressed, self._holds = tape.stressed, holds
         columns = self._columns = tape.columns
@@ -218,16 +227,15 @@ class Verification(NamedTuple):
 
 @compiled
 def verify(
-    text: Ints,
-    text_start: Longs,
-    columns: Columns,
+    film: Film,
     request: Longs,
-    position: Ints,
+    position: Longs,
     neural_len: Ints,
     ngram_len: Ints,
     start: Ints,
 ) -> Verification:
     """What the target makes of `neural_len` drafted tokens, then `ngram_len` from `start` on."""
+    columns, text = film.columns, film.text
     rows = request.shape[0]
     accepted = np.zeros(rows, np.int32)
     emitted_tokens = np.zeros(rows, np.int32)
@@ -237,7 +245,7 @@ def verify(
     for row in range(rows):
         r, p = request[row], position[row]
         left[row] = columns.length[r] - p
-        base, end = text_start[r], text_start[r + 1]
+        base, end = film.text_start[r], film.text_start[r + 1]
         taken = 0
         if neural_len[row] > 0:
             taken = min(columns.neural[columns.offset[r] + p], neural_len[row])
@@ -258,7 +266,7 @@ def verify(
     flat = np.empty(total, np.int32)
     place = 0
     for row in range(rows):
-        truth = text_start[request[row]] + columns.prompt[request[row]] + position[row]
+        truth = film.text_start[request[row]] + columns.prompt[request[row]] + position[row]
         for j in range(emitted_tokens[row]):
             emitted[row, j] = text[truth + j]
             if not done[row]:

@@ -18,10 +18,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, step_s
+from adaspec.cost.model import CostModel, StepShape, step_s
 from adaspec.errors import EvaluationError, SpecError
+from adaspec.replay.closed_loop import (
+    advance,
+    context_tokens,
+    count_step,
+    goes_on,
+    result_of,
+    start,
+)
 from adaspec.replay.result import Result
-from adaspec.replay.rows import Rows, advance, enter, new_latency, seconds_per_token
 from adaspec.replay.tape import Tape
 
 Ints = NDArray[np.int32]
@@ -146,7 +153,7 @@ class _Running:
         known = self.prompt + position
         return self.text[max(0, known - TREE_DEPTH) : known]
 
-    def said(self, position: int, tokens: int) -> Ints:
+    def answer(self, position: int, tokens: int) -> Ints:
         """So many tokens of the answer, from a position on."""
         return self.text[self.prompt + position : self.prompt + position + tokens]
 
@@ -166,8 +173,8 @@ def run_suffix(
 
     What drafting takes on this machine is clocked; where it is `charged`, it also counts as time.
     """
-    run = _Run(tape, suffix, order, concurrency, cost, cap, memory or Memory())
-    return run.result(refills, charged)
+    run = _Run(tape, suffix, order, concurrency, cost, cap, memory or Memory(), refills)
+    return run.result(charged)
 
 
 class _Run:
@@ -182,89 +189,78 @@ class _Run:
         cost: CostModel,
         cap: int,
         memory: Memory,
+        refills: bool,
     ) -> None:
-        self.tape, self.suffix, self.order, self.memory = tape, suffix, order, memory
-        self.concurrency, self.constants = concurrency, cost.constants()
+        self.tape, self.suffix, self.memory = tape, suffix, memory
+        self.costs = cost.constants()
         self.longest = min(cap, TREE_DEPTH)
         self.running: dict[int, _Running] = {}
         """By place in the order."""
-        self.emitted = np.zeros(concurrency, np.int64)
+        self.loop = start(tape.columns, order, concurrency, refills, False)
         self.decision_s = 0.0
-        self.steps = self.row_steps = self.tokens = self.accepted = self.drafted = 0
 
-    def result(self, refills: bool, charged: bool) -> Result:
+    def result(self, charged: bool) -> Result:
         """Run to the end."""
-        columns, order = self.tape.columns, self.order
-        rows = following = self.concurrency
-        state, time = enter(columns, order, rows, refills, False)
-        latency = new_latency(order)
-        ended = False
-        while rows > 0 and not ended:
+        loop = self.loop
+        while goes_on(loop):
             before_s = self.decision_s
-            time += self._step(_first(state, rows))
-            time += self.decision_s - before_s if charged else 0.0
-            rows, following, time, ended = advance(
-                columns, order, refills, False, state, rows, following, self.emitted, time, latency
-            )
-        self._finish(_first(state, rows))
-        return Result(
-            tokens=self.tokens,
-            time_s=time,
-            steps=self.steps,
-            row_steps=self.row_steps,
-            accepted=self.accepted,
-            drafted=self.drafted,
-            neural_steps=0,
-            token_s=seconds_per_token(columns, order, latency),
-            decision_s=self.decision_s,
-        )
+            self._step()
+            if charged:
+                loop.totals["time_s"] += self.decision_s - before_s
+            advance(loop, False)
+        self._finish()
+        return result_of(loop, self.decision_s)
 
-    def _step(self, state: Rows) -> float:
-        """Draft for every row and verify; the step's modelled seconds."""
-        rows, columns = len(state.request), self.tape.columns
-        positions = state.position.tolist()
+    def _step(self) -> None:
+        """Draft for every row and verify."""
+        loop, columns = self.loop, self.tape.columns
+        rows = int(loop.state["rows"][0])
+        request, position = loop.request[:rows], loop.position[:rows]
+        positions = position.tolist()
         began = perf_counter()
-        batch = self._let_in_and_out(state)
+        batch = self._let_in_and_out()
         # All drafts first: no row knows yet what this step brings another.
         drafts = [self._draft(each, p) for each, p in zip(batch, positions, strict=True)]
         self.decision_s += perf_counter() - began
-        left = columns.length[state.request] - state.position
-        right = np.array(
+        left = columns.length[request] - position
+        accepted = np.array(
             [
-                _right(draft, each.said(p, len(draft)))
+                _agreeing(draft, each.answer(p, len(draft)))
                 for each, p, draft in zip(batch, positions, drafts, strict=True)
             ]
         )
-        self.emitted[:rows] = np.minimum(right + 1, left)
+        emitted = loop.emitted[:rows]
+        emitted[:] = np.minimum(accepted + 1, left)
         began = perf_counter()
-        for each, p, count in zip(batch, positions, self.emitted.tolist(), strict=False):
-            self.memory.cache.add_active_response(each.number, each.said(p, count))
+        for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
+            self.memory.cache.add_active_response(each.number, each.answer(p, count))
         self.decision_s += perf_counter() - began
-        drafted = sum(map(len, drafts))
-        self.steps += 1
-        self.row_steps += rows
-        self.tokens += int(self.emitted[:rows].sum())
-        self.accepted += int(np.minimum(right, left).sum())
-        self.drafted += drafted
-        context = int((columns.prompt[state.request] + state.position).sum())
-        return float(step_s(self.constants, rows + drafted, context, 0, False))
+        shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, 0, 0, False)
+        count_step(loop, shape, step_s(self.costs, shape), int(np.minimum(accepted, left).sum()))
 
-    def _let_in_and_out(self, state: Rows) -> list[_Running]:
+    def _rows(self, column: NDArray[np.int64]) -> list[int]:
+        """A column of the loop, as far as requests run."""
+        running: list[int] = column[: self.loop.state["rows"][0]].tolist()
+        return running
+
+    def _let_in_and_out(self) -> list[_Running]:
         """Who runs now, row by row; who ran and does no longer is let go."""
-        places = state.entry.tolist()
+        places = self._rows(self.loop.entry)
         for place in self.running.keys() - set(places):
             self.memory.cache.stop_request(self.running.pop(place).number)
-        for request, place in zip(state.request.tolist(), places, strict=True):
+        for request, place in zip(self._rows(self.loop.request), places, strict=True):
             if place not in self.running:
                 self.running[place] = self._take_in(request)
         return [self.running[place] for place in places]
 
-    def _finish(self, state: Rows) -> None:
-        """Let those that still run say the rest, as a server would: later runs may remember it."""
-        for place, position in zip(state.entry.tolist(), state.position.tolist(), strict=True):
+    def _finish(self) -> None:
+        """Let those that still run answer in full, as in a server: later runs may remember it."""
+        for place, position in zip(
+            self._rows(self.loop.entry), self._rows(self.loop.position), strict=True
+        ):
             each = self.running.pop(place, None)
             if each is not None:
-                rest = each.said(position, len(each.text))
+                rest = each.answer(position, len(each.text))
                 if len(rest):
                     self.memory.cache.add_active_response(each.number, rest)
                 self.memory.cache.stop_request(each.number)
@@ -276,9 +272,9 @@ class _Run:
         row = self.tape.requests[request]
         text = np.concatenate([row.prompt_tokens, row.output_tokens]).astype(np.int32)
         prompt = len(row.prompt_tokens)
-        found = _Running(self.memory.start(request, text[:prompt]), text, prompt)
-        self.memory.cache.add_active_response(found.number, found.said(0, 1))
-        return found
+        running = _Running(self.memory.start(request, text[:prompt]), text, prompt)
+        self.memory.cache.add_active_response(running.number, running.answer(0, 1))
+        return running
 
     def _draft(self, running: _Running, position: int) -> Sequence[int]:
         draft: Sequence[int] = self.memory.cache.speculate(
@@ -291,20 +287,11 @@ class _Run:
         return draft
 
 
-def _first(state: Rows, rows: int) -> Rows:
-    return Rows(
-        request=state.request[:rows],
-        entry=state.entry[:rows],
-        position=state.position[:rows],
-        entered=state.entered[:rows],
-    )
-
-
-def _right(draft: Sequence[int], said: Ints) -> int:
-    """How many drafted tokens are those that came."""
-    right = 0
-    for drafted, came in zip(draft, said.tolist(), strict=False):
-        if drafted != came:
+def _agreeing(draft: Sequence[int], answer: Ints) -> int:
+    """How many leading drafted tokens are the answer's."""
+    count = 0
+    for drafted, token in zip(draft, answer.tolist(), strict=False):
+        if drafted != token:
             break
-        right += 1
-    return right
+        count += 1
+    return count

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, verify_s
+from adaspec.cost.model import CostModel, StepShape, verify_s
 from adaspec.draft import (
     Matches,
     accepted_runs,
@@ -106,9 +106,9 @@ class Tape:
 
     def with_prefill(self, cost: CostModel) -> Tape:
         """The same tape, each request's prefill charged as a step of its own as it enters."""
-        constants, prompts = cost.constants(), self.columns.prompt
+        costs, prompts = cost.constants(), self.columns.prompt
         columns = self.columns._replace(
-            entry_s=np.array([verify_s(constants, int(prompt), 0) for prompt in prompts]),
+            entry_s=np.array([verify_s(costs, StepShape(int(prompt), 0)) for prompt in prompts]),
             draft_entry_s=cost.draft_prompt_s * prompts.astype(np.float64),
         )
         return replace(self, columns=columns)

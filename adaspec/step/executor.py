@@ -25,7 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
-from adaspec.cost.model import step_s
+from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import keeps_drafter
@@ -81,6 +81,8 @@ class Step:
     """Forwards run that the policy asked for."""
     proposal: Proposal | None = None
     cut: Cut | None = None
+    shape: StepShape | None = None
+    """What the step came to, as its costs see it."""
     shown: Drafts | None = None
     """What the policy was shown last, after `shown_forwards`."""
     shown_forwards: int = -1
@@ -120,7 +122,7 @@ class Executor:
     def __init__(self, policy: Policy, setup: Setup, index: NgramIndex) -> None:
         """Starts the policy; `index` holds the text of the running requests."""
         self.policy, self.setup, self.index = policy, setup, index
-        self._cost = setup.cost.constants()
+        self._costs = setup.cost.constants()
         policy.start(setup)
 
     def admit(self, slot: int, prompt_tokens: int, running: int) -> bool:
@@ -228,8 +230,10 @@ class Executor:
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
         if known is not None:
             context, holds, rows = context[known], holds[known], int(known.sum())
-        tokens = rows + int(drafted.sum())
-        seconds = step_s(self._cost, tokens, int(context.sum()), forwards, bool(holds.any()))
+        step.shape = batch_shape(
+            rows, int(context.sum()), drafted, neural_drafted, forwards, bool(holds.any())
+        )
+        seconds = step_s(self._costs, step.shape)
         return Outcome(
             drafted, neural_drafted, accepted, emitted, emitted_tokens, float(seconds), judged
         )

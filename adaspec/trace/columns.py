@@ -53,7 +53,7 @@ _LOGGED = pa.schema(
     ]
 )
 LATER_COLUMNS = ("prompt_tokens", "output_tokens")
-"""Of logged traces, which the first ones lacked: read as null where a shard has none."""
+"""Columns that the first logged traces lacked; a shard without them is read as null."""
 _STEP_LISTS = ("drafted_tokens", *LATER_COLUMNS)
 
 

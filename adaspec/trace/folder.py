@@ -1,4 +1,4 @@
-"""Where a trace's files lie, and how one comes into being whole or not at all."""
+"""The files of a trace's folder, and writing one of them whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from adaspec.documents import parse_json, read_file
+from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.places import sync_folder
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"
-"""Written last: its absence tells a reader that the writer was cut off."""
+"""Written last, so a trace without it was cut off."""
 
-LARGEST_BYTES = 16 << 20
-"""Of either: whatever is larger is something else."""
-RESTORE = "restore it from a copy"
+MAX_BYTES = 16 << 20
+"""Size of either JSON file. Whatever is larger is something else."""
+RESTORE = "restore it from a copy, or record or import the trace again"
 
 _SHARD = re.compile(r"part-(\d{5,})\.parquet")
 _UNFINISHED = ".unfinished"
@@ -34,22 +34,22 @@ def shard_name(number: int) -> str:
 
 def shard_number(name: str) -> int | None:
     """The number of the shard called `name`, or None if no shard is called so."""
-    found = _SHARD.fullmatch(name)
-    return int(found.group(1)) if found else None
+    match = _SHARD.fullmatch(name)
+    return int(match.group(1)) if match else None
 
 
 def is_leftover(name: str) -> bool:
-    """Whether `name` is a file that a writer began and never finished."""
+    """True for a file that a writer began and never finished."""
     return name.startswith(".") and name.endswith(_UNFINISHED)
 
 
-def is_ours(name: str) -> bool:
-    """Whether a trace folder is where `name` comes from: anything else is never deleted."""
+def is_trace_file(name: str) -> bool:
+    """True for the files of a trace. Anything else in a folder is never deleted."""
     return name in (MANIFEST, COMPLETE) or shard_number(name) is not None or is_leftover(name)
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a folder's manifest is one of a trace, of whatever schema."""
+    """True if a folder's manifest is that of a trace, of any schema."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -59,9 +59,9 @@ def is_trace(path: Path) -> bool:
 
 @contextmanager
 def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
-    """A file for the owner alone that appears at `path`, on disk, only if the block succeeds.
+    """A file, readable by its owner only, that appears at `path` if the block succeeds.
 
-    On any failure nothing is left; one of the operating system is a `TraceError` about `shown`.
+    Nothing is left on failure. An `OSError` becomes a `TraceError` about `shown`.
     """
     unfinished = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
@@ -81,7 +81,7 @@ def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
 
 
 def cannot_write(path: Path, error: OSError) -> TraceError:
-    """The error for a path that the operating system would not let us write."""
+    """The error for a path that cannot be written."""
     reason = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         advice = "free some space, or choose another disk"
@@ -102,12 +102,9 @@ def completed_shards(path: Path) -> int | None:
     """How many shards the finished trace at `path` has, None if its writer never finished."""
     file = path / COMPLETE
     try:
-        content = read_file(file, TraceError, RESTORE, LARGEST_BYTES)
+        record = read_json(file, TraceError, RESTORE, MAX_BYTES)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise TraceError(f"{file}: cannot be read ({error}): {RESTORE}") from error
-    record = parse_json(content, str(file), TraceError, RESTORE)
     if not isinstance(record, dict) or not isinstance(record.get("shards"), int):
         raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
     return int(record["shards"])

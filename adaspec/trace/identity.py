@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from adaspec.documents import matching
 
 HASH_DIGITS = 16
 
@@ -25,7 +26,8 @@ def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
 
 
-VOCABULARY_HASH = re.compile(r"[1-9][0-9]{0,8}-[0-9a-f]{16}")
+VOCABULARY_HASH = matching(r"[1-9][0-9]{0,8}-[0-9a-f]{16}", "a count and 16 hex digits")
+"""The rule for what `vocabulary_hash` returns."""
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:

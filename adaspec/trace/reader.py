@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from adaspec.arguments import AnyPath, Paths, path_of, paths_of
-from adaspec.documents import read_file
+from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.trace import folder
 from adaspec.trace.columns import LATER_COLUMNS, batch_requests, batch_steps, row_schema
+from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.soundness import check_request, check_step
+from adaspec.trace.soundness import check_order, check_request, check_step
 
 Row = TypeVar("Row", Request, LoggedStep)
 Key = tuple[str, str]
 
 _BATCH_ROWS = 64
-_RECOVER = "restore it from a copy, or record or import the trace again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Shard:
 
 
 class TraceReader:
-    """A trace folder, opened: whole or cut off, but never unsound without an error.
+    """A trace folder, complete or cut off; anything unsound in it is an error.
 
     Rows are streamed, one row group in memory at a time. `warnings` says what is missing from a
     folder whose writer was cut off.
@@ -83,11 +83,7 @@ class TraceReader:
         for step, where in self._rows(workload, lambda batch, _: batch_steps(batch)):
             check_step(step, where)
             key = (step.workload, step.id)
-            if step.step <= latest.get(key, -1):
-                raise TraceError(
-                    f"{where}: step {step.step} of request {step.id!r} of workload "
-                    f"{step.workload!r} comes again or out of order"
-                )
+            check_order(step, latest.get(key, -1), where)
             latest[key] = step.step
             yield step
 
@@ -154,12 +150,12 @@ class TraceReader:
         for expected, (number, path) in enumerate(found):
             if number != expected:
                 missing = path.with_name(folder.shard_name(expected))
-                raise TraceError(f"{missing}: is missing, though {path.name} is there: {_RECOVER}")
+                raise TraceError(f"{missing}: is missing, though {path.name} is there: {RESTORE}")
         return [self._shard(path) for _, path in found]
 
     def _shard(self, path: Path) -> Shard:
         if not path.is_file():  # a pipe would be waited for
-            raise TraceError(f"{path}: is not a file: {_RECOVER}")
+            raise TraceError(f"{path}: is not a file: {RESTORE}")
         try:
             with pq.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -173,7 +169,7 @@ class TraceReader:
         if expected is not None and expected != len(self.shards):
             raise TraceError(
                 f"{self.path}: {folder.COMPLETE} says that there are {expected} shards, of which "
-                f"{len(self.shards)} can be seen: {_RECOVER}"
+                f"{len(self.shards)} can be seen: {RESTORE}"
             )
         if expected is None:
             self.warnings.append(
@@ -197,13 +193,13 @@ def open_traces(paths: Paths) -> list[TraceReader]:
         raise TraceError("no trace given: name at least one trace folder")
     seen: dict[Key, str] = {}
     for reader in readers:
-        own: dict[Key, str] = {}
+        keys: dict[Key, str] = {}
         for key, where in reader.request_keys():
             if reader.manifest.kind == "logged":
-                own.setdefault(key, where)
+                keys.setdefault(key, where)
             else:
-                _claim(own, key, where)
-        for key, where in own.items():
+                _claim(keys, key, where)
+        for key, where in keys.items():
             _claim(seen, key, where)
     return readers
 
@@ -228,20 +224,20 @@ def _manifest(path: Path) -> Manifest:
     try:
         if not any(path.iterdir()):
             raise TraceError(f"{path}: the folder is empty, it holds no trace: {advice}")
-        content = read_file(file, TraceError, _RECOVER, folder.LARGEST_BYTES)
+        record = read_json(file, TraceError, RESTORE, folder.MAX_BYTES)
     except FileNotFoundError:
         raise TraceError(
             f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
         ) from None
     except OSError as error:
-        raise TraceError(f"{file}: cannot be read ({error}): {_RECOVER}") from error
-    return Manifest.from_json(content, str(file))
+        raise TraceError(f"{file}: cannot be read ({error}): {RESTORE}") from error
+    return Manifest.from_record(record, str(file))
 
 
 def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str) -> None:
     for name in found.names:
         if found.names.count(name) > 1:
-            raise TraceError(f"{path}: column '{name}' occurs twice: {_RECOVER}")
+            raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
     for column in expected:
         if column.name not in found.names:
             if kind == "logged" and column.name in LATER_COLUMNS:
@@ -252,7 +248,7 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str)
         stored = found.field(column.name).type
         if stored != column.type:
             raise TraceError(
-                f"{path}: column '{column.name}' is {stored}, expected {column.type}: {_RECOVER}"
+                f"{path}: column '{column.name}' is {stored}, expected {column.type}: {RESTORE}"
             )
     for name in found.names:
         if name not in expected.names:
@@ -260,5 +256,5 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str)
 
 
 def _damaged(path: Path, error: Exception) -> TraceError:
-    reason: Sequence[Any] = str(error).splitlines() or [type(error).__name__]
-    return TraceError(f"{path}: truncated or damaged ({reason[0]}): {_RECOVER}")
+    reason = str(error).splitlines() or [type(error).__name__]
+    return TraceError(f"{path}: truncated or damaged ({reason[0]}): {RESTORE}")

@@ -11,15 +11,15 @@ CONFIDENCES = ("logprob", "margin", "entropy")
 """Order of the last axis of `Request.confidences`: top-1 log-probability, top-2 margin, entropy."""
 
 SOURCES = ("none", "ngram", "neural", "splice", "unknown")
-"""Who drafted a logged step; `unknown` where the engine did not say."""
+"""The drafters of a logged step; `unknown` where the engine did not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request of a dense trace; arrays are indexed by position, entry 0 is null (-1 or NaN).
 
-    Neural columns are None where no neural drafter ran. `neural_accepted` is stored as recorded
-    and may have another length than the output: the request is then not `paired`.
+    Neural columns are None where no neural drafter ran. `neural_accepted` is stored as recorded;
+    if it is not as long as the output, the request is not `paired`.
     """
 
     workload: str
@@ -32,14 +32,14 @@ class Request:
     confidences: NDArray[np.float32] | None = None
     """(positions, draft cap, len(CONFIDENCES)), NaN where unknown."""
     ngram_accepted: NDArray[np.int16] | None = None
-    """Accepted counts of whatever n-gram look-up the recording engine ran; not ours.
+    """Accepted counts of the recording engine's n-gram look-up, which is not adaspec's.
 
-    They may run past the output's end: a recording engine drafts on after the last token.
+    They may exceed the output's end, as an engine drafts on after the last token.
     """
 
     @property
     def paired(self) -> bool:
-        """Whether neural counts and output tokens belong to the same run, position by position."""
+        """True if neural counts and output tokens are of the same run, position by position."""
         return self.neural_accepted is not None and len(self.neural_accepted) == len(
             self.output_tokens
         )
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
-    """One engine step of one request under a live policy; None is what the engine did not say.
+    """One engine step of one request under a live policy; None where the engine did not say.
 
     `accepted` is censored at `draft_len`. Steps of a request are in order; steps without a draft
     may be missing where the engine does not report them, and `position` is then None.
@@ -56,7 +56,7 @@ class LoggedStep:
     workload: str
     id: str
     step: int
-    """Counts this request's recorded steps from 0."""
+    """Number of this recorded step of the request, from 0."""
     draft_len: int
     accepted: int
     source: str = "unknown"
@@ -73,6 +73,6 @@ class LoggedStep:
     step_s: float | None = None
     drafted_tokens: NDArray[np.int32] | None = None
     prompt_tokens: NDArray[np.int32] | None = None
-    """The whole request's text stands at its first recorded step, both arrays or neither: what
-    n-gram drafts were worth, and every feature, follow from it."""
+    """The request's text, given at its first recorded step only: both arrays or neither. n-gram
+    outcomes and all features follow from it."""
     output_tokens: NDArray[np.int32] | None = None

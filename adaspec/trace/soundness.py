@@ -1,4 +1,4 @@
-"""The rules every row of a trace obeys, checked alike when it is written and when it is read."""
+"""The rules that every row of a trace obeys, checked on writing and on reading."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
 Counts = NDArray[np.int16]
 
 _INT16, _INT32 = 2**15 - 1, 2**31 - 1
-"""What the columns hold."""
+"""The largest values that the columns hold."""
 
 
 def check_request(request: Request, manifest: Manifest, where: str) -> None:
-    """Raise a `TraceError` that starts with `where` at the first rule the request breaks.
+    """Raise a `TraceError` that starts with `where` for the first rule that the request breaks.
 
-    Neural counts may not reach past the end of their own list (they never count the bonus token),
-    and where they are paired the tokens they accept are the output's. A recorded n-gram list is
-    held to less: real ones run past the output's end, by up to 19 tokens in the public traces.
+    Neural counts end within their list, as they exclude the bonus token, and where they are paired
+    the accepted tokens are the output's. Recorded n-gram counts may exceed the output's end: in the
+    public traces they do by up to 19 tokens.
     """
     _check_key(request.workload, request.id, where)
     _check_tokens(request.prompt_tokens, "prompt_tokens", where)
@@ -79,7 +79,7 @@ def _check_drafts(request: Request, manifest: Manifest, where: str) -> None:
     )
     if length and draft_len[0]:
         raise TraceError(f"{where}: drafted_tokens at position 0 is not null: prefill drafts none")
-    # Only a draft shorter than what is stored says where drafting ended.
+    # Where the whole stored width was drafted, the real draft may have been longer.
     _refuse(
         (draft_len < cap) & (accepted > draft_len),
         lambda at: (
@@ -131,8 +131,17 @@ def _check_confidences(
             raise TraceError(f"{where}: holds {name}, which the manifest's confidences do not name")
 
 
+def check_order(step: LoggedStep, latest: int, where: str) -> None:
+    """Refuse a step that is not behind the latest one of its request."""
+    if step.step <= latest:
+        raise TraceError(
+            f"{where}: step {step.step} of request {step.id!r} of workload {step.workload!r} comes "
+            "again or out of order"
+        )
+
+
 def check_step(step: LoggedStep, where: str) -> None:
-    """Raise a `TraceError` that starts with `where` at the first rule the step breaks."""
+    """Raise a `TraceError` that starts with `where` for the first rule that the step breaks."""
     _check_key(step.workload, step.id, where)
     for name in ("step", "draft_len", "accepted", "neural_len", "ngram_len"):
         _check_range(step, name, 0, _INT16 if name != "step" else _INT32, where)
@@ -193,10 +202,10 @@ def _check_text(step: LoggedStep, where: str) -> None:
             )
 
 
-def _check_range(step: LoggedStep, name: str, least: int, greatest: int, where: str) -> None:
+def _check_range(step: LoggedStep, name: str, least: int, most: int, where: str) -> None:
     value = getattr(step, name)
-    if value is not None and not least <= value <= greatest:
-        beyond = f"below {least}" if value < least else f"above {greatest}"
+    if value is not None and not least <= value <= most:
+        beyond = f"below {least}" if value < least else f"above {most}"
         raise TraceError(f"{where}: {name}={value} is {beyond}")
 
 
@@ -231,6 +240,6 @@ def _check_counts(counts: Counts, name: str, where: str) -> None:
 
 
 def _refuse(broken: Any, describe: Callable[[int], str]) -> None:
-    """Raise what `describe` says of the first position at which `broken` holds, if any does."""
+    """Raise a `TraceError` about the first position where `broken` holds, if there is one."""
     if broken.any():
         raise TraceError(describe(int(np.argmax(broken))))

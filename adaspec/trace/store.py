@@ -16,14 +16,14 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
 
-_WHOLE: dict[str, type[np.integer[Any]]] = {
+_INTEGERS: dict[str, type[np.integer[Any]]] = {
     "prompt_tokens": np.int32,
     "output_tokens": np.int32,
     "neural_accepted": np.int16,
     "drafted_tokens": np.int32,
     "ngram_accepted": np.int16,
 }
-"""A request's arrays of whole numbers; lists are as good."""
+"""The integer arrays of a request; callers may give lists."""
 
 
 def read_trace(path: AnyPath) -> TraceReader:
@@ -42,9 +42,8 @@ def write_trace(
 ) -> None:
     """Write a dense trace of these requests, whole or not at all.
 
-    `target` and `drafter` name the models. Its caps are the longest neural count and draft among
-    the requests: what is not known to have been drafted is not replayed. A `manifest` says all
-    this, and more, instead.
+    `target` and `drafter` name the models. The caps are the longest neural count and draft among
+    the requests, as longer drafts cannot be replayed. A `manifest` can be given instead.
     """
     where = path_of(path, "the trace", TraceError)
     truth(force, "force", TraceError)
@@ -84,7 +83,7 @@ def _holds(known: list[NDArray[np.float32]], axis: int) -> bool:
 
 
 def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
-    """The requests with arrays for lists; what is no request, or no number, is refused."""
+    """The requests with lists turned to arrays; what is no request or number is refused."""
     if not isinstance(requests, Iterable):
         raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
     for number, request in enumerate(requests):
@@ -92,10 +91,10 @@ def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
         if not isinstance(request, Request):
             raise TraceError(f"{at} is a {type(request).__name__}: give adaspec.Request objects")
         changes: dict[str, Any] = {}
-        for name, kind in _WHOLE.items():
+        for name, kind in _INTEGERS.items():
             value = getattr(request, name)
             if value is not None:
-                changes[name] = _whole(value, kind, f"{at}: {name}")
+                changes[name] = _integers(value, kind, f"{at}: {name}")
             elif name in ("prompt_tokens", "output_tokens"):
                 raise TraceError(f"{at}: {name} is None: give token ids")
         if request.confidences is not None:
@@ -105,7 +104,7 @@ def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
         yield dataclasses.replace(request, **changes)
 
 
-def _whole(values: Any, kind: type[np.integer[Any]], what: str) -> NDArray[Any]:
+def _integers(values: Any, kind: type[np.integer[Any]], what: str) -> NDArray[Any]:
     if isinstance(values, list) and values[:1] == [None]:
         values = [-1, *values[1:]]
     array, bounds = _array(values, what), np.iinfo(kind)

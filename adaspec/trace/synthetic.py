@@ -23,7 +23,7 @@ from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
 
 NEURAL_CAP = 8
-MOST_REQUESTS = 1_000_000
+MAX_REQUESTS = 1_000_000
 VOCABULARY = 32_000
 
 _SUCCESSORS = 6
@@ -100,7 +100,7 @@ def write_synthetic(
 ) -> None:
     """Write what `synthesize` yields as a trace whose manifest says that it is synthetic."""
     whole_number(seed, "seed", 0, None, TraceError)
-    whole_number(requests_per_workload, "requests_per_workload", 1, MOST_REQUESTS, TraceError)
+    whole_number(requests_per_workload, "requests_per_workload", 1, MAX_REQUESTS, TraceError)
     truth(force, "force", TraceError)
     if not isinstance(workloads, Sequence) or not all(isinstance(w, Workload) for w in workloads):
         raise TraceError(f"workloads={workloads!r:.60}: give a list of Workload objects")

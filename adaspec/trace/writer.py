@@ -6,9 +6,11 @@ import os
 import shutil
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,24 +23,22 @@ from adaspec.trace.columns import request_batch, row_schema, step_batch
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.soundness import check_request, check_step
+from adaspec.trace.soundness import check_order, check_request, check_step
 
 _GROUP_BYTES = 2 << 20
-"""Of a row group, in memory: what a reader must hold at once."""
+"""Size of a row group in memory, which a reader must hold at once."""
 _GROUP_ROWS = 2048
 
 
 class TraceWriter:
-    """Writes one trace folder; rows are lost only from the shard that is still open.
+    """Writes one trace folder; if it is killed, only the rows of the open shard are lost.
 
-    A recording is written in place, shard by shard, so that a killed one can still be read.
-    With `whole`, and always with `force`, everything goes to a folder beside `path` that takes its
-    place on success: a failure leaves nothing behind, and an older trace untouched. `append`
-    continues an existing trace of the same manifest.
+    A trace is written in place, shard by shard. With `whole`, and always with `force`, it is
+    written to a folder beside `path` that replaces it on success: a failure leaves nothing behind,
+    and an older trace untouched. `append` continues an existing trace of the same manifest.
 
-    A step that comes again or out of order is refused. Whoever logs without end says how many
-    requests a logged trace `remembers` for that: those whose steps came last. Dense ones forget
-    none.
+    A repeated or misordered step is refused. To bound the memory of a log without end, only the
+    last `remembers` requests are checked for that. Dense traces check all.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TraceWriter:
             raise
 
     def add(self, row: Request | LoggedStep, where: str | None = None) -> None:
-        """Buffer one row after checking it; errors name `where` it came from."""
+        """Check and buffer one row; `where` says in errors where it came from."""
         if not self._open:
             raise TraceError(f"{self.path}: the writer is closed, nothing can be added")
         where = where or f"{self.path}: request {row.id!r} of workload {row.workload!r}"
@@ -115,11 +115,7 @@ class TraceWriter:
             self._group_bytes += _size(row)
         else:
             check_step(row, where)
-            if row.step <= self._latest.get(key, -1):
-                raise TraceError(
-                    f"{where}: step {row.step} of request {row.id!r} of workload "
-                    f"{row.workload!r} comes again or out of order"
-                )
+            check_order(row, self._latest.get(key, -1), where)
             self._remember(key, row.step)
             self._steps.append(row)
             self._group_bytes += 128
@@ -129,11 +125,11 @@ class TraceWriter:
             self._end_group()
 
     def flush(self) -> None:
-        """Finish the open shard now: what was added so far survives a kill."""
+        """Finish the open shard now, so that all rows so far survive a kill."""
         self._end_group(shard=True)
 
     def close(self) -> None:
-        """Finish the trace; with `whole` or `force` it appears at its path only now."""
+        """Finish the trace. With `whole` or `force`, it appears at its path now."""
         if not self._open:
             return
         try:
@@ -147,7 +143,7 @@ class TraceWriter:
         self._release()
 
     def abort(self) -> None:
-        """Stop without finishing: completed shards stay, unless the trace was to appear whole."""
+        """Stop without finishing. Completed shards stay unless the trace was to appear whole."""
         if not self._open:
             return
         self._requests, self._steps, self._groups = [], [], []
@@ -207,15 +203,14 @@ class TraceWriter:
         self._shards += 1
 
     def _stage(self) -> Path:
-        """An empty folder for the owner alone beside the trace-to-be."""
         try:
             return staging.stage(self._final, private=True)
         except OSError as error:
             raise folder.cannot_write(self.path, error) from error
 
     def _begin(self) -> None:
-        # The manifest is in the folder before the folder has its name: whoever sees a trace can
-        # say what it is, however early its writer was killed.
+        # The folder gets its name with the manifest in it, so even a trace whose writer was killed
+        # at once says what it is.
         with folder.new_file(self._folder / folder.MANIFEST, self.path) as file:
             file.write(self.manifest.to_json().encode())
         if not self._staged:
@@ -244,11 +239,10 @@ class TraceWriter:
             raise folder.cannot_write(self.path, error) from error
 
     def _publish(self) -> None:
-        """Give the staged folder its name; an older trace of that name goes only then."""
         staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
 
     def _lock(self) -> None:
-        """Hold the folder until `_release`, or until the kernel sees this process end."""
+        """Hold the folder until `_release` or the end of this process."""
         try:
             self._lock_file = staging.hold(self._folder)
         except BlockingIOError:
@@ -279,7 +273,7 @@ def _check_replaceable(place: Place) -> None:
     """Refuse to replace anything but a trace or an empty folder."""
     path, final = place.path, place.final
     names = staging.held(final)
-    foreign = [name for name in names if not folder.is_ours(name)]
+    foreign = [name for name in names if not folder.is_trace_file(name)]
     if foreign:
         raise TraceError(
             f"{path}: is not replaced, it holds {foreign[0]!r}, which is not part of a trace: "
@@ -293,12 +287,5 @@ def _check_replaceable(place: Place) -> None:
 
 
 def _size(request: Request) -> int:
-    arrays = (
-        request.prompt_tokens,
-        request.output_tokens,
-        request.neural_accepted,
-        request.drafted_tokens,
-        request.confidences,
-        request.ngram_accepted,
-    )
-    return 64 + sum(array.nbytes for array in arrays if array is not None)
+    values = (getattr(request, item.name) for item in fields(request))
+    return 64 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

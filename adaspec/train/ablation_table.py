@@ -9,23 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.grids import settings
 from adaspec.evaluate.hindsight import STATIC_BEST, grid_speeds
-from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Contender, Player
+from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.panel import Panel
 from adaspec.replay.tape import Tape
 from adaspec.train.ablations import ABLATIONS, Ablation
 from adaspec.train.metrics import rounded
 
-Learned = LearnedPolicy | Panel
+Learned = LearnedPolicy | CrossfitPolicy
 Row = dict[str, Any]
 Order = NDArray[np.int32]
 

@@ -1,53 +1,62 @@
-"""What each part of the policy is worth: the same training and evaluation without it.
+"""What each part of the policy gains: the same training and evaluation without it.
 
-Parts are taken away at the edges, where nobody's code has to know of it: features are hidden from
-the trees, the drafter shows less, knobs are held, rollouts differ. Each `Ablation` says how.
+Parts are taken away without changes to their code: features are hidden from the trees, the drafter
+shows less, knobs are fixed, rollouts differ. Each `Ablation` says how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-import lightgbm
 import numpy as np
 
-from adaspec.cost.model import CostModel
-from adaspec.evaluate.options import Progress
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticRule
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import BEFORE, TABLES_AT
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
+from adaspec.predict.splicing import COPY_AT, SPLICE
 from adaspec.predict.tables import Tables
 from adaspec.replay.tape import Tape
+from adaspec.train.ablated_policies import (
+    NoBatchPlanning,
+    NoListeningAfterDrafting,
+    NoListeningWhileDrafting,
+)
 from adaspec.train.compilation import compile_forest
-from adaspec.train.heads import Examples, Settings, constant
-from adaspec.train.hidden_features import HISTORY_FEATURES, TABLE_FEATURES, hidden
-from adaspec.train.no_batch_planning import NoBatchPlanning
-from adaspec.train.no_listening import NoListeningAfterDrafting, NoListeningWhileDrafting
-from adaspec.train.rollouts import rollout
+from adaspec.train.examples import Examples, Sample, rollout
+from adaspec.train.heads import Boosters, Settings, constant, fit_before, model_of
 from adaspec.train.training import Members, Trained, Trainer
 
-STRANGER = np.iinfo(np.int32).max
-"""A token that no text holds."""
+FACTS = {
+    *("match_length", "match_agree", "match_seen", "match_log_distance", "match_available"),
+    *("match_in_prompt", "position", "log_context_tokens", "prompt_tokens"),
+    *("behind_length", "behind_agree", "behind_seen", "behind_available", "behind_tokens"),
+    "neural_survival",
+}
+"""Features that use neither the request's earlier steps nor the token tables."""
 
-NO_SPLICES = {"splice_weight": 0.0}
+# A surprise is the difference between an outcome and what the tables predicted.
+TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise", *SPLICE[COPY_AT:])
+HISTORY_FEATURES = tuple(
+    dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE[:COPY_AT]) if n not in FACTS)
+)
 
-
-def as_recorded(tape: Tape) -> Tape:
-    """The drafter shows what it showed."""
-    return tape
+UNKNOWN_TOKEN = np.iinfo(np.int32).max
+"""A token that occurs in no text."""
 
 
 def never_agreeing(tape: Tape) -> Tape:
-    """Every drafted token shown is one that the n-gram candidate never holds.
+    """Every drafted token is shown as one that the n-gram candidate never has.
 
-    What is found behind it, and whether it is accepted, stay as they are.
+    The matches behind it, and its acceptance, stay as they are.
     """
-    return replace(tape, drafted=np.where(tape.drafted >= 0, STRANGER, tape.drafted))
+    return replace(tape, drafted=np.where(tape.drafted >= 0, UNKNOWN_TOKEN, tape.drafted))
 
 
 def without_confidences(tape: Tape) -> Tape:
-    """Drafted tokens are shown bare."""
+    """Drafted tokens are shown without confidences."""
     return replace(tape, confidences=tape.confidences[:0], shows_confidences=False)
 
 
@@ -57,20 +66,20 @@ class Ablation:
 
     name: str
     missing: str
-    """In words, for a reader."""
+    """The missing part in words, for the report."""
     features: tuple[str, ...] = ()
     """Hidden from the trees, which then never split on them."""
     splices: bool = True
-    """Otherwise the heads that judge a splice say 0, and its expected gain counts for nothing."""
+    """False makes the splice heads say 0 and gives a splice's expected gain no weight."""
     visits: bool = True
-    """Otherwise trees learn on no policy's path, and so nothing of a request's earlier drafts."""
+    """False trains on no policy's rollouts, and so on nothing about a request's earlier drafts."""
     played: type[LearnedPolicy] | None = None
-    """Nothing is trained: the policy itself plays as this."""
-    shown: Callable[[Tape], Tape] = as_recorded
+    """Class that the trained policy is replayed as; nothing is trained anew."""
+    shown: Callable[[Tape], Tape] = lambda tape: tape
     """What the drafter shows, to training and to the policy."""
 
     def applies(self, tape: Tape) -> bool:
-        """Whether the tape has what would be taken away."""
+        """True if the tape has the part that would be taken away."""
         if self.shown is without_confidences:
             return tape.shows_confidences
         if self.shown is never_agreeing:
@@ -110,72 +119,80 @@ ABLATIONS = (
 
 
 class AblatedTrainer(Trainer):
-    """Trains as ever, but for what an ablation takes away."""
+    """A trainer that leaves out what an ablation takes away."""
 
-    def __init__(
-        self,
-        ablation: Ablation,
-        tape: Tape,
-        cost: CostModel,
-        settings: Settings,
-        cap: int,
-        loads: Sequence[int],
-        progress: Progress,
-    ) -> None:
+    def __init__(self, ablation: Ablation, trainer: Trainer) -> None:
         self.ablation = ablation
-        super().__init__(ablation.shown(tape), cost, settings, cap, loads, progress)
+        shown = ablation.shown(trainer.tape)
+        super().__init__(
+            shown, trainer.cost, trainer.settings, trainer.cap, trainer.loads, trainer.progress
+        )
 
     def train(self, members: Members) -> Trained:
-        """As ever; knobs that the ablation holds are held."""
+        """Train on the marked requests, with the knobs that the ablation fixes."""
         trained = super().train(members)
-        return replace(trained, knobs={**trained.knobs, **self._held()})
+        return replace(trained, knobs={**trained.knobs, **self._fixed_knobs()})
 
-    def _held(self) -> Mapping[str, float]:
-        return {} if self.ablation.splices else NO_SPLICES
+    def _fixed_knobs(self) -> Mapping[str, float]:
+        return {} if self.ablation.splices else {"splice_weight": 0.0}
 
     def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
-        return super()._policy(model, {**(knobs or {}), **self._held()})
+        return super()._policy(model, {**(knobs or {}), **self._fixed_knobs()})
 
     def _fit(
         self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
-    ) -> tuple[Model, dict[str, dict[str, lightgbm.Booster]]]:
-        seen = hidden(examples, self.ablation.features)
-        model, boosters = super()._fit(seen, tables, evidence, final=final)
+    ) -> tuple[Model, dict[str, Boosters]]:
+        examples = hidden(examples, self.ablation.features)
+        model, boosters = super()._fit(examples, tables, evidence, final=final)
         if not self.ablation.splices:
             names = FEATURE_NAMES["splice"]
-            mute = compile_forest({head: constant(0.0, names) for head in HEADS["splice"]}, names)
-            model = replace(model, forests={**model.forests, "splice": mute})
+            zeros = compile_forest({head: constant(0.0, names) for head in HEADS["splice"]}, names)
+            model = replace(model, forests={**model.forests, "splice": zeros})
         return model, boosters
 
-    def _watch(self, policy: LearnedPolicy, fold: Members) -> Examples:
+    def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
         if self.ablation.visits:
-            return super()._watch(policy, fold)
+            return super()._roll_rules(policy, fold)
         # Without speculation a request is at every position once.
         rng = np.random.default_rng([self.settings.seed, 1])
-        rule = StaticRule().row()
+        rule = StaticRule()
         return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
-    def _listen(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        return self._unvisited(super()._listen(policy, fold))
+    def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        return self._without_visits(super()._roll_full_drafts(policy, fold))
 
-    def _visit(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        return self._unvisited(super()._visit(policy, fold))
+    def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        return self._without_visits(super()._roll_policy(policy, fold))
 
-    def _unvisited(self, seen: Examples) -> Examples:
-        """Without visits, what a policy saw still says what splices and evidence mean."""
+    def _without_visits(self, examples: Examples) -> Examples:
+        """Without visits, rollouts of policies still teach what splices and evidence mean."""
         if self.ablation.visits:
-            return seen
-        return replace(seen, at=seen.at[:0], x=seen.x[:0], weight=seen.weight[:0])
+            return examples
+        return replace(examples, decisions=examples.decisions.rows(slice(0, 0)))
 
 
-def ablated(trainer: Trainer, ablation: Ablation) -> AblatedTrainer:
-    """A trainer like this one, without a part."""
-    return AblatedTrainer(
-        ablation,
-        trainer.tape,
-        trainer.cost,
-        trainer.settings,
-        trainer.cap,
-        trainer.loads,
-        trainer.progress,
+def hidden(examples: Examples, names: Collection[str]) -> Examples:
+    """The examples without some features: trees never split on a value missing everywhere."""
+    return Examples(
+        *(
+            _without_columns(sample, [i for i, name in enumerate(features) if name in names])
+            for sample, features in zip(examples.samples, (BEFORE, SPLICE, EVIDENCE), strict=True)
+        )
     )
+
+
+def without_tables(tape: Tape, trained: Trained, settings: Settings) -> Model:
+    """The model that the same examples give without token tables, to compare calibrations with."""
+    boosters, curves = fit_before(tape, hidden(trained.examples, TABLE_FEATURES), settings)
+    groups = {"before": boosters, "splice": trained.boosters["splice"]}
+    model = trained.model
+    curves["splice"] = model.curves["splice"]
+    return model_of(groups, curves, model.tables, model.factors)
+
+
+def _without_columns(sample: Sample, columns: list[int]) -> Sample:
+    if not columns:
+        return sample
+    x = sample.x.copy()
+    x[:, columns] = np.nan
+    return replace(sample, x=x)

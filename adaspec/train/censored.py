@@ -5,7 +5,7 @@ tokens says of each depth d <= K that was reached (the d - 1 before it were acce
 more was: one Bernoulli example of the hazard at depth d. Nothing is known of depths beyond K, nor
 behind the output's end; so survival is the product of hazards, each estimated from the drafts that
 reached it (Kaplan and Meier's estimate, by score bins), never the mean of censored counts. Depths
-that fewer than `FEWEST_EXAMPLES` drafts reached are unknown: the policy's cap ends before them.
+that fewer than `MIN_EXAMPLES` drafts reached are unknown: the policy's cap ends before them.
 
 This is right where the logging policy chose its lengths by what the features say. Where chance
 decided, too, steps are weighed by 1 / propensity, so that each state counts alike whatever was
@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TrainingError
 from adaspec.jit import compiled
-from adaspec.policy.desk import LONGEST_NEURAL
-from adaspec.predict.evidence import EVIDENCE
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.predict.features import (
     BEFORE,
     CANDIDATE,
     FEATURES,
     HISTORY,
     TAIL,
-    Rows,
+    RowFacts,
     forget,
     observe,
     remember,
@@ -39,26 +38,24 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
-from adaspec.replay.film import Film, film_of
+from adaspec.replay.recorded import Film, film_of
+from adaspec.train.examples import NO_SPLICES, Array, Examples, Floats, Longs, Sample, sample
 from adaspec.train.heads import (
     CURVE_BINS,
-    FEWEST_EXAMPLES,
-    Examples,
+    MIN_EXAMPLES,
+    Boosters,
     Settings,
     boost,
     fit_before,
     fit_splice,
+    held_out_scores,
     model_of,
 )
 from adaspec.train.logged import Log
 from adaspec.train.token_tables import TableMaker
 
 Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
-Boosters = dict[str, dict[str, lightgbm.Booster]]
 
 FOLDS = 3
 IMAGINARY = 30.0
@@ -89,7 +86,7 @@ def hazards_of(log: Log, steps: NDArray[np.bool_]) -> Hazards:
 def identified_depth(hazards: Hazards) -> int:
     """The longest neural draft whose acceptance enough examples tell of."""
     counts = np.bincount(hazards.depth, minlength=LONGEST_NEURAL + 2)[1 : LONGEST_NEURAL + 1]
-    return int(np.argmin(np.append(counts >= FEWEST_EXAMPLES, False)))
+    return int(np.argmin(np.append(counts >= MIN_EXAMPLES, False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Fitted:
     """A model, the boosters that it was compiled from, and how far its neural drafts may go."""
 
     model: Model
-    boosters: Boosters
+    boosters: dict[str, Boosters]
     neural_cap: int
 
 
@@ -109,34 +106,21 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
     seen = new_seen(log)
     for fold in _folds(log, settings.seed):
         walk(log, film, maker.make(everyone & ~fold), fold, seen)
-    found = seen.splice_tokens > 0
-    seen = Seen(seen.x, seen.splice_step[found], seen.splice_tokens[found], seen.splice_x[found])
-    x = seen.x
     hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
     deepest = identified_depth(hazards)
     drafts = int((log.neural_len > 0).sum())
     if drafts and not deepest:
         raise TrainingError(
-            f"neural drafts were verified at {drafts:,} logged steps only, {FEWEST_EXAMPLES} are "
+            f"neural drafts were verified at {drafts:,} logged steps only, {MIN_EXAMPLES} are "
             "needed to learn when they are accepted: log with a policy that drafts more often, or "
             "record a dense trace"
         )
-    ngram = Examples(
-        at=log.at,
-        x=x,
-        weight=log.weight,
-        splice_at=np.empty(0, np.int64),
-        splice_length=np.empty(0, np.int32),
-        splice_x=np.empty((0, len(SPLICE)), np.float32),
-        evidence_at=np.empty(0, np.int64),
-        evidence_depth=np.empty(0, np.int32),
-        evidence_x=np.empty((0, len(EVIDENCE)), np.float32),
-    )
-    before, curves = fit_before(log.tape, ngram, settings)
+    decisions = replace(sample(log.at, seen.x), weight=log.weight)
+    before, curves = fit_before(log.tape, Examples(decisions), settings)
     if deepest:
-        heads, curves["neural"] = _fit_neural(log, x, hazards, deepest, settings)
+        heads, curves["neural"] = _fit_neural(log, seen.x, hazards, deepest, settings)
         before = {head: heads.get(head, booster) for head, booster in before.items()}
-    examples = _with_splices(log, seen, ngram, before, curves["neural"])
+    examples = Examples(decisions, _splices(log, seen, before, curves["neural"]))
     splice, curves["splice"] = fit_splice(log.tape, examples, settings)
     boosters = {"before": before, "splice": splice}
     return Fitted(model_of(boosters, curves, maker.make(everyone)), boosters, deepest)
@@ -144,7 +128,7 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
 
 def _fit_neural(
     log: Log, x: Floats, hazards: Hazards, deepest: int, settings: Settings
-) -> tuple[dict[str, lightgbm.Booster], Curves]:
+) -> tuple[Boosters, Curves]:
     """P(first token accepted), P(one more, given at least one), and curves by the latter's bins."""
     weight = log.weight[hazards.step]
     y = hazards.accepted.astype(np.float64)
@@ -155,17 +139,11 @@ def _fit_neural(
         return boost(x[at], y[chosen], weight[chosen], "binary", BEFORE, settings)
 
     heads = {"neural_first": fitted(first), "neural_more": fitted(later)}
-    # Curves over scores of trees that saw the very drafts would promise too much of the highest.
-    request = log.request[hazards.step]
-    scores = np.zeros(len(y))
-    for part in range(FOLDS):
-        inside = later & (request % FOLDS == part)
-        if inside.any():
-            others = fitted(later & ~inside)
-            scores[inside] = np.asarray(others.predict(x[hazards.step[inside]]), np.float64)
-    return heads, hazard_curves(
-        scores[later], hazards.depth[later], y[later], weight[later], deepest, CURVE_BINS
+    step, y, weight = hazards.step[later], y[later], weight[later]
+    scores = held_out_scores(
+        heads["neural_more"], x[step], y, weight, log.request[step], "binary", BEFORE, settings
     )
+    return heads, hazard_curves(scores, hazards.depth[later], y, weight, deepest, CURVE_BINS)
 
 
 def hazard_curves(
@@ -190,9 +168,7 @@ def hazard_curves(
     return Curves(edges.astype(np.float64), np.cumprod(hazard, axis=1))
 
 
-def survival(
-    boosters: dict[str, lightgbm.Booster], source: str, curves: Curves, x: Floats
-) -> Array:
+def survival(boosters: Boosters, source: str, curves: Curves, x: Floats) -> Array:
     """P(accepted >= j) per row of features, as the compiled model says it."""
     first = np.asarray(boosters[f"{source}_first"].predict(x), np.float64)
     more = np.asarray(boosters[f"{source}_more"].predict(x), np.float64)
@@ -212,19 +188,15 @@ class Seen:
     """Without `neural_survival`, which a model says."""
 
 
-def _with_splices(
-    log: Log, seen: Seen, examples: Examples, before: dict[str, lightgbm.Booster], curves: Curves
-) -> Examples:
-    """With the matches behind every accepted neural token, what follows those being known."""
-    step, tokens = seen.splice_step, seen.splice_tokens
+def _splices(log: Log, seen: Seen, before: Boosters, curves: Curves) -> Sample:
+    """The matches behind accepted neural tokens; what follows these is known."""
+    found = seen.splice_tokens > 0
+    step, tokens = seen.splice_step[found], seen.splice_tokens[found]
     if not len(step):
-        return examples
-    reached = survival(before, "neural", curves, seen.x[step])[np.arange(len(step)), tokens]
-    splice_x = seen.splice_x.copy()
-    splice_x[:, _SURVIVAL] = reached
-    return replace(
-        examples, splice_at=log.at[step], splice_length=tokens.astype(np.int32), splice_x=splice_x
-    )
+        return NO_SPLICES
+    x = seen.splice_x[found]
+    x[:, _SURVIVAL] = survival(before, "neural", curves, seen.x[step])[np.arange(len(step)), tokens]
+    return sample(log.at[step], x, tokens)
 
 
 def _folds(log: Log, seed: int) -> list[Members]:
@@ -344,7 +316,7 @@ def _take_in(
 
 
 @compiled
-def _row_at(film: Film, r: int, p: int) -> Rows:
+def _row_at(film: Film, r: int, p: int) -> RowFacts:
     """The facts of one request at one position, alone in its batch."""
     columns = film.columns
     i, base = columns.offset[r] + p, film.text_start[r]
@@ -355,7 +327,7 @@ def _row_at(film: Film, r: int, p: int) -> Rows:
         tail[0, TAIL - 1 - k] = film.text[base + known - 1 - k]
     for k in range(min(CANDIDATE, film.facts[5, i])):
         candidate[0, k] = film.text[base + film.facts[1, i] + k]
-    return Rows(
+    return RowFacts(
         np.zeros(1, np.int32),
         np.full(1, columns.prompt[r], np.int32),
         np.full(1, p, np.int32),

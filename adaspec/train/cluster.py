@@ -15,21 +15,17 @@ from types import TracebackType
 from typing import Any, Self
 
 import lightgbm
-import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.errors import TrainingError
-from adaspec.train.heads import Floats
+from adaspec.train.examples import Array, Floats
 from adaspec.train.training import Trainer
-
-Array = NDArray[np.float64]
 
 CONNECT_S = 10.0
 """How long a scheduler may take to answer, or to have workers."""
 GONE_S = 30.0
 """How long it may be without any worker before it is given up."""
 _POLL_S = 0.5
-FEWEST_EXAMPLES = 100_000
+MIN_EXAMPLES = 100_000
 """A fit of fewer examples takes less time here than the workers need to find each other."""
 _ESTIMATORS = {"binary": "DaskLGBMClassifier", "regression": "DaskLGBMRegressor"}
 _HERE = ("num_threads", "objective")
@@ -47,10 +43,10 @@ class Cluster:
         self,
         address: str,
         say: Callable[[str], None] = lambda what: None,
-        fewest_examples: int = FEWEST_EXAMPLES,
+        min_examples: int = MIN_EXAMPLES,
     ) -> None:
         """`say` hears, once, that something had to be done on this machine after all."""
-        self.address, self._say, self._fewest = address, say, fewest_examples
+        self.address, self._say, self._fewest = address, say, min_examples
         self._lost = False
         self._sent: dict[int, tuple[Trainer, Any]] = {}
         self.fits = self.tasks = 0

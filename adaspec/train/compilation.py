@@ -34,7 +34,7 @@ LINKS = {
 MISSING = {"None": (0, 0), "NaN": (1, 0), "Zero": (1, 1)}
 """Whether NaN and zero take a split's default branch; a NaN that does not counts as zero."""
 
-MOST_CATEGORY = 1_000_000
+MAX_CATEGORY = 1_000_000
 """The largest category; a set takes a bit for each up to its largest."""
 
 DUMPED_INFINITY = 1e300
@@ -177,8 +177,8 @@ def _set_words(threshold: str, where: str) -> tuple[int, ...]:
     """The categories of `1||7||30` as bits."""
     categories = [int(category) for category in str(threshold).split("||")]
     largest = max(categories)
-    if largest > MOST_CATEGORY:
-        raise PolicyError(f"{where}: category {largest}: at most {MOST_CATEGORY} compiles")
+    if largest > MAX_CATEGORY:
+        raise PolicyError(f"{where}: category {largest}: at most {MAX_CATEGORY} compiles")
     words = [0] * (largest // 32 + 1)
     for category in categories:
         words[category // 32] |= 1 << (category % 32)

@@ -16,7 +16,7 @@ from adaspec.trace.schema import Request
 
 HELD_OUT = 0.3
 """Share of each workload's requests that is kept back."""
-FEWEST_TRAINED, FEWEST_HELD_OUT = 6, 2
+MIN_TRAINED, MIN_HELD_OUT = 6, 2
 """Requests of each workload without which folds, or intervals, cannot be made."""
 ENOUGH = 20
 """Requests per workload of which the hash deals enough to both sides, but for bad luck."""
@@ -56,7 +56,8 @@ def read_everything(
                 "ones: record or import one"
             )
     if not allow_mixed:
-        _check_alike(readers)
+        check_alike(readers, "train on one, or add --allow-mixed")
+        _check_all_neural(readers)
     return _without(select(paths, Wanted()), exclude_workloads), readers
 
 
@@ -74,15 +75,6 @@ def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
     """The hash of the traces' vocabulary; None where none says one, or they differ."""
     found = list(known_of("vocabulary_hash", readers))
     return found[0] if len(found) == 1 else None
-
-
-def telling(readers: Iterable[TraceReader]) -> tuple[str, ...]:
-    """What must be alike in manifests for rows to mean the same.
-
-    Tokenizers' names only where a vocabulary is not known: one may have many names.
-    """
-    known = all(reader.manifest.vocabulary_hash for reader in readers)
-    return ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter")
 
 
 def is_held_out(request: Request) -> bool:
@@ -121,15 +113,22 @@ def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
     return dataclasses.replace(selection, requests=tuple(kept), left_out=counts)
 
 
-def _check_alike(readers: Sequence[TraceReader]) -> None:
-    for what in telling(readers):
-        found = known_of(what, readers)
-        if len(found) > 1:
-            each = ", ".join(f"'{name}' in {path}" for name, path in found.items())
+def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
+    """Refuse traces whose manifests differ in what must be alike for rows to mean the same.
+
+    Names of tokenizers only count where a vocabulary is unknown: one may have many names.
+    """
+    known = all(reader.manifest.vocabulary_hash for reader in readers)
+    for what in ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter"):
+        values = known_of(what, readers)
+        if len(values) > 1:
+            each = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(
-                f"the traces differ in their {what.removesuffix('_hash')} ({each}): train on one, "
-                "or add --allow-mixed"
+                f"the traces differ in their {what.removesuffix('_hash')} ({each}): {advice}"
             )
+
+
+def _check_all_neural(readers: Sequence[TraceReader]) -> None:
     bare = [reader.path for reader in readers if reader.manifest.drafter is None]
     if bare and len(bare) < len(readers):
         raise TrainingError(
@@ -141,10 +140,10 @@ def _check_alike(readers: Sequence[TraceReader]) -> None:
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
     for workload, count in selection.counts.items():
         here, there = trained.counts.get(workload, 0), held_out.counts.get(workload, 0)
-        if here < FEWEST_TRAINED or there < FEWEST_HELD_OUT:
+        if here < MIN_TRAINED or there < MIN_HELD_OUT:
             raise TrainingError(
                 f"workload '{workload}' has too few requests: of {count}, {here} are to train on "
-                f"and {there} kept back, {FEWEST_TRAINED} and {FEWEST_HELD_OUT} are needed: give "
+                f"and {there} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
                 f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
                 f"--exclude-workload {workload}"
             )

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from joblib import Parallel, delayed
+from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
+from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Selection
-from adaspec.policy.desk import KNOBS
+from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
-from adaspec.replay.panel import Panel
+from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.tape import build_tape
+from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
-from adaspec.train.ablations import Ablation, ablated
-from adaspec.train.corpus import contents_of, read_everything
-from adaspec.train.folds import check_folds, deal
+from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
+from adaspec.train.corpus import MIN_TRAINED, contents_of, read_everything
 from adaspec.train.heads import Settings
-from adaspec.train.hidden_features import without_tables
-from adaspec.train.recipe import check_learnable
+from adaspec.train.recipe import check_learnable, tuned_rules
 from adaspec.train.training import Members, Trainer
-from adaspec.train.tuning import tuned_rules
 
 Made = TypeVar("Made")
 
@@ -80,7 +82,7 @@ def cross_fit(
         progress("folds", len(found), folds)
     policies = tuple(policy for policy, _ in found)
     tuned = tuned_rules(tape, others, cost, options, progress)
-    panel = Panel(
+    panel = CrossfitPolicy(
         f"crossfit:{folds}",
         policies,
         member,
@@ -95,9 +97,9 @@ def cross_fit(
     progress("calibration", 1, 1)
     if ablate:
 
-        def retrained(ablation: Ablation) -> Panel:
-            found = _each(_train, ablated(trainer, ablation), others, workers)
-            return Panel(ablation.name, tuple(found), member)
+        def retrained(ablation: Ablation) -> CrossfitPolicy:
+            found = _each(_train, AblatedTrainer(ablation, trainer), others, workers)
+            return CrossfitPolicy(ablation.name, tuple(found), member)
 
         report["ablations"] = ablation_table(
             tape, report, panel, retrained, cost, options, progress
@@ -138,3 +140,54 @@ def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Mode
     """The policy, and its model without token tables."""
     trained = trainer.train(members)
     return trained.policy("fold"), without_tables(trainer.tape, trained, trainer.settings)
+
+
+def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
+    """Each request's fold: as many of each workload in every fold as can be.
+
+    Within a workload the distinct contents are dealt round in the order of a hash of theirs.
+    The same content is always in the same fold, in whichever workloads it occurs.
+    """
+    hashes = [content_hash(request) for request in requests]
+    workloads: dict[str, set[str]] = {}
+    for request, content in zip(requests, hashes, strict=True):
+        workloads.setdefault(request.workload, set()).add(content)
+    fold_of: dict[str, int] = {}
+    for _, contents in sorted(workloads.items()):
+        fresh = sorted(contents - fold_of.keys(), key=_shuffled)
+        fold_of |= {content: at % folds for at, content in enumerate(fresh)}
+    return np.array([fold_of[content] for content in hashes], np.int32)
+
+
+def check_folds(selection: Selection, folds: int) -> None:
+    """Refuse a number of folds that leaves one empty, or a model too little to learn from."""
+    if folds < 2:
+        raise TrainingError(
+            f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
+            "others to train on"
+        )
+    for workload, count in _distinct(selection).items():
+        if folds > count:
+            raise TrainingError(
+                f"--crossfit {folds}: workload '{workload}' has {count} different requests, fewer "
+                f"than folds: ask for at most {count}, or leave it out with --exclude-workload "
+                f"{workload}"
+            )
+        left = count - -(-count // folds)
+        if left < MIN_TRAINED:
+            raise TrainingError(
+                f"--crossfit {folds}: workload '{workload}' has {count} different requests, which "
+                f"leaves {left} of it to train on, {MIN_TRAINED} are needed: give more of it, "
+                f"or leave it out with --exclude-workload {workload}"
+            )
+
+
+def _distinct(selection: Selection) -> dict[str, int]:
+    found: dict[str, set[str]] = {}
+    for request in selection.requests:
+        found.setdefault(request.workload, set()).add(content_hash(request))
+    return {workload: len(contents) for workload, contents in sorted(found.items())}
+
+
+def _shuffled(content: str) -> str:
+    return hashlib.sha256(f"fold: {content}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Fitting: examples to boosters, boosters to a model."""
+"""Fitting: from examples to LightGBM's boosters, and from those to a model."""
 
 from __future__ import annotations
 
@@ -10,101 +10,33 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.desk import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.evidence import EVIDENCE, EXPECTED
+from adaspec.predict.evidence_factors import EvidenceFactors, fit_factors, no_factors
 from adaspec.predict.features import BEFORE
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
-from adaspec.predict.outlook import Outlook, fit_outlook, no_outlook
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
+from adaspec.train.examples import Array, Examples, Floats, Longs
 
-Floats = NDArray[np.float32]
-Longs = NDArray[np.int64]
-Array = NDArray[np.float64]
-Picked = NDArray[np.bool_] | Longs | slice
+Boosters = dict[str, lightgbm.Booster]
 
 CURVE_BINS = 20
-GAIN_BEHIND = 2
+SPLICE_CURVE_BINS = 10
+GAIN_DEPTH = 2
 """Neural tokens behind which the expected gain of a splice is learned."""
-MOST_GAIN = 10
-FEWEST_EXAMPLES = 50
+MAX_GAIN = 10
+MIN_EXAMPLES = 50
 THREAD_EXAMPLES = 200_000
-"""Examples that keep a thread busy: with fewer, threads wait for each other, and on a busy machine
-spin as they do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """What rollouts saw: features, and the flat position whose outcome they are about."""
-
-    at: Longs
-    x: Floats
-    weight: Array
-    """What each of these counts; those of splices and evidence count alike."""
-    splice_at: Longs
-    splice_length: NDArray[np.int32]
-    splice_x: Floats
-    evidence_at: Longs
-    evidence_depth: NDArray[np.int32]
-    evidence_x: Floats
-
-    def of(self, chosen: NDArray[np.bool_], request: NDArray[np.int32]) -> Examples:
-        """Those of the requests marked in `chosen`."""
-        return self._picked(
-            chosen[request[self.at]],
-            chosen[request[self.splice_at]],
-            chosen[request[self.evidence_at]],
-        )
-
-    def thinned(self, most: int, seed: int) -> Examples:
-        """At most so many of each kind, drawn at random."""
-        rng = np.random.default_rng([seed, 0x7815])
-        return self._picked(
-            *(
-                np.sort(rng.choice(size, most, replace=False)) if size > most else slice(None)
-                for size in (len(self.at), len(self.splice_at), len(self.evidence_at))
-            )
-        )
-
-    def _picked(self, a: Picked, b: Picked, c: Picked) -> Examples:
-        return Examples(
-            self.at[a],
-            self.x[a],
-            self.weight[a],
-            self.splice_at[b],
-            self.splice_length[b],
-            self.splice_x[b],
-            self.evidence_at[c],
-            self.evidence_depth[c],
-            self.evidence_x[c],
-        )
-
-
-def pooled(parts: list[Examples]) -> Examples:
-    """All of them together."""
-    return Examples(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in Examples.__dataclass_fields__
-        )
-    )
-
-
-def evened(examples: Examples) -> Examples:
-    """Weighed so that every position counts alike, however often somebody decided at it.
-
-    Policies come to the hard positions more often. To weigh those more makes the trees worse.
-    """
-    _, place, times = np.unique(examples.at, return_inverse=True, return_counts=True)
-    return replace(examples, weight=1.0 / times[place])
+"""Examples that keep a thread busy. With fewer, threads only wait for each other."""
 
 
 class Fitter(Protocol):
-    """Someone else who may grow trees."""
+    """Grows trees elsewhere, on a cluster for example."""
 
     def boost(
         self,
@@ -115,7 +47,7 @@ class Fitter(Protocol):
         parameters: dict[str, object],
         rounds: int,
     ) -> lightgbm.Booster | None:
-        """One head's trees, or None where they had better be grown here."""
+        """One head's trees, or None where they should be grown in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +60,16 @@ class Settings:
     rate: float = 0.07
     threads: int = 2
     fitter: Fitter | None = None
-    """Who is asked before trees are grown here."""
-    most: int = 400_000
-    """Examples that a head is fitted on; of more, so many are drawn."""
+    """Tried before trees are grown in this process."""
+    max_examples: int = 400_000
+    """A larger sample is thinned to this size at random."""
     parts: int = 3
-    """Into how many parts requests are dealt to score each by trees that never saw it; below 2
-    curves are fitted over the trees' own scores."""
+    """Parts into which requests are dealt, so that each is scored by trees that never saw it.
+    Below 2, curves are fitted over the trees' own scores."""
 
     def rough(self) -> Settings:
         """For models that only steer rollouts."""
-        return replace(self, rounds=60, rate=0.1, most=60_000, parts=0)
+        return replace(self, rounds=60, rate=0.1, max_examples=60_000, parts=0)
 
     def parameters(self, objective: str, examples: int) -> dict[str, object]:
         """For LightGBM; the same data and seed give the same trees."""
@@ -168,8 +100,8 @@ def boost(
     names: tuple[str, ...],
     settings: Settings,
 ) -> lightgbm.Booster:
-    """One head's trees; a target that does not vary, or too few examples, give a constant."""
-    if len(y) < FEWEST_EXAMPLES or y.min() == y.max():
+    """One head's trees; a constant if the target does not vary or there are too few examples."""
+    if len(y) < MIN_EXAMPLES or y.min() == y.max():
         return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
     parameters = settings.parameters(objective, len(y))
     if settings.fitter is not None:
@@ -189,19 +121,23 @@ def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
     return lightgbm.train(parameters, data, 1)
 
 
-def unseen_scores(
+def held_out_scores(
+    booster: lightgbm.Booster,
     x: Floats,
     y: Array,
     weight: Array,
-    request: Longs,
+    request: Longs | NDArray[np.int32],
+    objective: str,
     names: tuple[str, ...],
     settings: Settings,
-    objective: str = "regression",
 ) -> Array:
     """Every example's score by trees that never saw its request.
 
-    Curves over scores of trees that did would promise too much of the highest.
+    Curves over the scores of trees that did would promise too much of the highest scores. Rough
+    settings accept that, and take the scores of `booster`.
     """
+    if settings.parts < 2:
+        return np.asarray(booster.predict(x), np.float64)
     scores = np.zeros(len(y))
     for part in range(settings.parts):
         inside = request % settings.parts == part
@@ -213,14 +149,15 @@ def unseen_scores(
 
 def fit_before(
     tape: Tape, examples: Examples, settings: Settings
-) -> tuple[dict[str, lightgbm.Booster], dict[str, Curves]]:
-    """The heads that speak before drafting, and the curves of both sources."""
+) -> tuple[Boosters, dict[str, Curves]]:
+    """The heads that predict before drafting, and the survival curves of both sources."""
     columns = tape.columns
-    at, x, w = examples.at, examples.x, examples.weight
+    at, x, w = examples.decisions.at, examples.decisions.x, examples.decisions.weight
     run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
     neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
-    request = _request(tape, at)
-    boosters, curves = {}, {}
+    request = request_at(tape, at)
+    boosters: Boosters = {}
+    curves = {"ngram": no_curves(LONGEST_NGRAM), "neural": no_curves(LONGEST_NEURAL)}
     sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
     if tape.neural_cap:
         sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
@@ -228,110 +165,105 @@ def fit_before(
         y = (accepted[usable] >= 1).astype(np.float64)
         boosters[f"{name}_first"] = boost(x[usable], y, w[usable], "binary", BEFORE, settings)
         some = usable & (accepted >= 1)
-        more = boost(x[some], np.log1p(accepted[some]), w[some], "regression", BEFORE, settings)
+        logs = np.log1p(accepted[some])
+        more = boost(x[some], logs, w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            if name == "neural" and settings.parts >= 2:
-                scores = unseen_scores(
-                    x[some], np.log1p(accepted[some]), w[some], request[some], BEFORE, settings
-                )
-            else:
-                scores = np.asarray(more.predict(x[some]), np.float64)
+            # n-gram curves have always been fitted over the trees' own scores.
+            scoring = settings if name == "neural" else replace(settings, parts=0)
+            scores = held_out_scores(
+                more, x[some], logs, w[some], request[some], "regression", BEFORE, scoring
+            )
             curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
-    behind = at + GAIN_BEHIND
-    ended = examples_position(tape, at) + GAIN_BEHIND >= columns.length[request]
-    usable = (columns.neural[at] >= GAIN_BEHIND) & ~ended
-    gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MOST_GAIN)
-    boosters["splice_gain"] = boost(
-        x[usable],
-        np.log1p(gain[usable].astype(np.float64)),
-        w[usable],
-        "regression",
-        BEFORE,
-        settings,
-    )
-    empty = np.empty((0, len(BEFORE)), np.float32)
+    behind = at + GAIN_DEPTH
+    ended = behind >= columns.offset[request] + columns.length[request]
+    usable = (columns.neural[at] >= GAIN_DEPTH) & ~ended
+    gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MAX_GAIN)
+    logs = np.log1p(gain[usable].astype(np.float64))
+    boosters["splice_gain"] = boost(x[usable], logs, w[usable], "regression", BEFORE, settings)
     for head in HEADS["before"]:
         if head not in boosters:
-            boosters[head] = boost(empty, np.empty(0), np.empty(0), "regression", BEFORE, settings)
-    curves.setdefault("ngram", no_curves(LONGEST_NGRAM))
-    curves.setdefault("neural", no_curves(LONGEST_NEURAL))
+            boosters[head] = constant(0.0, BEFORE)
     return {head: boosters[head] for head in HEADS["before"]}, curves
 
 
-def fit_splice(
-    tape: Tape, examples: Examples, settings: Settings
-) -> tuple[dict[str, lightgbm.Booster], Curves]:
+def fit_splice(tape: Tape, examples: Examples, settings: Settings) -> tuple[Boosters, Curves]:
     """The heads that judge a match behind neural tokens, learned where those were accepted."""
-    columns = tape.columns
-    whole = columns.neural[examples.splice_at] >= examples.splice_length
-    at = examples.splice_at[whole] + examples.splice_length[whole]
-    x = examples.splice_x[whole]
+    columns, splices = tape.columns, examples.splices
+    at = splices.at + splices.depth
     # Behind the last token of an output there is nothing to copy.
-    request = _request(tape, examples.splice_at[whole])
-    inside = at < columns.offset[request] + columns.length[request]
-    at, x = at[inside], x[inside]
+    request = request_at(tape, splices.at)
+    known = columns.neural[splices.at] >= splices.depth
+    known &= at < columns.offset[request] + columns.length[request]
+    at, x, request = at[known], splices.x[known], request[known]
     run = np.minimum(columns.run[at], LONGEST_SPLICE).astype(np.float64)
-    ones = np.ones(len(run))
-    first = boost(x, (run >= 1).astype(np.float64), ones, "binary", SPLICE, settings)
+    w = np.ones(len(run))
     some = run >= 1
-    more = boost(x[some], np.log1p(run[some]), ones[some], "regression", SPLICE, settings)
+    logs = np.log1p(run[some])
+    first = boost(x, some.astype(np.float64), w, "binary", SPLICE, settings)
+    more = boost(x[some], logs, w[some], "regression", SPLICE, settings)
     curves = no_curves(LONGEST_SPLICE)
     if some.any():
-        if settings.parts >= 2:
-            scores = unseen_scores(
-                x[some], np.log1p(run[some]), ones[some], _request(tape, at)[some], SPLICE, settings
-            )
-        else:
-            scores = np.asarray(more.predict(x[some]), np.float64)
-        curves = fit_curves(scores, run[some], ones[some], LONGEST_SPLICE, 10)
+        scores = held_out_scores(
+            more, x[some], logs, w[some], request[some], "regression", SPLICE, settings
+        )
+        curves = fit_curves(scores, run[some], w[some], LONGEST_SPLICE, SPLICE_CURVE_BINS)
     return {"splice_first": first, "splice_more": more}, curves
 
 
 def fit_evidence(
     tape: Tape, examples: Examples, settings: Settings
-) -> tuple[dict[str, lightgbm.Booster], Outlook]:
-    """The heads that listen to drafted tokens, and how far those move what was thought before."""
+) -> tuple[Boosters, EvidenceFactors]:
+    """The heads that read drafted tokens, and how far those move the earlier predictions."""
     columns = tape.columns
-    at, depth, x = examples.evidence_at, examples.evidence_depth, examples.evidence_x
-    reached = columns.neural[at] >= depth - 1
-    y = (columns.neural[at] >= depth).astype(np.float64)
-    ones = np.ones(len(at))
-    next_one = boost(x[reached], y[reached], ones[reached], "binary", EVIDENCE, settings)
-    matched = columns.match[at] > 0
-    hit = (columns.run[at] >= 1).astype(np.float64)
-    after = boost(x[matched], hit[matched], ones[matched], "binary", EVIDENCE, settings)
-    # Whatever lies behind a wrong token tells that it was wrong.
-    later = depth >= 2
-    sure = (columns.neural[at] >= depth - 1).astype(np.float64)
-    before = boost(x[later], sure[later], ones[later], "binary", EVIDENCE, settings)
-    x, y, request = x[reached], y[reached], _request(tape, at[reached])
-    if settings.parts >= 2:
-        thought = unseen_scores(x, y, ones[reached], request, EVIDENCE, settings, "binary")
-    else:
-        thought = np.asarray(next_one.predict(x), np.float64)
-    outlook = fit_outlook(x[:, EXPECTED].astype(np.float64), thought)
-    boosters = {"accepted_next": next_one, "ngram_after": after, "accepted_before": before}
-    return boosters, outlook
+    at, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
+    neural, w = columns.neural[at], np.ones(len(at))
+
+    def fit(chosen: NDArray[np.bool_], outcome: NDArray[np.bool_]) -> lightgbm.Booster:
+        y = outcome[chosen].astype(np.float64)
+        return boost(x[chosen], y, w[chosen], "binary", EVIDENCE, settings)
+
+    reached = neural >= depth - 1
+    accepted_next = fit(reached, neural >= depth)
+    boosters = {
+        "accepted_next": accepted_next,
+        "ngram_after": fit(columns.match[at] > 0, columns.run[at] >= 1),
+        # What lies behind a wrong token shows that it was wrong.
+        "accepted_before": fit(depth >= 2, reached),
+    }
+    x, y = x[reached], (neural >= depth)[reached].astype(np.float64)
+    request = request_at(tape, at[reached])
+    scores = held_out_scores(accepted_next, x, y, w[reached], request, "binary", EVIDENCE, settings)
+    return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
 
 def model_of(
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
     curves: Mapping[str, Curves],
     tables: Tables,
-    outlook: Outlook | None = None,
+    factors: EvidenceFactors | None = None,
 ) -> Model:
-    """Compile what was fitted."""
+    """The model of these boosters."""
     forests: dict[str, Forest] = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
-    return Model(forests, curves, tables, outlook or no_outlook())
+    return Model(forests, curves, tables, factors or no_factors())
 
 
-def examples_position(tape: Tape, at: Longs) -> Longs:
-    """Positions within their requests."""
-    return at - tape.columns.offset[_request(tape, at)]
-
-
-def _request(tape: Tape, at: Longs) -> Longs:
+def request_at(tape: Tape, at: Longs) -> Longs:
+    """The request of each flat position."""
     return np.searchsorted(tape.columns.offset, at, side="right") - 1
+
+
+def model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:
+    """Every booster in LightGBM's own words under a line with its name, for audit.
+
+    The line that says how many threads grew it is left out, so that equal trees give equal text.
+    """
+    parts = []
+    for group, heads in sorted(boosters.items()):
+        for head, booster in heads.items():
+            lines = booster.model_to_string(num_iteration=-1).splitlines()
+            text = "\n".join(line for line in lines if not line.startswith("[num_threads: "))
+            parts.append(f"==== {group}: {head} ====\n{text}\n")
+    return "".join(parts)

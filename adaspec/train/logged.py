@@ -29,7 +29,7 @@ TOO_SHORT = "with nothing to decode"
 SHADOW = "of mode shadow, in which no decision is carried out"
 CONTRADICTS = "whose steps contradict their text"
 
-MOST_WEIGHT = 20.0
+MAX_WEIGHT = 20.0
 """The most that a rare choice of the logging policy may count."""
 
 
@@ -59,7 +59,7 @@ class Log:
     accepted: Ints
     """Of the whole draft."""
     weight: Array
-    """1 / propensity, at most `MOST_WEIGHT`; 1 where the propensity is not known."""
+    """1 / propensity, at most `MAX_WEIGHT`; 1 where the propensity is not known."""
 
     @property
     def request(self) -> Ints:
@@ -152,7 +152,7 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         neural_len=np.array(neural, np.int32),
         drafted=np.array([step.draft_len for step in steps], np.int32),
         accepted=accepted,
-        weight=np.array([min(MOST_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
+        weight=np.array([min(MAX_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
     )
 
 

@@ -8,7 +8,6 @@ Its knobs are the defaults, and no static rule is tuned beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +21,33 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import simple_table, theirs
+from adaspec.evaluate.render.table import foreign, simple_table
 from adaspec.policy.artifact import check_destination, write_artifact
-from adaspec.policy.desk import KNOBS
-from adaspec.policy.learned import LearnedPolicy, policy_of
+from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.film import film_of
+from adaspec.replay.recorded import film_of
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
-    FEWEST_HELD_OUT,
-    FEWEST_TRAINED,
     HELD_OUT,
+    MIN_HELD_OUT,
+    MIN_TRAINED,
+    check_alike,
     content_hashes,
     is_held_out,
     known_of,
-    telling,
     vocabulary_of,
 )
-from adaspec.train.heads import FEWEST_EXAMPLES, Settings
+from adaspec.train.heads import MIN_EXAMPLES, Settings, model_text
 from adaspec.train.logged import Log, LoggedRequest, log_of, read_logged
-from adaspec.train.model_text import model_text
-from adaspec.train.token_tables import FEWEST_REQUESTS
+from adaspec.train.recipe import Product
+from adaspec.train.token_tables import MIN_REQUESTS
 
 Array = NDArray[np.float64]
 BINS = 15
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedProduct:
-    """A policy that was written, and what it was made from."""
-
-    folder: Path
-    policy: LearnedPolicy
-    manifest: PolicyManifest
-    trained: dict[str, int]
-    held_out: dict[str, int]
-    left_out: dict[str, dict[str, int]]
-
-    def document(self) -> dict[str, Any]:
-        """The result in JSON's own types."""
-        return {
-            "schema": 1,
-            "policy": str(self.folder),
-            "sources": list(self.manifest.sources),
-            "evidence": [],
-            "requests": {
-                "trained": self.trained,
-                "held_out": self.held_out,
-                "left_out": self.left_out,
-            },
-            "static_tuned": {},
-            "knobs": dict(self.manifest.knobs),
-            "metrics": dict(self.manifest.metrics),
-        }
 
 
 def are_logged(traces: Paths) -> bool:
@@ -101,22 +71,22 @@ def train_logged(
     force: bool = False,
     progress: Progress = silent,
     cluster: Cluster | None = None,
-) -> LoggedProduct:
+) -> Product:
     """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
     place = check_destination(folder, force)
     progress("reading", 0, 1)
     readers = open_traces(traces)
-    _check_alike(readers)
+    check_alike(readers, "train on one of them")
     requests, left_out = read_logged(readers)
     requests = [each for each in requests if each.request.workload not in exclude_workloads]
     kept_back = [each for each in requests if is_held_out(each.request)]
-    mine = [each for each in requests if not is_held_out(each.request)]
-    if len(mine) < FEWEST_TRAINED or len(kept_back) < FEWEST_HELD_OUT:
+    training = [each for each in requests if not is_held_out(each.request)]
+    if len(training) < MIN_TRAINED or len(kept_back) < MIN_HELD_OUT:
         raise TrainingError(
-            f"too few requests: {len(mine)} are to train on and {len(kept_back)} kept back, "
-            f"{FEWEST_TRAINED} and {FEWEST_HELD_OUT} are needed: log more traffic"
+            f"too few requests: {len(training)} are to train on and {len(kept_back)} kept back, "
+            f"{MIN_TRAINED} and {MIN_HELD_OUT} are needed: log more traffic"
         )
-    log = log_of(mine)
+    log = log_of(training)
     progress("reading", 1, 1)
     progress("training", 0, 2)
     settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
@@ -124,13 +94,15 @@ def train_logged(
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)
-    manifest = _manifest(readers, mine, fitted, cost, options, metrics)
+    manifest = _manifest(readers, training, fitted, cost, options, metrics)
     forest, tables = fitted.model.forest_arrays(), fitted.model.table_arrays()
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
-    counts = (_counts(mine), _counts(kept_back))
+    counts = (_counts(training), _counts(kept_back))
     card = _card(manifest, log, counts, left_out, len(tables["keys"]))
     write_artifact(place, manifest, forest, tables, model_text(fitted.boosters), card)
-    return LoggedProduct(folder, policy, manifest, *counts, left_out)
+    trained, held_out = counts
+    requests_used = {"trained": trained, "held_out": held_out, "left_out": left_out}
+    return Product(folder, policy, manifest, requests_used)
 
 
 def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
@@ -141,50 +113,50 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     before, curves = fitted.boosters["before"], fitted.model.curves
     columns, at = log.tape.columns, log.at
     matched = columns.match[at] > 0
-    said = survival(before, "ngram", curves["ngram"], x)
-    found = {
-        "ngram S(1)": _foretold(
-            said[matched, 1], columns.run[at[matched]] >= 1, np.ones(int(matched.sum()))
+    predicted = survival(before, "ngram", curves["ngram"], x)
+    results = {
+        "ngram S(1)": _prediction_quality(
+            predicted[matched, 1], columns.run[at[matched]] >= 1, np.ones(int(matched.sum()))
         )
     }
-    said = survival(before, "neural", curves["neural"], x)
+    predicted = survival(before, "neural", curves["neural"], x)
     hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
     for depth in range(1, fitted.neural_cap + 1):
         chosen = hazards.depth == depth
         step = hazards.step[chosen]
-        reached = said[step, depth - 1]
-        hazard = said[step, depth] / np.where(reached > 0, reached, 1.0)
-        found[f"neural hazard {depth}"] = _foretold(
+        reached = predicted[step, depth - 1]
+        hazard = predicted[step, depth] / np.where(reached > 0, reached, 1.0)
+        results[f"neural hazard {depth}"] = _prediction_quality(
             hazard, hazards.accepted[chosen], log.weight[step]
         )
-    return {"identified": {name: each for name, each in found.items() if each}}
+    return {"identified": {name: each for name, each in results.items() if each}}
 
 
-def _foretold(said: Array, came: NDArray[np.bool_], weight: Array) -> dict[str, float]:
-    """Examples, means, AUC, log-loss and calibration error; nothing where it cannot be told."""
-    if len(came) < FEWEST_EXAMPLES or came.all() or not came.any():
+def _prediction_quality(
+    predicted: Array, outcome: NDArray[np.bool_], weight: Array
+) -> dict[str, float]:
+    """Examples, means, AUC, log-loss and calibration error; nothing where too little is known."""
+    if len(outcome) < MIN_EXAMPLES or outcome.all() or not outcome.any():
         return {}
-    said = np.clip(said, 1e-6, 1 - 1e-6)
-    return {
-        "examples": len(came),
-        "said": round(float(np.average(said, weights=weight)), 6),
-        "came": round(float(np.average(came, weights=weight)), 6),
-        "auc": round(float(roc_auc_score(came, said, sample_weight=weight)), 6),
-        "log_loss": round(float(log_loss(came, said, sample_weight=weight)), 6),
-        "ece": round(calibration_error(said, came, weight), 6),
+    predicted = np.clip(predicted, 1e-6, 1 - 1e-6)
+    measures = {
+        "said": np.average(predicted, weights=weight),
+        "came": np.average(outcome, weights=weight),
+        "auc": roc_auc_score(outcome, predicted, sample_weight=weight),
+        "log_loss": log_loss(outcome, predicted, sample_weight=weight),
+        "ece": calibration_error(predicted, outcome, weight),
     }
+    rounded = {name: round(float(value), 6) for name, value in measures.items()}
+    return {"examples": len(outcome), **rounded}
 
 
-def calibration_error(said: Array, came: NDArray[np.bool_], weight: Array) -> float:
-    """Mean distance of what was said from what came, over `BINS` equal-count bins."""
-    bins = np.array_split(np.argsort(said, kind="stable"), BINS)
+def calibration_error(predicted: Array, outcome: NDArray[np.bool_], weight: Array) -> float:
+    """Mean distance between prediction and outcome over `BINS` bins of equally many examples."""
     total = 0.0
-    for at in bins:
-        if len(at):
-            gap = np.average(said[at], weights=weight[at]) - np.average(
-                came[at], weights=weight[at]
-            )
-            total += abs(float(gap)) * float(weight[at].sum())
+    for rows in np.array_split(np.argsort(predicted, kind="stable"), BINS):
+        if len(rows):
+            mean, share = (np.average(v[rows], weights=weight[rows]) for v in (predicted, outcome))
+            total += abs(float(mean - share)) * float(weight[rows].sum())
     return total / float(weight.sum())
 
 
@@ -207,26 +179,16 @@ def _manifest(
         static_tuned={},
         training_requests=content_hashes(each.request for each in requests),
         seed=options.seed,
-        target=_said("target", readers),
-        tokenizer=_said("tokenizer", readers),
+        target=_names("target", readers),
+        tokenizer=_names("tokenizer", readers),
         vocabulary_hash=vocabulary_of(readers),
-        drafter=_said("drafter", readers) if neural else None,
+        drafter=_names("drafter", readers) if neural else None,
         knobs=dict(KNOBS),
         metrics=metrics,
     )
 
 
-def _check_alike(readers: Sequence[TraceReader]) -> None:
-    for what in telling(readers):
-        names = known_of(what, readers)
-        if len(names) > 1:
-            raise TrainingError(
-                f"the traces differ in their {what.removesuffix('_hash')} ({', '.join(names)}): "
-                "train on one of them"
-            )
-
-
-def _said(what: str, readers: Sequence[TraceReader]) -> str | None:
+def _names(what: str, readers: Sequence[TraceReader]) -> str | None:
     return ", ".join(known_of(what, readers)) or None
 
 
@@ -265,7 +227,7 @@ def _card(
                 "",
                 ["workload", "trained on", "kept back"],
                 [
-                    [theirs(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
+                    [foreign(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
                     for name, n in trained.items()
                 ],
             )
@@ -289,7 +251,7 @@ def _card(
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
         f"default knobs, drafts of at most {manifest.cap} tokens. "
         + ("Steps are weighed by 1 / propensity." if weighed else "All steps weigh alike."),
-        f"`tables.npz` holds {entries:,} entries; those that fewer than {FEWEST_REQUESTS} training "
+        f"`tables.npz` holds {entries:,} entries; those that fewer than {MIN_REQUESTS} training "
         "requests share are dropped.",
         "## Limits",
         "- Right where the logging policy chose its lengths by what the features say, or by chance "

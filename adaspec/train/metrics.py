@@ -1,12 +1,19 @@
-"""What of a report a policy's manifest keeps: rounded, by name, nothing that names a folder."""
+"""What a policy's manifest keeps of reports: its own, and a cross-fitted one from a folder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from adaspec.cost.model import CostModel
+from adaspec.documents import read_json
+from adaspec.errors import TrainingError
+from adaspec.evaluate.evaluation import REPORT_SCHEMA
 from adaspec.evaluate.hindsight import STATIC_BEST
+from adaspec.evaluate.options import Options
+from adaspec.predict.model import feature_fingerprint
 
 DIGITS = 6
 NONE = "none"
@@ -21,6 +28,63 @@ LIFTS = (
     "gap_closed",
     "worst_workload_lift",
 )
+
+REPORT = "report.json"
+_AGAIN = "run 'adaspec train --crossfit' again on these traces"
+
+
+def read_crossfit_report(folder: Path) -> dict[str, Any]:
+    """The report in a folder; a `TrainingError` where it is none, or not cross-fitted."""
+    path = folder / REPORT
+    try:
+        report = read_json(path, TrainingError, _AGAIN)
+    except FileNotFoundError:
+        raise TrainingError(
+            f"{path}: there is no such file: give the folder that "
+            "'adaspec train --crossfit N -o FOLDER' wrote"
+        ) from None
+    if not isinstance(report, dict) or report.get("schema") != REPORT_SCHEMA:
+        raise TrainingError(f"{path}: is no report that this build reads: {_AGAIN}")
+    if not isinstance(report.get("cross_fitted"), Mapping):
+        raise TrainingError(
+            f"{path}: is no cross-fitted report, as its policies may have seen what they are "
+            "judged by: give one of 'adaspec train --crossfit N -o FOLDER'"
+        )
+    return report
+
+
+def crossfit_metrics(
+    report: Mapping[str, Any], folder: Path, cost: CostModel, options: Options, contents: str
+) -> dict[str, Any]:
+    """What the card says of a cross-fitted report; refused where it is about something else."""
+    fit = report["cross_fitted"]
+    differing = (
+        ("requests", fit.get("contents"), contents),
+        ("features", fit.get("fingerprint"), feature_fingerprint()),
+        ("cost model", report.get("cost"), cost.name),
+        ("longest draft", report.get("cap"), options.cap),
+    )
+    for what, of_report, of_training in differing:
+        if of_report != of_training:
+            raise TrainingError(
+                f"{folder / REPORT}: its {what} ({of_report}) are not those of this training "
+                f"({of_training}): {_AGAIN}, with the same options"
+            )
+    try:
+        return {
+            "folds": fit["folds"],
+            "requests": report["traces"]["requests"],
+            "orders": report["orders"],
+            "resamples": report["resamples"],
+            "cells": cells_of(report),
+            "calibration": report["calibration"],
+            **({"ablations": report["ablations"]} if "ablations" in report else {}),
+        }
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise TrainingError(
+            f"{folder / REPORT}: lacks what a card shows ({type(error).__name__}: {error}): "
+            f"{_AGAIN}"
+        ) from None
 
 
 def cells_of(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,60 +9,61 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
-from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds, static_winners
+from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.artifact import check_destination, write_artifact
-from adaspec.policy.desk import KNOBS
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.film import film_of
+from adaspec.replay.contender import Player
+from adaspec.replay.orders import draw_order, pools_among
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import Tape, build_tape
 from adaspec.train.ablation_table import ablation_table
-from adaspec.train.ablations import ablated
+from adaspec.train.ablations import AblatedTrainer, without_tables
 from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
-from adaspec.train.crossfit_report import crossfit_metrics, read_crossfit_report
-from adaspec.train.heads import Settings
-from adaspec.train.hidden_features import without_tables
-from adaspec.train.metrics import cells_of
-from adaspec.train.model_text import model_text
+from adaspec.train.heads import Settings, model_text
+from adaspec.train.metrics import cells_of, crossfit_metrics, read_crossfit_report
 from adaspec.train.training import Trained, Trainer
-from adaspec.train.tuning import tuned_rules
 
-LARGEST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A policy that was written, and how it did on what it never saw."""
+    """A policy that was written, and how it did on the requests kept back."""
 
     folder: Path
     policy: LearnedPolicy
     manifest: PolicyManifest
-    corpus: Corpus
-    report: dict[str, Any]
+    requests: dict[str, Any]
+    """Requests per workload: `trained`, `held_out` and `left_out`."""
+    corpus: Corpus | None = None
+    """What it was trained on; None for logged traces."""
+    report: dict[str, Any] | None = None
+    """The evaluation on the requests kept back; None for logged traces, which none can replay."""
 
     def document(self) -> dict[str, Any]:
         """The result in JSON's own types."""
+        synthetic = {} if self.corpus is None else {"synthetic": self.corpus.trained.synthetic}
         return {
             "schema": 1,
             "policy": str(self.folder),
-            "synthetic": self.corpus.trained.synthetic,
+            **synthetic,
             "sources": list(self.manifest.sources),
             "evidence": list(self.manifest.evidence),
-            "requests": {
-                "trained": self.corpus.trained.counts,
-                "held_out": self.corpus.held_out.counts,
-                "left_out": self.corpus.trained.left_out,
-            },
+            "requests": self.requests,
             "static_tuned": {str(at): spec for at, spec in self.manifest.static_tuned.items()},
             "knobs": dict(self.manifest.knobs),
             "metrics": dict(self.manifest.metrics),
@@ -121,14 +122,14 @@ def train_policy(
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
-    unseen = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
-    metrics["calibration"] = _calibration(trainer, trained, policy, unseen, options, progress)
+    judged_tape = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
+    metrics["calibration"] = _calibration(trainer, trained, policy, judged_tape, options, progress)
     if ablate:
         metrics["ablations"] = ablation_table(
-            unseen,
+            judged_tape,
             report,
             policy,
-            lambda ablation: ablated(trainer, ablation).train_all().policy(ablation.name),
+            lambda ablation: AblatedTrainer(ablation, trainer).train_all().policy(ablation.name),
             cost,
             options,
             progress,
@@ -137,7 +138,12 @@ def train_policy(
     text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
     write_artifact(place, manifest, forest, tables, text, card)
-    return Product(folder, policy, manifest, corpus, report)
+    requests = {
+        "trained": corpus.trained.counts,
+        "held_out": corpus.held_out.counts,
+        "left_out": corpus.trained.left_out,
+    }
+    return Product(folder, policy, manifest, requests, corpus, report)
 
 
 def _calibration(
@@ -157,6 +163,47 @@ def _calibration(
     )
     progress("calibration", 1, 1)
     return found
+
+
+def tuned_rules(
+    tape: Tape,
+    groups: Sequence[NDArray[np.bool_]],
+    cost: CostModel,
+    options: Options,
+    progress: Progress,
+) -> list[dict[int, str]]:
+    """The static rules that win on each group of requests: what a careful operator would run."""
+
+    def tuning(stage: str, done: float, total: float) -> None:
+        progress(f"{stage}, training requests", done, total)
+
+    player = Player(tape, cost, options.cap)
+    cells: list[Cell] = [
+        (str(number), concurrency)
+        for number in range(len(groups))
+        for concurrency in options.concurrency
+    ]
+    # For a group of everyone these are a report's own orders of the mix.
+    orders = {
+        (name, concurrency): [
+            draw_order(
+                pools_among(tape, groups[int(str(name))]),
+                concurrency,
+                np.random.default_rng([options.seed, order, 0, concurrency]),
+            )
+            for order in range(options.orders)
+        ]
+        for name, concurrency in cells
+    }
+    grid = grid_of(player)
+    winners = static_winners(grid, grid_speeds(player, grid, orders, options, tuning), cells)
+    return [
+        {
+            concurrency: winners[str(number), concurrency][STATIC_BEST].spec
+            for concurrency in options.concurrency
+        }
+        for number in range(len(groups))
+    ]
 
 
 def check_learnable(tape: Tape) -> None:

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recorded import RecordedText
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import Columns, Tape
 
 SHRINKAGE = 5.0
 """Imaginary positions that behave as the shorter key's do."""
-FEWEST_REQUESTS = 3
+MIN_REQUESTS = 3
 """A key seen in fewer training requests is dropped: it would tell of somebody's text."""
 
 
@@ -54,7 +54,7 @@ class TableMaker:
     """Makes tables from any subset of a tape's requests."""
 
     def __init__(self, tape: Tape, seed: int) -> None:
-        recorded = RecordedText(tape)
+        film = film_of(tape)
         columns = tape.columns
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
         size = len(columns.neural)
@@ -62,9 +62,9 @@ class TableMaker:
         self.request = np.zeros(size, np.int32)
         _keys(
             columns,
-            recorded.facts,
-            recorded.text,
-            recorded.start,
+            film.facts,
+            film.text,
+            film.text_start,
             np.uint64(self.salt),
             keys,
             self.request,
@@ -105,7 +105,7 @@ class TableMaker:
             deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
             depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
-            kept = self._requests(place, inside, size) >= FEWEST_REQUESTS
+            kept = self._requests(place, inside, size) >= MIN_REQUESTS
             kept &= distinct != 0
             shrunk.append(np.where(kept, mean, parent))
             deep.append(np.where(kept, depth, deep_parent))

@@ -13,34 +13,38 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
-from adaspec.policy.desk import LONGEST_NEURAL
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
-from adaspec.replay.film import Film, film_of
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
+from adaspec.replay.recorded import Film, film_of
 from adaspec.replay.tape import Tape
 from adaspec.train.compilation import compile_forest
-from adaspec.train.heads import (
+from adaspec.train.examples import (
+    NO_EVIDENCE,
+    NO_SPLICES,
     Examples,
+    evened,
+    pooled,
+    rollout,
+)
+from adaspec.train.heads import (
+    Boosters,
     Settings,
     constant,
-    evened,
     fit_before,
     fit_evidence,
     fit_splice,
     model_of,
-    pooled,
 )
-from adaspec.train.rollouts import rollout
 from adaspec.train.token_tables import TableMaker
 
 Members = NDArray[np.bool_]
@@ -48,17 +52,17 @@ Members = NDArray[np.bool_]
 LOADS = (1, 8, 32, 128)
 FOLDS = 3
 STAGES = 5
-ROLLED = 300_000
-"""Positions of requests that are rolled out: beyond these only the token tables learn more."""
-TUNED = 100_000
-"""The same for those that knobs are tuned on."""
-WATCHED = (
+ROLLOUT_POSITIONS = 300_000
+"""Positions of the requests that are rolled out. Of more, only the token tables learn."""
+TUNING_POSITIONS = 100_000
+"""Positions of the requests that knobs are tuned on."""
+FIRST_RULES = (
     StaticRule(),
-    StaticRule(min_match=3, ngram_len=20, neural_len=2, splice_match=1, splice_len=10),
-    StaticRule(min_match=8, ngram_len=8, neural_len=2, splice_match=2, splice_len=3),
+    StaticRule(min_match=3, ngram_len=20, neural_len=2),
+    StaticRule(min_match=8, ngram_len=8, neural_len=2),
 )
-"""Rules whose paths training sees before there is a policy to roll out; the first, which never
-drafts, comes to every position."""
+"""Rules that are rolled out before there is a policy. The first never drafts, and so comes to every
+position."""
 KNOB_GRID = {
     "ngram_exponent": (1.3, 2.0),
     "splice_weight": (0.5, 1.0, 1.3),
@@ -68,18 +72,18 @@ KNOB_GRID = {
 
 
 Spread = Callable[..., list[Any]]
-"""How a method is called for many arguments: `map`, whose calls may run at once."""
+"""Calls a method for many arguments, as `map` does, perhaps several at once."""
 
 
 def in_threads(workers: int) -> Spread:
-    """So many at a time: rollouts are compiled, trees grow in C++, and neither holds the lock."""
+    """A `Spread` over threads: rollouts and tree growing are compiled and release the GIL."""
 
     def spread(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         pool = ThreadPoolExecutor(workers)
         try:
             return list(pool.map(method, *arguments))
         finally:
-            # Otherwise whoever interrupts waits for those that have not begun.
+            # Otherwise an interrupt would wait for the calls that have not begun.
             pool.shutdown(cancel_futures=True)
 
     return spread
@@ -91,15 +95,15 @@ class Trained:
 
     model: Model
     knobs: dict[str, float]
-    boosters: Mapping[str, Mapping[str, lightgbm.Booster]]
+    boosters: Mapping[str, Boosters]
     cap: int
     neural_cap: int
     seed: int
     examples: Examples
-    """What its trees were grown on."""
+    """The examples that its trees were grown on."""
 
     def policy(self, name: str) -> LearnedPolicy:
-        """As a policy."""
+        """The policy that decides by this model."""
         return LearnedPolicy(name, self.model, self.knobs, self.cap, self.neural_cap)
 
 
@@ -114,17 +118,17 @@ class Trainer:
     loads: Sequence[int] = LOADS
     progress: Progress = silent
     spread: Spread | None = None
-    """How rollouts are called; None: in this process's threads."""
+    """Calls rollouts; None uses this process's threads."""
     film: Film = field(init=False)
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lay out the tape once."""
+        """Prepare what every training on this tape shares."""
         self.film = film_of(self.tape)
         self.maker = TableMaker(self.tape, self.settings.seed)
 
     def portable(self) -> Trainer:
-        """The same trainer without what only this process can use, to be sent to another."""
+        """A copy that can be sent to another process."""
         other = copy.copy(self)
         other.progress, other.spread = silent, None
         other.settings = replace(self.settings, fitter=None)
@@ -132,7 +136,7 @@ class Trainer:
 
     @property
     def evidence(self) -> bool:
-        """Whether there is evidence to learn from."""
+        """True if the tape shows drafted tokens to learn from."""
         return self.tape.shows_tokens and self.tape.neural_cap > 0
 
     def train_all(self) -> Trained:
@@ -142,36 +146,28 @@ class Trainer:
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
         self.progress("training", 0, STAGES)
-        folds = self._folds(self._some(members, ROLLED))
+        folds = self._folds(self._some(members, ROLLOUT_POSITIONS))
         others = [members & ~fold for fold in folds]
         tables = [self.maker.make(other) for other in others]
         blank = [self._blank(table) for table in tables]
-        seen = evened(pooled(self._spread(self._watch, blank, folds)))
+        seen = evened(pooled(self._spread(self._roll_rules, blank, folds)))
         models = self._fits(seen, others, tables, evidence=False)
         self.progress("training", 1, STAGES)
         if self.evidence:
-            unmoved = [self._policy(_with_constant_evidence(model)) for model in models]
-            listening = pooled(self._spread(self._listen, unmoved, folds))
-            seen = evened(pooled([seen, listening]))
+            constant_policies = [self._policy(_with_constant_evidence(model)) for model in models]
+            drafts = pooled(self._spread(self._roll_full_drafts, constant_policies, folds))
+            seen = evened(pooled([seen, drafts]))
             models = self._fits(seen, others, tables, evidence=True)
         self.progress("training", 2, STAGES)
         policies = [self._policy(model) for model in models]
-        visited = pooled(self._spread(self._visit, policies, folds))
-        # What was seen under a model that knew less says nothing of splices and evidence: both
-        # are judged beside what the model expects.
-        seen = replace(
-            seen,
-            splice_at=seen.splice_at[:0],
-            splice_length=seen.splice_length[:0],
-            splice_x=seen.splice_x[:0],
-            evidence_at=seen.evidence_at[:0],
-            evidence_depth=seen.evidence_depth[:0],
-            evidence_x=seen.evidence_x[:0],
-        )
+        visited = pooled(self._spread(self._roll_policy, policies, folds))
+        # Splices and evidence have the model's expectations among their features, so examples of
+        # the earlier models are of no use any more.
+        seen = replace(seen, splices=NO_SPLICES, evidence=NO_EVIDENCE)
         seen = evened(pooled([seen, visited]))
         models = self._fits(seen, others, tables, self.evidence)
         self.progress("training", 3, STAGES)
-        tuned = self._some(np.logical_or.reduce(folds), TUNED)
+        tuned = self._some(np.logical_or.reduce(folds), TUNING_POSITIONS)
         knobs = self._tuned(models, [fold & tuned for fold in folds])
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)
@@ -186,7 +182,7 @@ class Trainer:
         return self.spread or in_threads(self.settings.threads)
 
     def _some(self, members: Members, most: int) -> Members:
-        """All of them, or at random as many as hold about so many positions, of every workload."""
+        """The members, or a random part of each workload with about `most` positions in all."""
         lengths = self.tape.columns.length
         share = most / max(int(lengths[members].sum()), 1)
         if share >= 1:
@@ -217,7 +213,7 @@ class Trainer:
         tables: Sequence[Tables],
         evidence: bool,
     ) -> list[Model]:
-        """A model for every fold, of what was seen in the others."""
+        """A model for every fold, fitted on the examples of the other folds."""
 
         def fit(other: Members, table: Tables) -> Model:
             return self._fit(seen.of(other, self.maker.request), table, evidence)[0]
@@ -228,18 +224,18 @@ class Trainer:
 
     def _fit(
         self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
-    ) -> tuple[Model, dict[str, dict[str, lightgbm.Booster]]]:
+    ) -> tuple[Model, dict[str, Boosters]]:
         settings = self.settings if final else self.settings.rough()
-        examples = examples.thinned(settings.most, settings.seed)
+        examples = examples.thinned(settings.max_examples, settings.seed)
         before, curves = fit_before(self.tape, examples, settings)
         splice, spliced = fit_splice(self.tape, examples, settings)
-        boosters, outlook = {"before": before, "splice": splice}, None
+        boosters, factors = {"before": before, "splice": splice}, None
         if evidence:
-            boosters["evidence"], outlook = fit_evidence(self.tape, examples, settings)
-        return model_of(boosters, {**curves, "splice": spliced}, tables, outlook), boosters
+            boosters["evidence"], factors = fit_evidence(self.tape, examples, settings)
+        return model_of(boosters, {**curves, "splice": spliced}, tables, factors), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
-        """A policy that knows nothing, to observe while a rule chooses."""
+        """A policy that knows nothing, to record examples while a static rule drives the loop."""
         nothing = {
             group: {head: constant(0.5, FEATURE_NAMES[group]) for head in HEADS[group]}
             for group in ("before", "splice")
@@ -247,24 +243,24 @@ class Trainer:
         curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
         return self._policy(model_of(nothing, curves, tables))
 
-    def _watch(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        """Static rules' paths."""
+    def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        """What the policy records while static rules drive the loop."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
-            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
-            for rule in WATCHED
+            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
+            for rule in FIRST_RULES
             if self.tape.neural_cap or rule.neural_len == 0
         ]
         return pooled(parts)
 
-    def _listen(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        """Whole neural drafts along a rule's path, to learn what evidence means."""
+    def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
+        """What it records of full neural drafts, from which the evidence heads learn."""
         rng = np.random.default_rng([self.settings.seed, 2])
         most = self.tape.neural_cap
         rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
-        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule.row())
+        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
 
-    def _visit(self, policy: LearnedPolicy, fold: Members) -> Examples:
+    def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
         rng = np.random.default_rng([self.settings.seed, 3])
         return pooled(
             [
@@ -290,13 +286,12 @@ class Trainer:
     ) -> float:
         """Summed log throughput over folds and loads."""
         pairs = list(zip(models, folds, strict=True))
-        asked = [(model, fold, load, knobs) for model, fold in pairs for load in self.loads]
-        return sum(self._spread(self._log_throughput, *zip(*asked, strict=True)))
+        calls = [(model, fold, load, knobs) for model, fold in pairs for load in self.loads]
+        return sum(self._spread(self._log_throughput, *zip(*calls, strict=True)))
 
     def _log_throughput(
         self, model: Model, fold: Members, load: int, knobs: Mapping[str, float]
     ) -> float:
-        """Of one fold at one load."""
         rng = np.random.default_rng([self.settings.seed, 4, load])
         order = draw_passes(pools_among(self.tape, fold), load, rng)
         policy = self._policy(model, knobs)
@@ -305,10 +300,7 @@ class Trainer:
 
 
 def _with_constant_evidence(model: Model) -> Model:
-    """The same model, whose predictions do not move with what is drafted.
-
-    Its evidence forests are evaluated all the same, so that the replay records their features.
-    """
+    """The model with constant evidence heads, so that the replay records their features."""
     names = FEATURE_NAMES["evidence"]
     constants = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
     return replace(model, forests={**model.forests, "evidence": constants})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
-from types import MethodType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,21 @@ from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints, Policy, Setup
 from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
-from adaspec.vllm.compatibility import (
-    draft_to_the_end,
-    mend_expansion,
-    mend_undrafted_steps,
-    replica_of,
-)
-from adaspec.vllm.head import HeadMixin
+from adaspec.vllm.compatibility import check_runner, installed_version
+from adaspec.vllm.events import Serving
 from adaspec.vllm.machine import hardware, same_hardware
-from adaspec.vllm.ngram import NgramDrafter
-from adaspec.vllm.observer import Serving
 from adaspec.vllm.options import Options
-from adaspec.vllm.rehearsal import rehearse
-from adaspec.vllm.running import EngineBatch
-from adaspec.vllm.session import Recording, Session
-from adaspec.vllm.signatures import check_runner, installed_version
-from adaspec.vllm.watching import observers_of
+from adaspec.vllm.proposers import HeadMixin, NgramDrafter
+from adaspec.vllm.session import RecordPolicy, Session
+from adaspec.vllm.tracing import observers_of
+from adaspec.vllm.warm_up import warm_up
+from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
 log = logging.getLogger("vllm.adaspec")
+
+_NO_LIMIT = 1 << 30
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -40,27 +35,27 @@ def attach(runner: Any, options: Options) -> None:
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
-    check_runner(runner, None if isinstance(drafter, NgramDrafter) else drafter)
-    mend_expansion()
-    mend_undrafted_steps()
-    session = session_of(runner, options)
+    is_neural = not isinstance(drafter, NgramDrafter)
+    check_runner(runner, drafter if is_neural else None)
+    fix_expansion()
+    fix_undrafted_steps()
+    runner.adaspec_session = session_of(runner, options)
     limit = draft_to_the_end(runner)
-    if not isinstance(drafter, NgramDrafter):
+    if is_neural:
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
         drafter.adaspec_limit = limit
-    runner.adaspec_session = session
-    runner.propose_draft_token_ids = MethodType(_hook(runner.propose_draft_token_ids), runner)
+    runner.propose_draft_token_ids = _with_session(runner, runner.propose_draft_token_ids)
 
 
 def session_of(runner: Any, options: Options) -> Session:
     """The session that serves a runner's requests."""
     config = runner.vllm_config
-    has_head = options.model is not None
+    parallel = config.parallel_config
+    recording, has_head = options.mode == "record", options.model is not None
     target = target_of(config.model_config, options.vocabulary_hash)
     choice = choose(options, target, has_head)
-    here = options.hardware or hardware()
-    policy: Policy = Recording() if options.mode == "record" else choice.policy
+    policy: Policy = RecordPolicy() if recording else choice.policy
     setup = Setup(
         cost=choice.cost,
         cap=choice.cap,
@@ -70,36 +65,32 @@ def session_of(runner: Any, options: Options) -> Session:
         shows_tokens=has_head,
         shows_confidences=has_head,
     )
-    parallel = config.parallel_config
-    rank = parallel.rank
     fraction = options.record_fraction
-    if fraction is None:
-        fraction = 1.0 if options.mode == "record" else 0.0
     serving = Serving(
-        policy=policy.name if options.mode == "record" else choice.spec,
+        policy=policy.name if recording else choice.spec,
         why=choice.why,
         mode=options.mode,
         setup=setup,
         target=target.name,
         drafter=options.model,
-        rank=rank,
-        record_fraction=fraction,
-        record_cap=_record_cap(options, setup),
+        rank=parallel.rank,
+        record_fraction=float(recording) if fraction is None else fraction,
+        # A live server's recorded requests are not drafted for up to a splice's cap.
+        record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
         version=_version(policy),
-        # A class of one's own may choose by chance; all others always choose alike.
+        # A user's policy class may choose by chance; all others always choose alike.
         propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
         vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
-        hardware=here,
+        hardware=options.hardware or hardware(),
         replica=replica_of(parallel, options.replicas),
     )
-    alone = config.parallel_config.tensor_parallel_size == 1
-    rehearse(Session(policy, serving, target.vocabulary, watch=False))
-    session = Session(policy, serving, target.vocabulary, watch=alone)
-    if rank == 0:
-        session.watched_by(*observers_of(options, serving))
+    warm_up(Session(policy, serving, stop_if_slow=False))
+    session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
+    if parallel.rank == 0:
+        session.add_observers(*observers_of(options, serving))
         log.info(
             "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
             "cost model %s (%s)",
@@ -111,61 +102,62 @@ def session_of(runner: Any, options: Options) -> Session:
             choice.cost_name,
             choice.cost_why,
         )
-        if choice.doubt and options.mode != "record":
+        if choice.doubt and not recording:
             log.warning("adaspec: %s", choice.doubt)
-        stranger = _stranger(choice.cost, target, here)
-        if stranger and options.mode != "record" and not isinstance(policy, StaticPolicy):
-            log.warning("adaspec: cost model %s was %s", choice.cost_name, stranger)
+        mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
+        if mismatch and not recording and not isinstance(policy, StaticPolicy):
+            log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
     return session
 
 
-def serve_by(runner: Any, other: Policy, watch: bool = False, **changes: Any) -> Session:
-    """Let another policy serve a runner's requests from here on, with a session of its own."""
-    old: Session = runner.adaspec_session
-    serving = dataclasses.replace(old.serving, **changes)
-    vocabulary = target_of(runner.vllm_config.model_config).vocabulary
-    session = Session(other, serving, vocabulary, watch)
-    runner.adaspec_session = session
-    return session
+def serve_by(runner: Any, policy: Policy, stop_if_slow: bool = False, /, **changes: Any) -> Session:
+    """Let another policy serve a runner's requests from now on, in a new session."""
+    serving = dataclasses.replace(runner.adaspec_session.serving, **changes)
+    runner.adaspec_session = Session(policy, serving, stop_if_slow)
+    return runner.adaspec_session
 
 
-def _record_cap(options: Options, setup: Setup) -> int:
-    """How far recorded requests are drafted for: in a live server, not to a splice's whole cap."""
-    return setup.neural_cap if options.mode == "record" else min(setup.neural_cap, RECORD_CAP)
+def replica_of(parallel: Any, replicas: int) -> int | None:
+    """Which one this engine is of several that serve the same; None if it is the only one.
+
+    Engines of a dense model do not know of each other: vLLM tells each that it is alone, and leaves
+    only an index behind.
+    """
+    if replicas == 1:
+        return None
+    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
 
 
 def _version(policy: Policy) -> str:
-    """What tells one training of a policy from another."""
+    """Tells one training of a policy from another."""
     if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
         return ""
     return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
 
 
-def _hook(original: Any) -> Any:
-    """`propose_draft_token_ids`, opened and closed by the session's step."""
+def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`propose_draft_token_ids`, with a session's step around it."""
 
     def propose_draft_token_ids(
-        runner: Any, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
+        scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> Any:
         session: Session = runner.adaspec_session
         try:
-            rows = rows_of(runner, scheduler_output, sampled_token_ids)
+            batch = batch_of(runner, scheduler_output, sampled_token_ids)
         except Exception as error:
             session.skip(runner.input_batch.num_reqs, error)
         else:
-            session.begin(rows, runner.requests)
-        drafter = runner.drafter
-        name = "session" if isinstance(drafter, NgramDrafter) else "adaspec"
-        setattr(drafter, name, session)
+            session.begin(batch, runner.requests)
+        runner.drafter.adaspec = session
         try:
             return original(scheduler_output, sampled_token_ids, *args, **kwargs)
         finally:
-            setattr(drafter, name, None)
+            runner.drafter.adaspec = None
 
     return propose_draft_token_ids
 
 
-def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> EngineBatch:
+def batch_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> EngineBatch:
     """The runner's batch, as the session wants it."""
     batch = runner.input_batch
     count = batch.num_reqs
@@ -174,12 +166,12 @@ def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Engin
     if isinstance(sampled_token_ids, list):
         sampled: Sequence[Sequence[int]] = sampled_token_ids
         # Bookkeeping is done: the batch's text already ends with what was sampled.
-        known -= np.array([len(came) for came in sampled], np.int32)
+        known -= np.array([len(tokens) for tokens in sampled], np.int32)
     else:
         sampled = _on_host(runner, sampled_token_ids, count)
     states = [runner.requests[name] for name in requests]
     prompt_tokens = np.array(batch.num_prompt_tokens[:count], np.int32)
-    said = known - prompt_tokens + np.array([len(came) for came in sampled], np.int32)
+    output_tokens = known - prompt_tokens + np.array([len(tokens) for tokens in sampled], np.int32)
     return EngineBatch(
         requests=requests,
         states=states,
@@ -188,14 +180,14 @@ def rows_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Engin
         known=known,
         sampled=sampled,
         verified=scheduler_output.scheduled_spec_decode_tokens,
-        room=room_of(states, said),
+        room=room_of(states, output_tokens),
     )
 
 
-def room_of(states: Sequence[Any], said: Ints) -> Ints | None:
+def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:
     """The most tokens that a draft for each request may hold; None where none limits that.
 
-    Until a request has said `min_tokens`, vLLM lets it say no stop token. It judges the token
+    Until a request has `min_tokens` output tokens, vLLM forbids it stop tokens. It judges the token
     behind a draft as though the draft were not there, so a draft must end before that length.
     """
     room = None
@@ -203,14 +195,11 @@ def room_of(states: Sequence[Any], said: Ints) -> Ints | None:
         params = state.sampling_params
         if params is None or not params.min_tokens or not params.all_stop_token_ids:
             continue
-        if params.min_tokens > said[row]:
+        if params.min_tokens > output_tokens[row]:
             if room is None:
                 room = np.full(len(states), _NO_LIMIT, np.int32)
-            room[row] = params.min_tokens - 1 - said[row]
+            room[row] = params.min_tokens - 1 - output_tokens[row]
     return room
-
-
-_NO_LIMIT = 1 << 30
 
 
 def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
@@ -222,16 +211,16 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
     return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
 
 
-def _stranger(cost: CostModel, target: Target, here: str) -> str:
+def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
     """A warning where the cost model was measured on another device or model than these."""
-    said = []
-    if cost.hardware is not None and not same_hardware(cost.hardware, here):
-        said.append(f"measured on {cost.hardware}, this is {here}")
+    mismatches = []
+    if cost.hardware is not None and not same_hardware(cost.hardware, device):
+        mismatches.append(f"measured on {cost.hardware}, this is {device}")
     if cost.target is not None and not target.is_called(cost.target):
-        said.append(f"measured with {cost.target}, this is {target.name}")
-    if not said:
+        mismatches.append(f"measured with {cost.target}, this is {target.name}")
+    if not mismatches:
         return ""
     return (
-        f"{'; '.join(said)}: decisions weigh other step times than this server's; "
+        f"{'; '.join(mismatches)}: decisions weigh other step times than this server's; "
         "'adaspec profile' measures these"
     )

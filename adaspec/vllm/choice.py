@@ -22,7 +22,7 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.options import MOST_VERIFIED, Options
+from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.profiles import find_profile
 
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
@@ -104,7 +104,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
         )
     longest = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or OWN_CAP
-    cap = options.num_speculative_tokens or min(longest, MOST_VERIFIED)
+    cap = options.num_speculative_tokens or min(longest, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "

@@ -1,4 +1,4 @@
-"""Will serving work here, and if not why: each part looked at by itself, none can hide another."""
+"""Will serving work here, and if not why: each part is checked by itself, so none hides another."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from adaspec import __version__
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
+from adaspec.vllm.plugin import V2_VARIABLE, in_one_line
 
 OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (
@@ -25,13 +26,20 @@ GPU_CAVEAT = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one part."""
+    """The state of one part of what serving needs."""
 
     part: str
     ok: bool
     found: str
     advice: str = ""
     """What to do; empty where all is well."""
+
+
+class _Problem(Exception):
+    """A part is not as serving needs it."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        self.found, self.advice = found, advice
 
 
 def examine(
@@ -43,33 +51,33 @@ def examine(
     """Everything that serving needs, in the order in which it is needed."""
     # vLLM logs to standard output, which is ours for the result.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    parts: list[tuple[str, Callable[[], Finding]]] = [
-        ("python", _python),
-        ("adaspec", _whole),
-        ("torch", _torch),
-        ("vllm", _vllm),
-        ("plug-in", plugin_finding),
-        ("patches", _patches),
-        ("runner", _runner),
-        ("policy", lambda: _policy(policy)),
-    ]
+    parts: dict[str, Callable[[], str]] = {
+        "python": _python,
+        "adaspec": _adaspec,
+        "torch": _torch,
+        "vllm": _vllm,
+        "plug-in": _plugin,
+        "patches": _patches,
+        "runner": _runner,
+        "policy": lambda: _policy(policy),
+    }
     if model is not None:
-        parts.append(("model", lambda: _model(model, policy, draft)))
+        parts["model"] = lambda: _model(model, policy, draft)
     if draft is not None:
-        parts.append(("head", lambda: _head(model, draft, draft_method)))
-    findings = [_guarded(part, look) for part, look in parts]
-    ours = next(each for each in findings if each.part == "adaspec")
-    # The other parts are looked at by modules of adaspec's own: its fault is none of theirs.
+        parts["head"] = lambda: _head(model, draft, draft_method)
+    findings = [_finding(part, check) for part, check in parts.items()]
+    adaspec = next(each for each in findings if each.part == "adaspec")
+    # Modules of adaspec check the other parts: where it is broken, they fail alike.
     return [
-        replace(each, advice=_AFTER_OURS)
-        if not each.ok and each.found == ours.found and each is not ours
+        replace(each, advice=_AFTER_ADASPEC)
+        if not each.ok and each.found == adaspec.found and each is not adaspec
         else each
         for each in findings
     ]
 
 
 def gpu_caveat() -> str | None:
-    """What must be said where a GPU is used."""
+    """What a user must know where a GPU is used."""
     try:
         torch = importlib.import_module("torch")
         return GPU_CAVEAT if torch.cuda.is_available() else None
@@ -77,17 +85,24 @@ def gpu_caveat() -> str | None:
         return None
 
 
-def _guarded(part: str, look: Callable[[], Finding]) -> Finding:
+def plugin_finding() -> Finding:
+    """Whether the processes that vLLM starts will find adaspec."""
+    return _finding("plug-in", _plugin)
+
+
+def _finding(part: str, check: Callable[[], str]) -> Finding:
     try:
-        return look()
+        return Finding(part, True, check())
+    except _Problem as problem:
+        return Finding(part, False, problem.found, problem.advice)
     except AdaspecError as error:
         return Finding(part, False, str(error), "change what this line names")
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return Finding(part, False, said, _ADVICE.get(part, "mend that, then run this again"))
+        advice = _ADVICE.get(part, "mend that, then run this again")
+        return Finding(part, False, in_one_line(error, 300), advice)
 
 
-_AFTER_OURS = "not looked at: mend 'adaspec' first"
+_AFTER_ADASPEC = "not looked at: mend 'adaspec' first"
 _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
@@ -99,102 +114,84 @@ _ADVICE = {
 }
 
 
-def _python() -> Finding:
-    found = ".".join(map(str, sys.version_info[:3]))
-    ok = sys.version_info >= OLDEST_PYTHON
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    return Finding("python", ok, found, "" if ok else f"use {oldest}")
+def _python() -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        raise _Problem(version, f"use {'.'.join(map(str, OLDEST_PYTHON))}")
+    return version
 
 
-def _whole() -> Finding:
-    for name in ("choice", "compatibility", "session", "watching"):
+def _adaspec() -> str:
+    for name in ("choice", "configuration", "session", "tracing"):
         importlib.import_module(f"adaspec.vllm.{name}")
-    return Finding("adaspec", True, f"{__version__}, and all that it needs")
+    return f"{__version__}, and all that it needs"
 
 
-def _torch() -> Finding:
+def _torch() -> str:
     torch: Any = importlib.import_module("torch")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    return Finding("torch", True, f"{torch.__version__} on {device}")
+    return f"{torch.__version__} on {device}"
 
 
-def _vllm() -> Finding:
-    from adaspec.vllm.compatibility import version_problem, was_run
-    from adaspec.vllm.signatures import installed_version
+def _vllm() -> str:
+    from adaspec.vllm.compatibility import installed_version, is_tested, version_problem
 
     version = installed_version()
     problem = version_problem(version)
     if problem:
-        return Finding("vllm", False, version, problem)
+        raise _Problem(version, problem)
     importlib.import_module("vllm.engine.arg_utils")
-    how = (
-        "adaspec's tests ran on it"
-        if was_run(version)
-        else "checked against its source only, not run"
-    )
-    return Finding("vllm", True, f"{version}: {how}")
+    if is_tested(version):
+        return f"{version}: adaspec's tests ran on it"
+    return f"{version}: checked against its source only, not run"
 
 
-def plugin_finding() -> Finding:
-    """Whether the processes that vLLM starts will find adaspec."""
-    points = [
-        point
-        for point in importlib.metadata.entry_points(group="vllm.general_plugins")
-        if point.name == "adaspec"
-    ]
+def _plugin() -> str:
+    points = importlib.metadata.entry_points(group="vllm.general_plugins", name="adaspec")
     if not points:
-        return Finding(
-            "plug-in",
-            False,
+        raise _Problem(
             "vLLM would not find adaspec: no entry point of it in this environment",
             "pip install adaspec into the environment that runs vLLM",
         )
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and "adaspec" not in [name.strip() for name in allowed.split(",")]:
-        return Finding(
-            "plug-in",
-            False,
+        raise _Problem(
             f"VLLM_PLUGINS={allowed} leaves adaspec out",
             "unset VLLM_PLUGINS, or add adaspec to it",
         )
-    points[0].load()()
-    return Finding("plug-in", True, f"{points[0].value} is loaded by vLLM")
+    point = next(iter(points))
+    point.load()()
+    return f"{point.value} is loaded by vLLM"
 
 
-def _patches() -> Finding:
-    from adaspec.vllm.compatibility import shield_llvmlite
-    from adaspec.vllm.signatures import NAMES, signature_problems
+def _patches() -> str:
+    from adaspec.vllm.compatibility import FUNCTIONS, signature_problems
+    from adaspec.vllm.workarounds import shield_llvmlite
 
     importlib.import_module("vllm.engine.arg_utils")
     shield_llvmlite()
     problems = list(signature_problems())
     if problems:
-        return Finding(
-            "patches",
-            False,
+        raise _Problem(
             "; ".join(problems),
             "this vLLM differs from what adaspec knows: install one of 0.24 to 0.33, or an "
             "adaspec that knows yours",
         )
-    return Finding("patches", True, f"{len(NAMES)} patched and called names are as expected")
+    return f"{len(FUNCTIONS)} patched and called names are as expected"
 
 
-def _runner() -> Finding:
-    importlib.import_module("adaspec.vllm.compatibility")  # or there is nothing that would run
-    from adaspec.vllm.touchpoints import V2_VARIABLE
+def _runner() -> str:
+    from adaspec.vllm.configuration import is_v2_forced
 
-    forced = os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false")
-    if forced:
-        return Finding(
-            "runner",
-            False,
+    if is_v2_forced():
+        raise _Problem(
             f"{V2_VARIABLE}={os.environ[V2_VARIABLE]} forces model runner V2",
             f"unset {V2_VARIABLE}: method 'adaspec' runs on V1",
         )
-    return Finding("runner", True, "V1, synchronous")
+    return "V1, synchronous"
 
 
-def _policy(name: str | None) -> Finding:
+def _policy(name: str | None) -> str:
     from adaspec.policy.learned import LearnedPolicy
     from adaspec.policy.shipped import shipped_policies
     from adaspec.vllm.choice import NEURAL_DEFAULT, NGRAM_DEFAULT, named_policy
@@ -203,50 +200,45 @@ def _policy(name: str | None) -> Finding:
         for each in shipped_policies():
             named_policy(each)
         shipped = ", ".join(shipped_policies()) or "none shipped"
-        return Finding(
-            "policy",
-            True,
+        return (
             f"readable: {shipped}; where none was made for a target, {NEURAL_DEFAULT} serves with "
-            f"a head and {NGRAM_DEFAULT} without",
+            f"a head and {NGRAM_DEFAULT} without"
         )
     policy = named_policy(name)
     if isinstance(policy, LearnedPolicy) and policy.manifest is not None:
-        made_for = policy.manifest.target or "no target that it names"
-        return Finding("policy", True, f"'{name}' is sound, made for {made_for}")
-    return Finding("policy", True, f"'{name}' is understood")
+        return f"'{name}' is sound, made for {policy.manifest.target or 'no target that it names'}"
+    return f"'{name}' is understood"
 
 
-def _model(model: str, policy: str | None, draft: str | None) -> Finding:
+def _model(model: str, policy: str | None, draft: str | None) -> str:
     """Whether vLLM can serve it, and what would decide for it."""
     from adaspec.vllm.choice import choose, default_policy
     from adaspec.vllm.options import Options
 
     if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
-        return Finding("model", False, f"'{model}': there is no such folder", _ADVICE["model"])
+        raise _Problem(f"'{model}': there is no such folder", _ADVICE["model"])
     target, config = target_named(model), _config_of(model)
     architectures = list(getattr(config, "architectures", None) or ())
     if getattr(config, "is_encoder_decoder", False) or not architectures:
-        return Finding(
-            "model",
-            False,
+        raise _Problem(
             f"'{model}' is no decoder alone ({', '.join(architectures) or 'no architecture'})",
             "speculation is for models that go on with a text: serve such a one",
         )
     target = replace(target, vocabulary_hash=_vocabulary_hash(model))
-    said = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
-    said.append(_served(architectures))
+    facts = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
+    facts.append(_support(architectures))
     if policy is not None:
-        chosen = choose(Options(policy=policy), target, has_head=True)
-        said.append(chosen.doubt or f"policy '{policy}' fits it")
+        choice = choose(Options(policy=policy), target, has_head=True)
+        facts.append(choice.doubt or f"policy '{policy}' fits it")
     else:
         for has_head, how in ((True, "with a head"), (False, "without")):
             if has_head or draft is None:
                 spec, why = default_policy(target, has_head)
-                said.append(f"{how} it is served by '{spec}' ({why})")
-    return Finding("model", True, "; ".join(said))
+                facts.append(f"{how} it is served by '{spec}' ({why})")
+    return "; ".join(facts)
 
 
-def _served(architectures: list[str]) -> str:
+def _support(architectures: list[str]) -> str:
     try:
         from vllm import ModelRegistry
     except ImportError:
@@ -262,18 +254,18 @@ def _vocabulary_hash(model: str) -> str:
     try:
         return vocabulary_hash(AutoTokenizer.from_pretrained(model).get_vocab())
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ServingError(f"'{model}': its tokenizer cannot be read ({said})") from error
+        why = in_one_line(error, 200)
+        raise ServingError(f"'{model}': its tokenizer cannot be read ({why})") from error
 
 
-def _head(model: str | None, draft: str, draft_method: str | None) -> Finding:
-    from adaspec.vllm.translation import head_method
+def _head(model: str | None, draft: str, draft_method: str | None) -> str:
+    from adaspec.vllm.drafters import drafter_method
 
     if model is None:
-        return Finding("head", False, f"'{draft}' was named alone", "name its target by --model")
-    method = head_method(draft, target_named(model), asked=draft_method)
+        raise _Problem(f"'{draft}' was named alone", "name its target by --model")
+    method = drafter_method(draft, target_named(model), method=draft_method)
     how = "is recognised as" if draft_method is None else "is said to be"
-    return Finding("head", True, f"'{draft}' {how} {method} and fits '{model}'")
+    return f"'{draft}' {how} {method} and fits '{model}'"
 
 
 def target_named(model: str) -> Any:

@@ -1,4 +1,4 @@
-"""A vLLM engine opened from a command of ours, its faults said in one line."""
+"""Opens a vLLM engine for a command of adaspec; errors are one line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 from typing import Any
 
 from adaspec.errors import AdaspecError, ServingError
+from adaspec.vllm.plugin import in_one_line, register
 
 
 def prepare_vllm(purpose: str) -> None:
     """Import vLLM with adaspec in it; a `ServingError` where it is not there."""
-    # vLLM logs to standard output, which is ours for the result.
+    # vLLM logs to standard output, where the command's result goes.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
@@ -20,8 +21,7 @@ def prepare_vllm(purpose: str) -> None:
             f"{purpose} needs vLLM, which cannot be imported here ({error}): install it beside "
             "adaspec, then see 'adaspec doctor'"
         ) from error
-    from adaspec.vllm.compatibility import shield_llvmlite
-    from adaspec.vllm.plugin import register
+    from adaspec.vllm.workarounds import shield_llvmlite
 
     register()
     shield_llvmlite()
@@ -38,5 +38,5 @@ def open_engine(
     except AdaspecError:
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:600]
-        raise ServingError(f"vLLM does not start with '{model}': {said}") from error
+        why = in_one_line(error, 600)
+        raise ServingError(f"vLLM does not start with '{model}': {why}") from error

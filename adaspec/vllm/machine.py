@@ -6,7 +6,7 @@ import importlib
 import platform
 from pathlib import Path
 
-from adaspec.vllm.touchpoints import CORES
+from adaspec.vllm.plugin import CORES
 
 _COUNTS = ("1x", "one")
 """Words of a hardware's name that tell nothing of what it is."""

@@ -43,8 +43,8 @@ REFUSED = {
 }
 """Keys of vLLM's own that contradict what adaspec does, and why."""
 
-LONGEST_TEXT = 4000
-MOST_VERIFIED = 128
+MAX_TEXT = 4000
+MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes: one token more, and the engine ends."""
 
 
@@ -122,7 +122,7 @@ def _check(options: Options) -> None:
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise _wrong(name, value, "a text")
         if value is not None and not _is_line(value):
-            raise _wrong(name, value, f"a text of one line, of at most {LONGEST_TEXT} characters")
+            raise _wrong(name, value, f"a text of one line, of at most {MAX_TEXT} characters")
     for name, words in (("mode", MODES), ("draft_method", DRAFT_METHODS)):
         value = getattr(options, name)
         if value is not None and value not in words:
@@ -133,11 +133,11 @@ def _check(options: Options) -> None:
     if options.draft_method is not None and options.model is None:
         raise _wrong("draft_method", options.draft_method, "a model as well: the drafter it is of")
     cap = options.num_speculative_tokens
-    if cap is not None and not _is_whole(cap, 1, MOST_VERIFIED):
+    if cap is not None and not _is_whole(cap, 1, MAX_VERIFIED):
         raise _wrong(
             "num_speculative_tokens",
             cap,
-            f"a whole number from 1 to {MOST_VERIFIED} (no speculation at all is mode 'off')",
+            f"a whole number from 1 to {MAX_VERIFIED} (no speculation at all is mode 'off')",
         )
     if not _is_whole(options.max_trace_bytes, 1, 1 << 62):
         raise _wrong("max_trace_bytes", options.max_trace_bytes, "a number of bytes from 1 on")
@@ -170,9 +170,7 @@ def _is_line(text: str) -> bool:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return len(text) <= LONGEST_TEXT and not any(
-        ord(each) < 32 or ord(each) == 127 for each in text
-    )
+    return len(text) <= MAX_TEXT and not any(ord(each) < 32 or ord(each) == 127 for each in text)
 
 
 def _wrong(name: str, value: object, expected: str) -> ServingError:

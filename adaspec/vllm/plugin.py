@@ -1,8 +1,7 @@
-"""What vLLM loads in each of its processes: two patches, put in place as their modules appear.
+"""What vLLM loads in each of its processes: two patches, applied when their modules are imported.
 
-Nothing but the standard library and a few names is imported here, and nothing more of adaspec
-until somebody asks for `{"method": "adaspec"}`: a vLLM that does not is left as it is, even if
-adaspec is broken.
+Only the standard library is imported here, and nothing more of adaspec until an operator asks for
+`{"method": "adaspec"}`: a vLLM without that is left as it is, even if adaspec is broken.
 """
 
 from __future__ import annotations
@@ -12,41 +11,62 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from adaspec.vllm.touchpoints import ATTRIBUTE, ENGINE_ARGS, METHOD, RUNNER, hand_back_runner
-
+METHOD = "adaspec"
+ATTRIBUTE = "adaspec_options"
+"""Where a `SpeculativeConfig` carries adaspec's options: outside of vLLM's schema and hashes."""
+ENGINE_ARGS = "vllm.engine.arg_utils"
+RUNNER = "vllm.v1.worker.gpu_model_runner"
+V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+FORCED_VARIABLE = "ADASPEC_FORCED_V1"
+"""Set while adaspec, and not the user, has set `V2_VARIABLE`."""
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""The cores that this process starts with: on a CPU vLLM's workers bind themselves to fewer."""
 _MARK = "__adaspec__"
+"""An attribute of functions that adaspec has wrapped."""
 
 log = logging.getLogger("vllm.adaspec")
 
 
+def in_one_line(error: BaseException, max_length: int | None = None) -> str:
+    """An error's type and text, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:max_length]
+
+
+def release_runner() -> None:
+    """Let vLLM choose its model runner, where adaspec had to set V1 for an earlier engine."""
+    if os.environ.pop(FORCED_VARIABLE, None) is not None:
+        os.environ.pop(V2_VARIABLE, None)
+
+
 def register() -> None:
-    """The `vllm.general_plugins` entry point: never raises, may be called again."""
+    """The `vllm.general_plugins` entry point: never raises, may be called twice."""
     try:
         when_imported(ENGINE_ARGS, harmless(patch_engine_args))
         when_imported(RUNNER, harmless(patch_runner))
     except Exception as error:
-        _say_broken(error)
+        _log_broken(error)
 
 
 def harmless(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    """The patch, whose failure is said and not raised: it may run while vLLM imports a module."""
+    """The patch, with failures logged and not raised: it may run while vLLM imports a module."""
 
     @functools.wraps(patch)
-    def patch_or_say_why(module: ModuleType) -> None:
+    def patch_or_log(module: ModuleType) -> None:
         try:
             patch(module)
         except Exception as error:
-            _say_broken(error)
+            _log_broken(error)
 
-    return patch_or_say_why
+    return patch_or_log
 
 
-def _say_broken(error: Exception) -> None:
+def _log_broken(error: Exception) -> None:
     log.warning(
         "adaspec's plug-in did not load, so vLLM does not know method '%s' (%r): install adaspec "
         "again, or an adaspec that knows this vLLM; 'adaspec doctor' says more",
@@ -58,7 +78,7 @@ def _say_broken(error: Exception) -> None:
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
     """Apply `patch` to a module: now if it is imported already, else as soon as it is.
 
-    The API server must not import a model runner, nor a worker the arguments' parser, for our sake.
+    Importing it here would load a model runner into the API server.
     """
     if name in sys.modules:
         patch(sys.modules[name])
@@ -67,7 +87,7 @@ def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Finds one module as others would, and patches it once it has run."""
+    """Finds one module as the other finders do, and patches it after it has run."""
 
     def __init__(self, name: str, patch: Callable[[ModuleType], None]) -> None:
         self.name, self._patch = name, patch
@@ -75,7 +95,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, with our patch behind its loader."""
+        """The module's spec, with a loader that patches it."""
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)
@@ -84,7 +104,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             try:
                 _run_then_patch(spec.loader, self._patch)
             except Exception as error:  # a loader that cannot be written to
-                _say_broken(error)
+                _log_broken(error)
         return spec
 
 
@@ -100,19 +120,18 @@ def _run_then_patch(loader: Any, patch: Callable[[ModuleType], None]) -> None:
 
 def patch_engine_args(module: ModuleType) -> None:
     """Let `EngineArgs.create_speculative_config` understand `{"method": "adaspec"}`."""
-    _wrap(module, "EngineArgs", "create_speculative_config", _speculative_config)
+    wrap(getattr(module, "EngineArgs", None), "create_speculative_config", _speculative_config)
 
 
 def patch_runner(module: ModuleType) -> None:
-    """Let a `GPUModelRunner` whose config carries our options draft by our decisions."""
-    _wrap(module, "GPUModelRunner", "__init__", _runner_init)
+    """Let a `GPUModelRunner` whose config carries adaspec's options draft by a policy."""
+    wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_init)
 
 
-def _wrap(module: ModuleType, owner: str, name: str, replacement: Callable[..., Any]) -> None:
-    """Put `replacement(original, ...)` in a method's place, once."""
-    holder = getattr(module, owner, None)
-    original = getattr(holder, name, None)
-    if holder is None or original is None or getattr(original, _MARK, False):
+def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    """Replace a function, if it is there, by `replacement(original, ...)`; but only once."""
+    original = getattr(owner, name, None)
+    if owner is None or original is None or getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)
@@ -120,20 +139,20 @@ def _wrap(module: ModuleType, owner: str, name: str, replacement: Callable[..., 
         return replacement(original, *args, **kwargs)
 
     setattr(patched, _MARK, True)
-    setattr(holder, name, patched)
+    setattr(owner, name, patched)
 
 
-def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
+def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
     config = getattr(args, "speculative_config", None)
-    asked = isinstance(config, dict) and config.get("method") == METHOD
-    if not asked and getattr(args, "spec_method", None) != METHOD:
-        hand_back_runner()
-        return original(args, *rest, **named)
+    named = isinstance(config, dict) and config.get("method") == METHOD
+    if not named and getattr(args, "spec_method", None) != METHOD:
+        release_runner()
+        return original(args, *rest, **kwargs)
     try:
-        from adaspec.vllm.compatibility import speculative_config
+        from adaspec.vllm.configuration import speculative_config
     except Exception as error:
         raise _broken(error) from error
-    return speculative_config(original, args, *rest, **named)
+    return speculative_config(original, args, *rest, **kwargs)
 
 
 def _runner_init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
@@ -148,8 +167,7 @@ def _runner_init(original: Callable[..., None], runner: Any, *args: Any, **named
 
 
 def _broken(error: Exception) -> ImportError:
-    said = " ".join(f"{type(error).__name__}: {error}".split())
     return ImportError(
-        f"method '{METHOD}' was asked for, but adaspec cannot be imported whole ({said}): install "
-        "it again, or serve without it; 'adaspec doctor' says more"
+        f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
+        f"({in_one_line(error)}): install it again, or serve without it; 'adaspec doctor' says more"
     )

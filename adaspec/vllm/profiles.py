@@ -12,9 +12,8 @@ import os
 import re
 from pathlib import Path
 
-from adaspec.cost.load import load_cost, save_cost
+from adaspec.cost.load import FitReport, load_cost, save_cost
 from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
 from adaspec.errors import AdaspecError, CostError
 
 FOLDER_VARIABLE = "ADASPEC_DATA_DIR"

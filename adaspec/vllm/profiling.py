@@ -1,4 +1,4 @@
-"""An engine in this very process, stepped by forced plans and timed."""
+"""An engine in this process, stepped with fixed plans and timed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,70 @@ from typing import Any, Self
 import numpy as np
 
 from adaspec.errors import ServingError
-from adaspec.vllm.compatibility import take_a_workers_threads
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
-from adaspec.vllm.forced import Forced, Plan
+from adaspec.vllm.events import source_of
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.signatures import installed_version
 from adaspec.vllm.stopwatch import PromptStep, Stopwatch, TimedStep
+from adaspec.vllm.workarounds import use_worker_threads
 
 _FIRST_TOKEN = 3
-"""Prompts are made of token ids from here on: those below are mostly marks of a text's ends."""
-_PATIENCE = 4_000
+"""The lowest token id of prompts: those below mostly mark the ends of texts."""
+_MAX_STEPS = 4_000
 """Engine steps within which all requests of a batch must decode together."""
-_SETTLING = 1
+_SETTLING_STEPS = 1
 """Steps after a change of plans that still verify what the plan before them drafted."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Plan:
+    """One step's draft, the same for every request: neural tokens, then copied ones."""
+
+    forwards: int = 0
+    """Forwards of the neural drafter; a held drafter with 0 runs once to keep its KV complete."""
+    neural_len: int = 0
+    ngram_len: int = 0
+
+    @property
+    def draft_len(self) -> int:
+        """Tokens that each request has verified, if the text has enough to copy."""
+        return self.neural_len + self.ngram_len
+
+    @property
+    def source(self) -> str:
+        """Who drafts what is verified."""
+        return source_of(self.neural_len, self.ngram_len)
+
+
+class FixedPlanPolicy(BasePolicy):
+    """Drafts for every request by the same plan, which may be changed between steps."""
+
+    name = "forced"
+
+    def __init__(self) -> None:
+        self.current = Plan()
+        self.holds = False
+        """Whether requests that enter from now on hold the neural drafter."""
+
+    def admit(self, arrival: Arrival) -> bool:
+        """Follow the plan."""
+        return self.holds
+
+    def plan(self, batch: Batch) -> int:
+        """Follow the plan."""
+        return self.current.forwards if batch.holds_neural.any() else 0
+
+    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        """Follow the plan; copies are from the text's start, which always exists."""
+        rows = len(batch)
+        held = np.minimum(self.current.neural_len, drafts.count)
+        neural = np.where(batch.holds_neural, held, 0).astype(np.int32)
+        ngram = np.full(rows, self.current.ngram_len, np.int32)
+        # Behind neural tokens only a look-up says where to copy from.
+        start = np.where(neural > 0, -1, 0).astype(np.int32)
+        return Proposal(neural, ngram, start if (start == 0).any() else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +84,16 @@ class Subject:
     model: str
     draft: str | None = None
     engine: dict[str, Any] = field(default_factory=dict)
-    """Arguments of vLLM's own, as `LLM()` takes them."""
+    """vLLM's arguments, as `LLM()` takes them."""
     draft_method: str | None = None
 
 
 class ProfiledEngine:
-    """vLLM with a policy that does as it is told; close it, or use it in a `with`."""
+    """vLLM with a policy that follows a fixed plan; close it, or use it in a `with`."""
 
-    def __init__(self, subject: Subject, most_requests: int, longest_draft: int, seed: int) -> None:
-        """Room for so many requests at once and drafts of so many tokens."""
-        # Only an engine in this process can be told its plans and timed from outside.
+    def __init__(self, subject: Subject, max_requests: int, max_draft: int, seed: int) -> None:
+        """Start an engine for so many requests at once and drafts of so many tokens."""
+        # Only an engine in this process can be given plans and timed from outside.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         parallel = subject.engine.get("tensor_parallel_size", 1)
         if parallel != 1:
@@ -50,19 +101,19 @@ class ProfiledEngine:
                 f"tensor_parallel_size={parallel}: a profile is taken in one process: leave it out"
             )
         prepare_vllm("profiling")
-        take_a_workers_threads()
-        # Needs torch, which only a machine with vLLM is sure to have.
+        use_worker_threads()
+        # Needs torch, which only a machine with vLLM must have.
         from adaspec.vllm.attachment import serve_by
 
         config: dict[str, Any] = {
             "method": "adaspec",
             "policy": "none",
-            "num_speculative_tokens": longest_draft,
+            "num_speculative_tokens": max_draft,
         }
         if subject.draft is not None:
             config |= {"model": subject.draft, "draft_method": subject.draft_method}
         arguments = {
-            "max_num_seqs": most_requests,
+            "max_num_seqs": max_requests,
             "distributed_executor_backend": "uni",
             "disable_log_stats": True,
             "seed": seed,
@@ -71,12 +122,12 @@ class ProfiledEngine:
         self._engine = self._llm.llm_engine
         core = self._engine.engine_core.engine_core
         self._runner = core.model_executor.driver_worker.worker.model_runner
-        self._policy = Forced()
+        self._policy = FixedPlanPolicy()
         self.session = serve_by(self._runner, self._policy, policy=self._policy.name)
-        self._watch = Stopwatch(self._runner)
-        self.session.watched_by(self._watch)
+        self._stopwatch = Stopwatch(self._runner)
+        self.session.add_observers(self._stopwatch)
         self._numbers = itertools.count()
-        self._longest_draft = longest_draft
+        self._max_draft = max_draft
         self._seed = seed
         self._vocabulary = int(self._engine.vllm_config.model_config.get_vocab_size())
 
@@ -93,12 +144,12 @@ class ProfiledEngine:
 
     @property
     def version(self) -> str:
-        """Of vLLM."""
+        """vLLM's version."""
         return installed_version()
 
     @property
     def hardware(self) -> str:
-        """What it runs on."""
+        """The device that it runs on."""
         return hardware()
 
     @property
@@ -113,7 +164,7 @@ class ProfiledEngine:
 
     @property
     def captured_sizes(self) -> tuple[int, ...]:
-        """Batch sizes in tokens that a step is padded to; none where nothing is captured."""
+        """Batch sizes in tokens that a step is padded to; empty without captured graphs."""
         compilation = self._engine.vllm_config.compilation_config
         mode = getattr(compilation, "cudagraph_mode", None)
         if self.runs_on_cpu or mode is None or mode.name == "NONE":
@@ -121,22 +172,22 @@ class ProfiledEngine:
         return tuple(sorted(int(size) for size in compilation.cudagraph_capture_sizes or ()))
 
     def refusal(self, requests: int, context_tokens: int, room: int) -> str | None:
-        """Why so many requests of such a context and `room` more tokens do not fit, if so."""
+        """Why so many requests of such a context and `room` more tokens do not fit, or None."""
         config = self._engine.vllm_config
-        longest = int(config.model_config.max_model_len)
-        needed = context_tokens + room + self._longest_draft
-        if needed > longest:
-            return f"needs {needed:,} tokens, max_model_len is {longest:,}"
+        limit = int(config.model_config.max_model_len)
+        needed = context_tokens + room + self._max_draft
+        if needed > limit:
+            return f"needs {needed:,} tokens, max_model_len is {limit:,}"
         if requests > config.scheduler_config.max_num_seqs:
             return f"max_num_seqs is {config.scheduler_config.max_num_seqs}"
-        tokens = requests * (1 + self._longest_draft)
+        tokens = requests * (1 + self._max_draft)
         budget = int(config.scheduler_config.max_num_batched_tokens)
         if tokens > budget:
             return f"verifies {tokens:,} tokens, max_num_batched_tokens is {budget:,}"
         cache = config.cache_config
-        held = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
-        if requests * needed > held:
-            return f"needs {requests * needed:,} tokens of KV cache, there are {held:,}"
+        cached = int(cache.num_gpu_blocks or 0) * int(cache.block_size)
+        if requests * needed > cached:
+            return f"needs {requests * needed:,} tokens of KV cache, there are {cached:,}"
         return None
 
     def run(
@@ -152,37 +203,37 @@ class ProfiledEngine:
 
         `synchronises` awaits a GPU around every part, which makes parts true and steps slower.
         """
-        self._policy.want, self._policy.holds = Plan(), holds
-        self._watch.synchronises = synchronises and not self.runs_on_cpu
+        self._policy.current, self._policy.holds = Plan(), holds
+        self._stopwatch.synchronises = synchronises and not self.runs_on_cpu
         names = [self._add(row, context_tokens) for row in range(requests)]
-        found: list[tuple[Plan, TimedStep]] = []
+        timed_steps: list[tuple[Plan, TimedStep]] = []
         try:
             self._await_decoding(requests)
             for plan in plans:
-                self._policy.want = plan
-                for at in range(_SETTLING + steps):
-                    timed = self._watch.time_step(self._engine.step)
-                    if at >= _SETTLING and timed is not None and timed.requests == requests:
-                        found.append((plan, timed))
+                self._policy.current = plan
+                for step in range(_SETTLING_STEPS + steps):
+                    timed = self._stopwatch.time_step(self._engine.step)
+                    if step >= _SETTLING_STEPS and timed is not None and timed.requests == requests:
+                        timed_steps.append((plan, timed))
         finally:
-            self._watch.synchronises = False
+            self._stopwatch.synchronises = False
             self._engine.abort_request(names)
             while self._engine.has_unfinished_requests():
                 self._engine.step()
-        if self.session.guard.counts.total():
+        if self.session.breaker.counts:
             raise ServingError(
-                f"a forced plan failed in the engine ({dict(self.session.guard.counts)}): "
+                f"a forced plan failed in the engine ({dict(self.session.breaker.counts)}): "
                 "the log says why; no profile is made of it"
             )
-        return found
+        return timed_steps
 
     def prompts(self) -> list[PromptStep]:
-        """Steps that read prompts since this was last asked."""
-        found, self._watch.prompts = self._watch.prompts, []
-        return found
+        """Steps that read prompts since the last call."""
+        prompts, self._stopwatch.prompts = self._stopwatch.prompts, []
+        return prompts
 
     def _add(self, row: int, context_tokens: int) -> str:
-        """Enter a request whose prompt is the same for this row every time, but for its length."""
+        """Add a request; the same row's prompts differ in their length only."""
         from vllm import SamplingParams
 
         draw = np.random.default_rng((self._seed, row))
@@ -196,8 +247,8 @@ class ProfiledEngine:
         return name
 
     def _await_decoding(self, requests: int) -> None:
-        for _ in range(_PATIENCE):
-            timed = self._watch.time_step(self._engine.step)
+        for _ in range(_MAX_STEPS):
+            timed = self._stopwatch.time_step(self._engine.step)
             if timed is not None and timed.requests == requests:
                 return
         raise ServingError(

@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import TraceError, nearest
-from adaspec.trace.importers.lines import Lines, Record, find_files, name_of, whole_numbers
-from adaspec.trace.importers.recording import workload_of
+from adaspec.trace.importers.lines import (
+    Lines,
+    Record,
+    find_files,
+    name_of,
+    whole_numbers,
+    workload_of,
+)
 
 _FORMS = ("text", "prompt", "messages", "prompt_token_ids", "token_ids")
 _KEYS = ("workload", "id", "max_tokens", *_FORMS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from adaspec.vllm.observer import Silent
+from adaspec.vllm.events import Observer
 
 VERIFY, SAMPLE, DRAFT = "verify", "sample", "draft"
 TIMED = {
@@ -50,7 +50,7 @@ class PromptStep:
     draft_s: float
 
 
-class Stopwatch(Silent):
+class Stopwatch(Observer):
     """Times a runner's steps; also watches its session for what the drafter ran."""
 
     def __init__(self, runner: Any) -> None:

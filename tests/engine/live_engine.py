@@ -51,8 +51,8 @@ class Engine:
     def __init__(self, models, speculative_config, target="target", **arguments):
         from vllm import LLM
 
-        from adaspec.vllm.compatibility import shield_llvmlite
         from adaspec.vllm.plugin import register
+        from adaspec.vllm.workarounds import shield_llvmlite
 
         register()
         shield_llvmlite()  # engines without adaspec start in this process too
@@ -96,14 +96,14 @@ class Engine:
     def session(self):
         return self.runner.adaspec_session
 
-    def put(self, policy, watch=False, **changes):
+    def put(self, policy, stop_if_slow=False, **changes):
         """Serve by another policy from here on, with a session of its own."""
         from adaspec.vllm.attachment import serve_by
         from adaspec.vllm.choice import named_policy
 
         if isinstance(policy, str):
             policy = named_policy(policy)
-        return serve_by(self.runner, policy, watch, **changes)
+        return serve_by(self.runner, policy, stop_if_slow, **changes)
 
     def outputs(self, prompts, params):
         """Output tokens of every prompt; lists of lists where n > 1."""

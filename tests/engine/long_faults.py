@@ -95,8 +95,8 @@ def _look_up(stack, session, recorder):
 def _batch(stack, session, recorder):
     from adaspec.vllm import attachment
 
-    failing = _now_and_then(attachment.rows_of, IndexError("injected"))
-    stack.enter_context(mock.patch.object(attachment, "rows_of", failing))
+    failing = _now_and_then(attachment.batch_of, IndexError("injected"))
+    stack.enter_context(mock.patch.object(attachment, "batch_of", failing))
 
 
 def _time(stack, session, recorder):
@@ -104,7 +104,7 @@ def _time(stack, session, recorder):
 
 
 def _queue(stack, session, recorder):
-    recorder._most_queued = 0
+    recorder._max_queued = 0
 
 
 def _disk(stack, session, recorder):

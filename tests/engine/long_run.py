@@ -158,10 +158,9 @@ class Run:
         engine.close()
 
     def _wave(self, engine, shape, asked, fault, rng, expected):
-        from adaspec.vllm.counters import FIGURES, Counters
+        from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
         from adaspec.vllm.options import Options
-        from adaspec.vllm.tally import Tally as Figures
-        from adaspec.vllm.watching import recorder_of
+        from adaspec.vllm.tracing import recorder_of
 
         has_head = shape.head is not None
         policy = policy_for(fault) if fault else sound_policy(rng, has_head, CAP)
@@ -170,7 +169,7 @@ class Run:
             changes |= {"record_fraction": 0.4, "record_cap": 8}
         elif fault is None and rng.random() < 0.1:
             changes["mode"] = "shadow"
-        session = engine.put(policy, watch=fault == "time", **changes)
+        session = engine.put(policy, stop_if_slow=fault == "time", **changes)
         counters = Counters(None, {})
         self.waves += 1
         options = Options(
@@ -178,7 +177,7 @@ class Run:
             max_trace_bytes=1 if fault == "limit" else 1 << 30,
         )
         recorder = recorder_of(options, session.serving, counters)
-        session.watched_by(Figures(counters), recorder, Lengths(self.tally))
+        session.add_observers(MetricsObserver(counters), recorder, Lengths(self.tally))
         count_chunks(session, self.tally)
         with injected(fault, session, recorder):
             found = serve(engine, asked, self.tally)
@@ -187,13 +186,13 @@ class Run:
         self._judge(shape, fault, asked, expected, found)
         for name in FIGURES:
             self.tally.figures[name] += counters[name]
-        self.tally.events["switched off"] += session.guard.off
-        for shelf, event in (
+        self.tally.events["switched off"] += session.breaker.off
+        for output, event in (
             (recorder._dense, "requests recorded whole"),
             (recorder._logged, "logged steps written"),
         ):
-            if shelf is not None:
-                self.tally.events[event] += shelf.rows
+            if output is not None:
+                self.tally.events[event] += output.rows
         self.tally.policies[f"broken: {fault}" if fault else session.policy.name] += 1
 
     def _judge(self, shape, fault, asked, expected, found):
@@ -239,9 +238,9 @@ class Lengths:
         for length in self._proposed.values():
             self._tally.lengths[length] += 1
 
-    def came(self, came):
-        for row, name in enumerate(came.requests):
-            if came.known[row] and came.drafted[row] < self._proposed.get(name, 0):
+    def verified(self, event):
+        for row, name in enumerate(event.requests):
+            if event.known[row] and event.drafted[row] < self._proposed.get(name, 0):
                 self._tally.events["drafts cut by the scheduler"] += 1
 
     def __getattr__(self, name):
@@ -289,7 +288,7 @@ def serve(engine, asked, tally):
 
 def table(tally, whole):
     """The lines that are printed, and what never came up although it must in a whole run."""
-    from adaspec.vllm.counters import REASONS
+    from adaspec.vllm.metrics import REASONS
 
     figures = tally.figures
     sections = {
@@ -301,16 +300,17 @@ def table(tally, whole):
             for reason in reasons
         },
         "tokens accepted": {
-            source: int(figures[f"accepted/{source}"]) for source in ("ngram", "neural", "splice")
+            source: int(figures[f"accepted_tokens/{source}"])
+            for source in ("ngram", "neural", "splice")
         },
         "drafts by length": {str(at): tally.lengths[at] for at in range(CAP + 1)},
         "drafter forwards": {
-            kind: int(figures[f"forwards/{kind}"]) for kind in ("draft", "keep_alive")
+            kind: int(figures[f"drafter_forwards/{kind}"]) for kind in ("draft", "keep_alive")
         },
         "faults by stage": {
             name: int(figures[f"faults/{name}"]) for name in FAULTS if name != "switched off"
         },
-        "trace rows not written": {name: int(figures[f"dropped/{name}"]) for name in LOSSES},
+        "trace rows not written": {name: int(figures[f"dropped_rows/{name}"]) for name in LOSSES},
         "waves": dict(sorted(tally.policies.items())),
     }
     lines, never = [], []

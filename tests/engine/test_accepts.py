@@ -2,7 +2,7 @@
 
 import pytest
 
-from adaspec.vllm.observer import Silent
+from adaspec.vllm.events import Observer
 from policies import Wanderer
 
 
@@ -37,7 +37,7 @@ def test_fixed_ngram_vllm_accepts_what_the_stock_method_does(engines, prompts):
     assert judged(engine, prompts) == expected
 
 
-class Ledger(Silent):
+class Ledger(Observer):
     """Writes down what the session says of forwards and plans."""
 
     def __init__(self):
@@ -54,9 +54,9 @@ class Ledger(Silent):
         self.counts.append(proposed.drafts.count)
         self.proposed_tokens += sum(map(len, proposed.tokens))
 
-    def came(self, came):
-        self.drafted += int(came.drafted.sum())
-        self.accepted += int(came.accepted.sum())
+    def verified(self, event):
+        self.drafted += int(event.drafted.sum())
+        self.accepted += int(event.accepted.sum())
 
     def entered(self, entered):
         self.entries.append(entered.request)
@@ -77,7 +77,7 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(engines, prom
     engine = engines({"method": "adaspec", "model": head, "num_speculative_tokens": 24})
     policy, ledger = Wanderer(), Ledger()
     session = engine.put(policy)
-    session.watched_by(ledger)
+    session.add_observers(ledger)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     engine.greedy(prompts, 48)
@@ -119,7 +119,7 @@ def test_modes_that_only_watch_propose_nothing_and_see_everything(
         }
     )
     ledger = Ledger()
-    engine.session.watched_by(ledger)
+    engine.session.add_observers(ledger)
     engine.judged.clear()
     assert engine.greedy(prompts, 48) == expected
     assert not engine.judged

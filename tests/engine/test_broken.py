@@ -28,7 +28,7 @@ BREAKAGES = {
     "a patch fails": {
         "adaspec/__init__.py": "{package}\n__path__.append({checkout!r} + '/adaspec')\n",
         "adaspec/vllm/__init__.py": "__path__.append({checkout!r} + '/adaspec/vllm')\n",
-        "adaspec/vllm/plugin.py": "{plugin}\n_wrap = None\n",
+        "adaspec/vllm/plugin.py": "{plugin}\nwrap = None\n",
     },
 }
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from adaspec.vllm.guard import MOST_IN_A_ROW
-from adaspec.vllm.observer import MOST_COMPLAINTS, Silent
+from adaspec.vllm.breaker import MAX_IN_A_ROW
+from adaspec.vllm.events import MAX_OBSERVER_FAILURES, Observer
 from adaspec.vllm.session import SLOW_S
 from policies import Failing, Wanderer
 
@@ -24,9 +24,9 @@ FAULTS = [
 ]
 
 
-def served(engines, policy, watch=False):
+def served(engines, policy, stop_if_slow=False):
     engine = engines({"method": "adaspec", "model": "eagle", "num_speculative_tokens": 24})
-    return engine, engine.put(policy, watch)
+    return engine, engine.put(policy, stop_if_slow)
 
 
 @pytest.mark.parametrize(("stage", "how", "every"), FAULTS)
@@ -35,9 +35,9 @@ def test_a_fault_now_and_then_costs_only_its_step(engines, prompts, truth, stage
     engine, session = served(engines, Failing(stage, how, every))
     assert engine.greedy(prompts, 48) == expected
     assert engine.greedy(prompts[:2], 8) == [one[:8] for one in expected[:2]]
-    assert session.guard.counts[stage] > 0
-    assert set(session.guard.counts) == {stage}
-    assert not session.guard.off
+    assert session.breaker.counts[stage] > 0
+    assert set(session.breaker.counts) == {stage}
+    assert not session.breaker.off
 
 
 @pytest.mark.parametrize(("stage", "how"), [("plan", "raises"), ("settle", "shape")])
@@ -45,7 +45,7 @@ def test_a_policy_that_always_fails_is_switched_off(engines, prompts, truth, sta
     expected = truth()
     engine, session = served(engines, Failing(stage, how))
     assert engine.greedy(prompts, 48) == expected
-    assert session.guard.off
+    assert session.breaker.off
     engine.judged.clear()
     assert engine.greedy(prompts, 48) == expected
     assert not engine.judged
@@ -53,11 +53,11 @@ def test_a_policy_that_always_fails_is_switched_off(engines, prompts, truth, sta
 
 def test_a_slow_policy_is_counted_and_still_lossless(engines, prompts, truth, monkeypatch):
     expected = truth()
-    engine, session = served(engines, Wanderer(), watch=True)
+    engine, session = served(engines, Wanderer(), stop_if_slow=True)
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", -1.0)
     assert engine.greedy(prompts, 48) == expected
-    assert session.guard.counts["time"] > 0
-    assert session.guard.off
+    assert session.breaker.counts["time"] > 0
+    assert session.breaker.off
 
 
 @pytest.mark.thorough
@@ -73,11 +73,11 @@ def test_a_policy_that_truly_sleeps_makes_steps_slow_until_it_is_switched_off(
             return super().settle(batch, drafts)
 
     expected = truth()
-    engine, session = served(engines, Sleeper(), watch=True)
+    engine, session = served(engines, Sleeper(), stop_if_slow=True)
     assert engine.greedy(prompts, 48) == expected
-    assert session.guard.off
-    assert session.guard.counts == {"time": MOST_IN_A_ROW}
-    assert Sleeper.calls == MOST_IN_A_ROW
+    assert session.breaker.off
+    assert session.breaker.counts == {"time": MAX_IN_A_ROW}
+    assert Sleeper.calls == MAX_IN_A_ROW
 
 
 def test_an_index_that_fails_is_built_anew(engines, prompts, truth):
@@ -95,11 +95,11 @@ def test_an_index_that_fails_is_built_anew(engines, prompts, truth):
 
     session._new_step = new_step.__get__(session)
     assert engine.greedy(prompts, 48) == expected
-    assert session.guard.counts["look-up"] > 0
+    assert session.breaker.counts["look-up"] > 0
 
 
 def test_an_observer_that_fails_is_dropped_and_costs_nothing(engines, prompts, truth):
-    class Broken(Silent):
+    class Broken(Observer):
         calls = 0
 
         def proposed(self, proposed):
@@ -108,7 +108,7 @@ def test_an_observer_that_fails_is_dropped_and_costs_nothing(engines, prompts, t
 
     expected = truth()
     engine, session = served(engines, "hybrid-splice")
-    session.watched_by(Broken())
+    session.add_observers(Broken())
     assert engine.greedy(prompts, 48) == expected
-    assert Broken.calls == MOST_COMPLAINTS
-    assert not session.guard.counts
+    assert Broken.calls == MAX_OBSERVER_FAILURES
+    assert not session.breaker.counts

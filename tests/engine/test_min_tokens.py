@@ -3,7 +3,7 @@
 import pytest
 from test_outputs import asked, check_sound
 
-from adaspec.vllm.observer import Silent
+from adaspec.vllm.events import Observer
 from policies import Wanderer
 
 LEAST = (6, 15, 27)
@@ -39,7 +39,7 @@ def expected(engines, prompts, stops):
     return {least: said(engine, prompts, stops, least) for least in LEAST}
 
 
-class Ear(Silent):
+class Listener(Observer):
     """Counts how often a draft was wanted and not taken."""
 
     barred = 0
@@ -64,11 +64,11 @@ def test_requests_that_may_not_stop_yet_say_what_they_say_without_speculation(
     assert any(len(one) < 64 for one in expected[27])
     engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:1"))
     session = engine.put(Wanderer() if policy == "wanderer" else policy)
-    ear = Ear()
-    session.watched_by(ear)
+    listener = Listener()
+    session.add_observers(listener)
     engine.judged.clear()
     for least in LEAST:
         assert said(engine, prompts, stops, least) == expected[least]
-    assert ear.barred
+    assert listener.barred
     assert any(accepted for one in engine.judged.values() for _, accepted in one)
     check_sound(session)

@@ -37,8 +37,8 @@ def asked(head, policy="hybrid-splice", cap=24):
 
 
 def check_sound(session):
-    assert not session.guard.counts
-    assert not session.guard.off
+    assert not session.breaker.counts
+    assert not session.breaker.off
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -14,7 +14,7 @@ def observer_of(engine, kind):
     from adaspec.vllm.session import Session
 
     session: Session = engine.session
-    return next(each for each in session.audience._observers if type(each).__name__ == kind)
+    return next(each for each in session.observers._observers if type(each).__name__ == kind)
 
 
 def finished(engine):
@@ -150,7 +150,7 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
         }
     )
     ledger = Ledger()
-    engine.session.watched_by(ledger)
+    engine.session.add_observers(ledger)
     outputs, by_vllm = judged(engine, prompts)
     assert outputs == expected
     finished(engine)
@@ -166,8 +166,8 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
                 (step.draft_len, step.accepted)
             )
     assert [by_request[at] for at in sorted(by_request)] == by_vllm
-    counters = observer_of(engine, "Tally")._counters
-    for what, place in (("drafted", 0), ("accepted", 1)):
+    counters = observer_of(engine, "MetricsObserver").counters
+    for what, place in (("drafted_tokens", 0), ("accepted_tokens", 1)):
         counted = sum(counters[f"{what}/{source}"] for source in ("ngram", "neural", "splice"))
         assert counted == sum(step[place] for one in by_vllm for step in one)
 
@@ -214,7 +214,7 @@ def test_a_fraction_of_a_live_servers_requests_is_recorded(engines, prompts, tru
         }
     )
     assert engine.greedy(prompts, 48) == expected
-    assert not engine.session.guard.counts
+    assert not engine.session.breaker.counts
     finished(engine)
     (dense,), (logged,) = tmp_path.glob("dense-*"), tmp_path.glob("logged-*")
     whole = {each.id: each for each in TraceReader(dense).requests()}

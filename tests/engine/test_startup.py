@@ -123,7 +123,7 @@ def test_model_runner_v2_forced_by_the_user_is_refused(models, monkeypatch):
 
 
 def test_an_unknown_vllm_is_refused(models, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.compatibility.installed_version", lambda: "0.99.1")
+    monkeypatch.setattr("adaspec.vllm.configuration.installed_version", lambda: "0.99.1")
     assert "vLLM 0.99.1 is not supported" in refusal(models, HEAD)
 
 
@@ -160,7 +160,7 @@ def test_a_policy_made_for_another_vocabulary_is_refused(models, tmp_path):
 
 def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
     from adaspec.vllm.choice import choose, target_of
-    from adaspec.vllm.touchpoints import ATTRIBUTE
+    from adaspec.vllm.plugin import ATTRIBUTE
 
     made = speculative(models, model=str(models / "eagle"), policy=str(SHIPPED))
     options = getattr(made, ATTRIBUTE)
@@ -172,7 +172,7 @@ def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_n
 def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp_path):
     from vllm.engine.arg_utils import EngineArgs
 
-    from adaspec.vllm.compatibility import vocabulary_of
+    from adaspec.vllm.configuration import vocabulary_of
 
     shutil.copytree(models / "target", tmp_path / "copy")
     found = [
@@ -210,8 +210,7 @@ def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tm
 
     from adaspec.errors import ServingError
     from adaspec.vllm.choice import choose, target_of
-    from adaspec.vllm.plugin import register
-    from adaspec.vllm.touchpoints import ATTRIBUTE
+    from adaspec.vllm.plugin import ATTRIBUTE, register
 
     register()
     policy = changed(tmp_path / "first", tokenizer="target")
@@ -239,13 +238,13 @@ def test_mode_off_is_no_speculation(models):
 def test_drafts_are_no_longer_than_vllm_verifies():
     from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
 
-    from adaspec.vllm.options import MOST_VERIFIED
+    from adaspec.vllm.options import MAX_VERIFIED
 
-    assert MOST_VERIFIED <= MAX_SPEC_LEN
+    assert MAX_VERIFIED <= MAX_SPEC_LEN
 
 
 def test_every_patched_name_is_as_expected():
-    from adaspec.vllm.signatures import signature_problems
+    from adaspec.vllm.compatibility import signature_problems
 
     assert list(signature_problems()) == []
 
@@ -256,8 +255,7 @@ def test_every_patched_name_is_as_expected():
 def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
     from vllm.engine.arg_utils import EngineArgs
 
-    from adaspec.vllm.plugin import register
-    from adaspec.vllm.touchpoints import ATTRIBUTE
+    from adaspec.vllm.plugin import ATTRIBUTE, register
 
     register()
     config = {"method": "adaspec", "model": str(models / head)}

@@ -20,20 +20,20 @@ def engine(engines, truth, tmp_path):
 
 def watched(engine, tmp_path, **more):
     """The engine's session from here on, with a recorder of its own."""
-    from adaspec.vllm.counters import Counters
+    from adaspec.vllm.metrics import Counters
     from adaspec.vllm.options import Options
-    from adaspec.vllm.watching import recorder_of
+    from adaspec.vllm.tracing import recorder_of
 
     session = engine.put(POLICY["policy"])
     counters = Counters(None, {})
     options = Options(model="eagle", trace_dir=str(tmp_path / "live"), **more)
     recorder = recorder_of(options, session.serving, counters)
-    session.watched_by(recorder)
+    session.add_observers(recorder)
     return recorder, counters
 
 
 def test_a_folder_deleted_while_serving(engine, prompts, truth, tmp_path, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.watching.FLUSH_S", 0.0)
+    monkeypatch.setattr("adaspec.vllm.tracing.FLUSH_S", 0.0)
     _, counters = watched(engine, tmp_path)
     assert engine.greedy(prompts, 48) == truth()
     engine.greedy(prompts[:1], 1)
@@ -43,12 +43,12 @@ def test_a_folder_deleted_while_serving(engine, prompts, truth, tmp_path, monkey
     shutil.rmtree(tmp_path / "live")
     assert engine.greedy(prompts, 48) == truth()
     finished(engine)
-    assert counters["dropped/disk"] > 0
-    assert not engine.session.guard.counts
+    assert counters["dropped_rows/disk"] > 0
+    assert not engine.session.breaker.counts
 
 
 def test_a_full_disk(engine, prompts, truth, tmp_path, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.watching.FLUSH_S", 0.0)
+    monkeypatch.setattr("adaspec.vllm.tracing.FLUSH_S", 0.0)
     _, counters = watched(engine, tmp_path)
     whole = os.fsync
 
@@ -60,21 +60,21 @@ def test_a_full_disk(engine, prompts, truth, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     assert engine.greedy(prompts, 48) == truth()
     finished(engine)
-    assert counters["dropped/disk"] > 0
+    assert counters["dropped_rows/disk"] > 0
 
 
 def test_a_limit_that_is_reached_at_once(engine, prompts, truth, tmp_path):
     _, counters = watched(engine, tmp_path, max_trace_bytes=1)
     assert engine.greedy(prompts, 48) == truth()
     finished(engine)
-    assert counters["dropped/limit"] > 0
+    assert counters["dropped_rows/limit"] > 0
     assert not list((tmp_path / "live").rglob("part-*"))
 
 
 def test_a_queue_that_is_full(engine, prompts, truth, tmp_path, monkeypatch):
     recorder, counters = watched(engine, tmp_path)
-    recorder._most_queued = 0
+    recorder._max_queued = 0
     assert engine.greedy(prompts, 48) == truth()
     finished(engine)
-    assert counters["dropped/queue"] >= len(prompts)
+    assert counters["dropped_rows/queue"] >= len(prompts)
     assert observer_of(engine, "Recorder") is recorder

@@ -66,12 +66,12 @@ def test_greedy_output_is_that_without_speculation_and_forwards_are_the_plans(
     expected = truth(tokens=96)
     engine = engines(config_of(models, trained))
     ledger = Ledger()
-    engine.session.watched_by(ledger)
+    engine.session.add_observers(ledger)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     assert engine.greedy(prompts, 96) == expected
     handle.remove()
-    assert not engine.session.guard.counts
+    assert not engine.session.breaker.counts
     assert engine.session.serving.version.startswith("v")
     assert count[0] == sum(ledger.drafting) + sum(ledger.keep_alive) > 0
     assert sum(ledger.drafting) == sum(ledger.counts)
@@ -97,8 +97,8 @@ def test_a_folder_replaced_or_deleted_while_serving_changes_nothing_until_a_rest
     shutil.rmtree(folder)
     assert engine.greedy(prompts, 48) == expected
     assert engine.session.policy is before
-    assert not engine.session.guard.counts
-    assert not engine.session.guard.off
+    assert not engine.session.breaker.counts
+    assert not engine.session.breaker.off
 
 
 def test_a_cap_beyond_the_trained_policys_is_refused(models, trained):

@@ -1,13 +1,28 @@
 """JSON is read strictly, and files are read without waiting for anybody."""
 
 import json
+import math
 import os
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaspec.documents import DEEPEST, is_json, parse_json, read_file
+from adaspec.documents import (
+    MAX_DEPTH,
+    check_keys,
+    check_values,
+    is_json,
+    number,
+    one_of,
+    or_null,
+    parse_json,
+    read_file,
+    some_of,
+    upgraded,
+    whole,
+)
 from adaspec.errors import AdaspecError, TraceError
 
 MISTAKES = {
@@ -57,7 +72,7 @@ def test_what_is_strict_json_is_read():
         0.0,
         1e100,
     ]
-    deep = "[" * DEEPEST + "]" * DEEPEST
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deep, "file", AdaspecError) == json.loads(deep)
 
 
@@ -95,4 +110,55 @@ def test_a_file_larger_than_it_may_be_is_refused_unread(tmp_path):
     file.touch()
     os.truncate(file, 1 << 40)
     with pytest.raises(TraceError, match="1099511627776 bytes are more than the 10"):
-        read_file(file, TraceError, "copy it", most=10)
+        read_file(file, TraceError, "copy it", max_bytes=10)
+
+
+RULES = {
+    "kind": one_of(("dense", "logged")),
+    "cap": or_null(whole(1, 8)),
+    "drafters": some_of(("ngram", "neural")),
+    "share": number(0, 1, "a share from 0 to 1"),
+}
+SOUND = {"kind": "dense", "cap": None, "drafters": ["neural"], "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": ["dense"]}, "kind is ['dense'], not one of dense, logged"),
+        ({"cap": 9}, "cap is 9, not a whole number from 1 to 8 or null"),
+        ({"cap": True}, "cap is True, not a whole number"),
+        ({"drafters": ["neural", "ngram"]}, "not a list of ngram, neural, in this order"),
+        ({"drafters": list(range(100))}, "drafters is a list of 100, not a list of"),
+        ({"share": math.nan}, "share is nan, not a share from 0 to 1"),
+        ({"share": "x" * 1000}, "..., not a share"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_with_what_it_should_be(change, said):
+    check_values(SimpleNamespace(**SOUND), RULES, "file", TraceError)
+    with pytest.raises(TraceError) as caught:
+        check_values(SimpleNamespace(**SOUND | change), RULES, "file", TraceError)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 150
+
+
+def test_a_records_keys_are_all_known_and_all_there():
+    check_keys(SOUND, RULES, "file", TraceError)
+    with pytest.raises(TraceError, match=r"file: unknown key 'knid'; did you mean 'kind'\?"):
+        check_keys(SOUND | {"knid": 1}, RULES, "file", TraceError)
+    with pytest.raises(TraceError, match="file: key 'cap' is missing"):
+        check_keys({"kind": "dense"}, RULES, "file", TraceError)
+    check_keys({"kind": "dense"}, RULES, "file", TraceError, optional=RULES)
+    with pytest.raises(TraceError, match=r"file: is \[1\], not an object"):
+        check_keys([1], RULES, "file", TraceError)
+
+
+def test_an_older_record_gets_what_its_schema_lacked():
+    assert upgraded({"schema": 1}, "a trace", 2, "file", TraceError, {"a": None}) == {
+        "schema": 2,
+        "a": None,
+    }
+    with pytest.raises(TraceError, match="file: not a trace: it has no 'schema'"):
+        upgraded([], "a trace", 2, "file", TraceError)
+    with pytest.raises(TraceError, match=r"schema 3 is newer than the 2 .*: update adaspec"):
+        upgraded({"schema": 3}, "a trace", 2, "file", TraceError)

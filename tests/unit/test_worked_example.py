@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.model import PER_TOKEN, forward_s, paid_forwards
-from adaspec.policy.desk import KNOBS, STEPS, SUM_TIME, SUM_TOKENS, Desk, knob_row, new_desk
-from adaspec.policy.expectation import weigh_splice
-from adaspec.policy.pace import rate_of
-from adaspec.policy.planning import best_neural, forwards_of, goes_on, price_of, weigh_ngram
-from adaspec.policy.stages import choose
-from adaspec.predict.features import CANDIDATE, TAIL, Rows
+from adaspec.cost.model import StepShape, forward_s, paid_forwards, token_s
+from adaspec.policy.planner.curves import weigh_splice
+from adaspec.policy.planner.forwards import (
+    BatchState,
+    batch_state,
+    best_forwards,
+    best_neural,
+    wants_forward,
+    weigh_ngram,
+)
+from adaspec.policy.planner.lengths import choose_lengths
+from adaspec.policy.planner.memory import KNOBS, Memory, knob_row, new_memory
+from adaspec.predict.evidence_factors import no_factors
+from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
-from adaspec.predict.outlook import no_outlook
 from adaspec.predict.tables import packed
 from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import constant
@@ -41,7 +47,7 @@ SPLICE = [0.80, 0.60, 0.45]
 """What could be copied behind two neural tokens of B."""
 
 COST = H100_LLAMA_3_1_8B.constants()
-ROWS = Rows(
+ROWS = RowFacts(
     slots=np.arange(3, dtype=np.int32),
     prompt_tokens=np.array([900, 500, 200], np.int32),
     position=np.array([200, 100, 100], np.int32),
@@ -56,7 +62,7 @@ ROWS = Rows(
 )
 
 
-def fresh_desk() -> Desk:
+def fresh_memory() -> Memory:
     """The planner's memory with the example's rate, of a model that is never asked."""
     nothing = {}
     for group, heads in HEADS.items():
@@ -65,14 +71,14 @@ def fresh_desk() -> Desk:
     few = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), few, few, few, (0, 0, 0, 0), 1)
     curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
-    desk = new_desk([Model(nothing, curves, tables)], 3)
-    desk.pace[SUM_TOKENS], desk.pace[SUM_TIME], desk.pace[STEPS] = TOKENS, SECONDS, 1000
-    return desk
+    memory = new_memory([Model(nothing, curves, tables)], 3)
+    memory.throughput[0] = (TOKENS, SECONDS, 1000)
+    return memory
 
 
-def fill(desk: Desk, ngram: dict[int, list[float]], neural: dict[int, list[float]]) -> None:
+def fill(memory: Memory, ngram: dict[int, list[float]], neural: dict[int, list[float]]) -> None:
     """Give every request its curves."""
-    for curves, given in ((desk.ngram, ngram), (desk.neural, neural)):
+    for curves, given in ((memory.ngram, ngram), (memory.neural, neural)):
         curves[:] = 0.0
         curves[:, 0] = 1.0
         for row, values in given.items():
@@ -84,16 +90,24 @@ def rescaled(curves: dict[int, list[float]], first: dict[int, float]) -> dict[in
     return {row: [s * first[row] / values[0] for s in values] for row, values in curves.items()}
 
 
-def prices(desk: Desk) -> tuple[float, float, float]:
+def state_of(memory: Memory, *, reads_drafts: bool) -> BatchState:
+    """The example's batch as plans are made for it."""
+    state: BatchState = batch_state(
+        memory, ROWS, knob_row({}), COST, no_factors(), CAP, NEURAL_CAP, reads_drafts
+    )
+    return state
+
+
+def prices(memory: Memory) -> tuple[float, float, float]:
     """The rate, what a token costs at it, and a forward's seconds."""
-    rate = rate_of(desk, knob_row({}), COST, 3, CONTEXT)
-    return rate, price_of(desk, knob_row({}), ROWS, COST), forward_s(COST, CONTEXT)
+    state = state_of(memory, reads_drafts=False)
+    return state.rate, state.price, forward_s(COST, CONTEXT)
 
 
-def chosen(desk: Desk, forwards: int) -> tuple[list[int], list[int]]:
+def chosen(memory: Memory, forwards: int) -> tuple[list[int], list[int]]:
     """Neural and copied tokens per request."""
     neural_len, ngram_len = np.zeros(3, np.int32), np.zeros(3, np.int32)
-    choose(desk, True, knob_row({}), ROWS, COST, CAP, forwards, neural_len, ngram_len)
+    choose_lengths(state_of(memory, reads_drafts=True), forwards, neural_len, ngram_len)
     return neural_len.tolist(), ngram_len.tolist()
 
 
@@ -115,50 +129,52 @@ PLANS = {
 def step_of(plan: tuple[float, int, int, bool]) -> tuple[float, float]:
     """Expected emitted tokens and seconds of a step."""
     accepted, drafted, forwards, held = plan
-    return 3 + accepted, H100_LLAMA_3_1_8B.step_s(3 + drafted, CONTEXT, forwards, held)
+    return 3 + accepted, H100_LLAMA_3_1_8B.step_s(
+        StepShape(3, CONTEXT, drafted, 0, 0, forwards, held)
+    )
 
 
-def weighed(desk: Desk, forwards: int) -> tuple[list[str], float, float]:
+def weighed(memory: Memory, forwards: int) -> tuple[list[str], float, float]:
     """What the page says of each request's best plan; their summed worth; what forwards cost."""
-    rate, price, forward = prices(desk)
-    weigh_ngram(desk, ROWS, price, CAP)
+    rate, price, forward = prices(memory)
+    weigh_ngram(memory, ROWS, price, CAP)
     cells, worth = [], 0.0
     for row in range(3):
-        length, value = best_neural(desk, row, forwards, price, CAP)
+        length, value = best_neural(memory, row, forwards, price, CAP)
         kind = "neural"
-        if desk.ngram_value[row] >= value:
-            kind, length, value = "n-gram", desk.ngram_best[row], desk.ngram_value[row]
+        if memory.ngram_value[row] >= value:
+            kind, length, value = "n-gram", memory.ngram_len[row], memory.ngram_value[row]
         cells.append(f"{kind} {length}: {value:.3f}" if length else "0")
         worth += value
     return cells, worth, rate * forward * paid_forwards(COST, forwards, True)
 
 
-def before_drafting() -> Desk:
-    desk = fresh_desk()
-    fill(desk, NGRAM, NEURAL)
-    return desk
+def before_drafting() -> Memory:
+    memory = fresh_memory()
+    fill(memory, NGRAM, NEURAL)
+    return memory
 
 
-def once_seen(*, spliced: bool) -> Desk:
+def once_seen(*, spliced: bool) -> Memory:
     """The same when one forward has shown its tokens; `spliced`: and the second B's match."""
-    desk = fresh_desk()
-    fill(desk, rescaled(NGRAM, SEEN_NGRAM), rescaled(NEURAL, SEEN_NEURAL))
+    memory = fresh_memory()
+    fill(memory, rescaled(NGRAM, SEEN_NGRAM), rescaled(NEURAL, SEEN_NEURAL))
     if spliced:
-        desk.spliced[B, 2, 1 : len(SPLICE) + 1] = SPLICE
-        weigh_splice(desk, B, 2, prices(desk)[1])
-    return desk
+        memory.splice[B, 2, 1 : len(SPLICE) + 1] = SPLICE
+        weigh_splice(memory, B, 2, prices(memory)[1])
+    return memory
 
 
-def goes_on_after(desk: Desk, count: int) -> bool:
-    return goes_on(desk, no_outlook(), knob_row({}), ROWS, COST, CAP, count, NEURAL_CAP)
+def goes_on_after(memory: Memory, count: int) -> bool:
+    return bool(wants_forward(state_of(memory, reads_drafts=True), count))
 
 
 def test_two_forwards_are_planned_and_no_plan_is_worth_more() -> None:
-    desk = before_drafting()
-    rate, _, _ = prices(desk)
-    found = forwards_of(desk, no_outlook(), False, knob_row({}), ROWS, COST, CAP, NEURAL_CAP)
+    memory = before_drafting()
+    rate, _, _ = prices(memory)
+    found = best_forwards(state_of(memory, reads_drafts=False))
     assert found == 2
-    assert chosen(desk, found) == ([0, 2, 2], [8, 0, 0])
+    assert chosen(memory, found) == ([0, 2, 2], [8, 0, 0])
     best = -np.inf
     for forwards in range(NEURAL_CAP + 1):
         drafts = [
@@ -172,7 +188,7 @@ def test_two_forwards_are_planned_and_no_plan_is_worth_more() -> None:
             best = max(best, emitted - rate * seconds)
     emitted, seconds = step_of(PLANS["as chosen: two forwards"])
     assert emitted - rate * seconds == pytest.approx(best)
-    differences = [worth - paid for _, worth, paid in (weighed(desk, f) for f in range(2, 6))]
+    differences = [worth - paid for _, worth, paid in (weighed(memory, f) for f in range(2, 6))]
     assert differences == sorted(differences, reverse=True)
 
 
@@ -184,15 +200,15 @@ def test_one_forward_would_give_this_step_the_better_ratio() -> None:
 
 def test_drafting_ends_after_two_forwards_and_each_request_chooses_again() -> None:
     assert goes_on_after(once_seen(spliced=False), 1)
-    desk = once_seen(spliced=True)
-    assert not goes_on_after(desk, 2)
-    assert chosen(desk, 2) == ([0, 2, 2], [8, 3, 0])
+    memory = once_seen(spliced=True)
+    assert not goes_on_after(memory, 2)
+    assert chosen(memory, 2) == ([0, 2, 2], [8, 3, 0])
 
 
 def test_at_a_busy_servers_rate_one_request_verifies_nothing() -> None:
-    desk = once_seen(spliced=True)
-    desk.pace[SUM_TOKENS], desk.pace[SUM_TIME] = BUSY_RATE * 1e6, 1e6
-    assert chosen(desk, 2) == ([0, 2, 0], [8, 3, 0])
+    memory = once_seen(spliced=True)
+    memory.throughput["tokens"], memory.throughput["seconds"] = BUSY_RATE * 1e6, 1e6
+    assert chosen(memory, 2) == ([0, 2, 0], [8, 3, 0])
 
 
 def rows_of_the_page() -> list[list[str]]:
@@ -203,10 +219,10 @@ def rows_of_the_page() -> list[list[str]]:
             ", ".join(f"{s:.2f}" for s in given) for given in (NGRAM.get(row, []), NEURAL[row])
         ]
         rows.append([name, curves[0] or "no match", curves[1]])
-    desk = before_drafting()
-    rate, _, _ = prices(desk)
+    memory = before_drafting()
+    rate, _, _ = prices(memory)
     for forwards in range(4):
-        cells, worth, paid = weighed(desk, forwards)
+        cells, worth, paid = weighed(memory, forwards)
         rows.append([str(forwards), *cells, *(f"{v:.3f}" for v in (worth, paid, worth - paid))])
     for name, plan in PLANS.items():
         emitted, seconds = step_of(plan)
@@ -218,11 +234,11 @@ def rows_of_the_page() -> list[list[str]]:
 
 def statements_of_the_page() -> list[str]:
     """Everything with a number in it that the example's sentences say."""
-    desk = before_drafting()
-    rate, price, forward = prices(desk)
+    memory = before_drafting()
+    rate, price, forward = prices(memory)
     imagined, speedup = KNOBS["prior_steps"], KNOBS["prior_speedup"]
-    imagined_s = imagined * H100_LLAMA_3_1_8B.step_s(3, CONTEXT)
-    gain, gain_s = NEURAL[B][1] + NEURAL[C][1], forward + 2 * COST[PER_TOKEN]
+    imagined_s = imagined * H100_LLAMA_3_1_8B.step_s(StepShape(3, CONTEXT))
+    gain, gain_s = NEURAL[B][1] + NEURAL[C][1], forward + 2 * token_s(COST)
     emitted, seconds = step_of(PLANS["as chosen: two forwards"])
     own = emitted / seconds
     ngram, neural = rescaled(NGRAM, SEEN_NGRAM), rescaled(NEURAL, SEEN_NEURAL)
@@ -236,7 +252,7 @@ def statements_of_the_page() -> list[str]:
         f"add {imagined * speedup * 3:.0f} tokens",
         f"in {imagined_s:.4f} s",
         f"$r = {TOKENS + imagined * speedup * 3:,.0f} / {SECONDS + imagined_s:.4f} = {rate:.1f}$",
-        f"takes {1e3 * COST[PER_TOKEN]:.5f} ms",
+        f"takes {1e3 * token_s(COST):.5f} ms",
         f"$c = {price:.4f}$",
         f"takes {1e3 * forward:.4f} ms",
         rf"$\varphi = {rate * forward:.4f}$",
@@ -255,7 +271,7 @@ def statements_of_the_page() -> list[str]:
         f"{1e3 * final_s:.3f} ms",
         f"{final / final_s:,.0f} expected tokens per second",
         f"{BUSY_RATE:,} tokens per second",
-        f"$c = {BUSY_RATE * COST[PER_TOKEN]:.3f}$",
+        f"$c = {BUSY_RATE * token_s(COST):.3f}$",
         f"C, at {c[0]:.2f},",
     ]
 

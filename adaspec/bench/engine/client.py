@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from adaspec.documents import parse_json
 from adaspec.errors import BenchError
-from adaspec.vllm.exposition import PREFIX
+from adaspec.vllm.metrics import PREFIX
 
 TIMEOUT_S = 600.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))

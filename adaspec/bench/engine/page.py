@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from adaspec.bench.engine import methods
 from adaspec.bench.engine.comparison import MIN_ROUNDS
 from adaspec.bench.engine.report import complaint
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 from adaspec.evaluate.render.markdown import table_markdown, text_markdown
 from adaspec.evaluate.render.style import (
     FAINT,
@@ -32,7 +32,7 @@ from adaspec.evaluate.render.style import (
     place,
     titled,
 )
-from adaspec.evaluate.render.table import Column, Row, Table, Text, code, theirs
+from adaspec.evaluate.render.table import Column, Row, Table, Text, code, foreign
 
 COLUMNS = (
     Column("method", left=True),
@@ -75,7 +75,7 @@ def tables(report: Mapping[str, Any]) -> Iterator[Table]:
     for row in report["rows"]:
         rows[row["concurrency"], row["workload"]].append(Row(_cells(row)))
     for (concurrency, workload), in_cell in rows.items():
-        yield Table([f"{concurrency} at once, ", theirs(workload)], COLUMNS, [in_cell])
+        yield Table([f"{concurrency} at once, ", foreign(workload)], COLUMNS, [in_cell])
 
 
 def sentences(report: Mapping[str, Any]) -> Iterator[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import BenchmarkOptions
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.evaluation import seen_in_training
+from adaspec.evaluate.options import ALL
 from adaspec.evaluate.selection import content_hash
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.reader import open_traces

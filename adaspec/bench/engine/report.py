@@ -22,7 +22,7 @@ from adaspec.bench.engine.methods import (
 from adaspec.bench.engine.prompts import Dealt
 from adaspec.bench.engine.rounds import Load, Round
 from adaspec.bench.engine.settings import UsualSettings
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 
 SCHEMA = 1
 STATIC_METHODS = (NONE, NGRAM, NEURAL, STATIC)

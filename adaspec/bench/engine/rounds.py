@@ -20,8 +20,7 @@ from adaspec.bench.engine.server import Servers
 from adaspec.bench.machine import memory_read_s
 from adaspec.documents import parse_json
 from adaspec.errors import BenchError, PolicyError
-from adaspec.evaluate.closed_loop import ALL
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.options import ALL, Progress
 from adaspec.policy.artifact import CHECKSUMS
 from adaspec.policy.shipped import find_policy
 

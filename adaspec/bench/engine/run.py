@@ -28,13 +28,12 @@ from adaspec.bench.engine.settings import UsualSettings, candidates_at, rank_set
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.options import ALL, Progress
 from adaspec.staging import check_place
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.doctor import plugin_finding, target_named
+from adaspec.vllm.drafters import drafter_method
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.signatures import installed_version
-from adaspec.vllm.translation import head_method
 
 ROUNDS = "rounds.jsonl"
 LOGS = "logs"
@@ -152,9 +151,9 @@ def _check_vllm(options: BenchmarkOptions) -> None:
 def _drafter(options: BenchmarkOptions) -> Drafter | None:
     if options.draft is None:
         return None
-    given = options.draft_method
-    method = head_method(options.draft, target_named(options.model), asked=given)
-    return Drafter(options.draft, method, given)
+    asked = options.draft_method
+    method = drafter_method(options.draft, target_named(options.model), method=asked)
+    return Drafter(options.draft, method, asked)
 
 
 def _settings(

@@ -28,9 +28,8 @@ from adaspec.bench.engine.methods import (
 )
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.closed_loop import ALL
 from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds
-from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders

@@ -20,8 +20,8 @@ from adaspec.bench.profile.measurement import (
     measure,
 )
 from adaspec.cost.fit import fit_cost
-from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport
+from adaspec.cost.model import CostModel, StepShape
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import ProfiledEngine, Subject
@@ -117,7 +117,8 @@ class Profile:
 
     def predicted_s(self, kind: Kind) -> float:
         """Seconds of a kind of step by the fitted model."""
-        return self.cost.step_s(kind.tokens, kind.context_tokens, kind.forwards)
+        shape = StepShape(kind.tokens, kind.context_tokens, forwards=kind.forwards)
+        return self.cost.step_s(shape)
 
     def errors(self) -> dict[str, float]:
         """Mean relative error per source over all kinds, fitted ones included."""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from adaspec.evaluate.headline import LEAST_GAP
-from adaspec.evaluate.render import background, contents, learned
-from adaspec.evaluate.render.report import ALL, Report
-from adaspec.evaluate.render.table import NULL, Kind, Mark, Span, Table, Text, code, spans, theirs
+from adaspec.evaluate.options import ALL, MIN_GAP
+from adaspec.evaluate.render import context_tables, result_tables
+from adaspec.evaluate.render.report import Report
+from adaspec.evaluate.render.table import NULL, Kind, Mark, Span, Table, Text, code, foreign, spans
 from adaspec.evaluate.render.wording import plain
 
 
@@ -29,7 +29,7 @@ _HOW_TO_READ = (
     "and a lift whose 95% interval holds 0 cannot be told from nothing. "
     "**Gap closed** is how far a policy gets from `fixed:best` (one method, one length) to "
     "`oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
-    f"{NULL} where that gap is under {100 * LEAST_GAP:g}% of `none`, too little to take a share of."
+    f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`, too little to take a share of."
 )
 
 
@@ -66,59 +66,60 @@ def _parts(report: Report, plots: Sequence[Plot]) -> Iterator[str]:
             *[part for name in report.policies for part in (", ", code(name))][1:],
         ]
     )
-    yield f"# {text_markdown(contents.batched(report, title))}"
+    yield f"# {text_markdown(result_tables.batched(report, title))}"
     yield _HOW_TO_READ
-    yield table_markdown(background.settings(report))
+    yield table_markdown(context_tables.settings(report))
     judged = report.policies if report.headlines else ()
     if report.main is None:
         yield "No rows: nothing was evaluated."
     elif judged:
         yield "## Headline"
         for policy in judged:
-            yield table_markdown(contents.headline(report, policy), 3)
-    yield table_markdown(background.definitions(report))
+            yield table_markdown(result_tables.headline(report, policy), 3)
+    yield table_markdown(context_tables.definitions(report))
     if plots:
         yield "## Pictures"
     for plot in plots:
-        caption = text_markdown(theirs(plot.caption))
+        caption = text_markdown(foreign(plot.caption))
         yield f"![{caption}]({plot.path})\n\n*{caption}*"
     for workload in report.workloads:
-        heading = text_markdown(contents.place(report, workload))
+        heading = text_markdown(result_tables.place_name(report, workload))
         yield f"## {heading[0].upper() + heading[1:] if workload == ALL else heading}"
-        for describe in (contents.speedups, contents.steps, contents.winners):
+        for describe in (result_tables.speedups, result_tables.steps, result_tables.winners):
             yield table_markdown(describe(report, workload), 3)
     if judged and report.alone:
         yield "## Lift over `static:best` on each workload alone"
         for policy in judged:
-            yield table_markdown(contents.lifts_alone(report, policy), 3)
+            yield table_markdown(result_tables.lifts_alone(report, policy), 3)
     if report.main is not None:
-        yield table_markdown(contents.latency(report))
+        yield table_markdown(result_tables.latency(report))
     if report.calibration and report.calibration["sources"]:
-        for table in learned.calibration(report.calibration):
+        for table in result_tables.calibration(report.calibration):
             yield table_markdown(table)
     if report.ablations:
-        yield table_markdown(learned.ablations(report.ablations))
-    yield table_markdown(background.defaults(report))
-    yield table_markdown(background.requests(report))
+        yield table_markdown(result_tables.ablations(report.ablations))
+    yield table_markdown(context_tables.defaults(report))
+    yield table_markdown(context_tables.requests(report))
     yield from _how_made(report)
     yield "---"
-    yield "\n".join(background.footnotes(report))
+    yield "\n".join(context_tables.footnotes(report))
 
 
 def _how_made(report: Report) -> Iterator[str]:
-    said = report.document
+    document = report.document
     keys = ("seed", "orders", "resamples", "cap", "adaspec")
-    settings = ", ".join(f"{key} {said[key]}" for key in keys if said.get(key) is not None)
-    if said.get("command") or settings:
+    settings = ", ".join(f"{key} {document[key]}" for key in keys if document.get(key) is not None)
+    command = document.get("command")
+    if command or settings:
         yield "## How to make this again"
-    if said.get("command"):
-        yield f"```\n{plain(said['command']).replace('```', '` ` `')}\n```"
+    if command:
+        yield f"```\n{plain(command).replace('```', '` ` `')}\n```"
     if settings:
-        yield f"{text_markdown(theirs(settings))}."
+        yield f"{text_markdown(foreign(settings))}."
 
 
 def _span(span: Span, in_table: bool) -> str:
-    if span.kind is Kind.OURS:
+    if span.kind is Kind.OWN:
         text = span.text
     elif span.kind is Kind.CODE:
         text = _code(span.text, in_table)

@@ -1,17 +1,18 @@
-"""A report.json as one typed value, parsed once: all tables and pictures are made from it."""
+"""A report.json as one typed value, from which all tables and plots are made."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from adaspec.errors import EvaluationError
+from adaspec.evaluate.options import ALL
 
 SCHEMA = 1
-ALL = "all"
 
 BASELINES = ("fixed:best", "hybrid:best", "adaptive:best", "static:one", "static:tuned")
 OPPONENT = "static:best"
@@ -25,16 +26,9 @@ ORACLES = (
     "oracle:dp-splice",
 )
 BOUNDS = ("oracle:combine", "oracle:plan", "oracle:plan-splice", "oracle:dp", "oracle:dp-splice")
-"""The oracles that hold for a policy free to use both sources."""
-OPPONENTS = (
-    OPPONENT,
-    "static:tuned",
-    "static:one",
-    "adaptive:best",
-    "hybrid:best",
-    "fixed:best",
-)
-"""Everything that a headline has a lift over."""
+"""Oracles that bound a policy which uses both sources."""
+OPPONENTS = (OPPONENT, *BASELINES)
+"""The rows that a headline has a lift over."""
 
 Interval = tuple[float, float]
 Cell = tuple[str, int, str]
@@ -43,11 +37,11 @@ Cell = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one policy did on one workload at one concurrency; None was not computed."""
+    """One policy on one workload at one concurrency; None was not computed."""
 
     speedup: float | None = None
     interval: Interval | None = None
-    """95%, of the speedup."""
+    """95% interval of the speedup."""
     accepted_per_step: float | None = None
     drafted_per_step: float | None = None
     neural_steps_share: float | None = None
@@ -55,7 +49,7 @@ class Row:
     token_s_p95: float | None = None
     """Seconds per output token over requests."""
     spec: str | None = None
-    """The setting that won, where the policy is the best of several."""
+    """The winning setting, where the policy is the best of several."""
     edge: tuple[str, ...] = ()
     """The parameters in which that setting lies on its grid's edge."""
     seen_in_training: bool = False
@@ -66,9 +60,9 @@ class Headline:
     """How far ahead a named policy is; None was not computed."""
 
     lifts: Mapping[str, float | None] = field(default_factory=dict)
-    """By opponent."""
+    """Opponent -> lift over it."""
     interval: Interval | None = None
-    """95%, paired, of the lift over static:best."""
+    """Paired 95% interval of the lift over static:best."""
     gap_closed: float | None = None
     gap_closed_combine: float | None = None
     worst_workload_lift: float | None = None
@@ -87,7 +81,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The setting that won, for neighbouring concurrencies where it did."""
+    """A setting, and the neighbouring concurrencies at which it won."""
 
     spec: str
     edge: tuple[str, ...]
@@ -96,7 +90,7 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report by name."""
+    """A report, whose rows and headlines are found by workload, concurrency and policy."""
 
     document: Mapping[str, Any]
     """What `eval --json` prints."""
@@ -109,11 +103,11 @@ class Report:
     """What `--policy` named, in the order given."""
     baselines: tuple[str, ...]
     oracles: tuple[str, ...]
-    """Those that have rows and were not named: `none` and the best of hindsight, and the bounds."""
+    """Oracles and baselines that have rows and were not named by `--policy`."""
     used: Mapping[str, int]
-    """Requests that were evaluated, by workload."""
+    """Workload -> requests evaluated."""
     left_out: Mapping[str, Mapping[str, int]]
-    """Requests that were not, by workload and reason."""
+    """Workload -> reason -> requests left out."""
     calibration: Mapping[str, Any] | None
     ablations: Mapping[str, Any] | None
 
@@ -123,8 +117,8 @@ class Report:
         return self.workloads[0] if self.workloads else None
 
     @property
-    def whole(self) -> str | None:
-        """The workload that speaks for all: the mix or the only one."""
+    def representative(self) -> str | None:
+        """The workload that stands for all: the mix or the only one."""
         return self.main if self.has_all or len(self.workloads) == 1 else None
 
     @property
@@ -163,11 +157,11 @@ class Report:
         return self.headlines.get((workload, concurrency, policy), Headline())
 
     def speedups(self, workload: str, policy: str) -> list[float | None]:
-        """By concurrency."""
+        """The speedup at each concurrency."""
         return [self.row(workload, each, policy).speedup for each in self.concurrencies]
 
     def lifts(self, workload: str, policy: str) -> list[float | None]:
-        """Over static:best, by concurrency."""
+        """The lift over static:best at each concurrency."""
         return [self.headline(workload, each, policy).lift for each in self.concurrencies]
 
     def seen_in_training(self, policy: str) -> bool:
@@ -189,17 +183,14 @@ class Report:
             for (spec, edge), several in groupby(won, key=lambda pair: pair[0])
         ]
 
-    def left_out_of(self, workload: str) -> int:
-        """How many requests of a workload were not evaluated."""
-        return sum(self.left_out.get(workload, {}).values())
-
     def left_out_by_reason(self) -> dict[str, int]:
         """Requests of all workloads together."""
-        total: dict[str, int] = {}
-        for reasons in self.left_out.values():
-            for reason, count in reasons.items():
-                total[reason] = total.get(reason, 0) + count
-        return total
+        return dict(sum(map(Counter, self.left_out.values()), Counter[str]()))
+
+    def known(self, values: Sequence[float | None]) -> list[tuple[int, float]]:
+        """(concurrency, value) wherever there is a value, given one per concurrency."""
+        pairs = zip(self.concurrencies, values, strict=True)
+        return [(load, value) for load, value in pairs if value is not None]
 
 
 def parse_report(document: Mapping[str, Any]) -> Report:
@@ -218,7 +209,9 @@ def parse_report(document: Mapping[str, Any]) -> Report:
         document=document,
         rows=rows,
         headlines={_cell(each): _headline(each) for each in document.get("headline", ())},
-        workloads=tuple(sorted(_unique(cell[0] for cell in rows), key=lambda name: name != ALL)),
+        workloads=tuple(
+            sorted(dict.fromkeys(cell[0] for cell in rows), key=lambda name: name != ALL)
+        ),
         concurrencies=tuple(sorted({concurrency for _, concurrency, _ in rows})),
         policies=policies,
         baselines=_others(("none", *BASELINES, OPPONENT), present, policies),
@@ -274,7 +267,3 @@ def _cell(entry: Mapping[str, Any]) -> Cell:
 
 def _others(names: Sequence[str], present: set[str], policies: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in present and name not in policies)
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

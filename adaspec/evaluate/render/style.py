@@ -1,4 +1,4 @@
-"""How every picture looks: one colour per policy, one canvas, labels beside lines, log-2 loads."""
+"""The look of every plot: one colour per policy, one canvas, labels beside lines, log-2 loads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,18 +14,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
-from adaspec.evaluate.render.report import OPPONENT, Report
+from adaspec.evaluate.render.report import OPPONENT, Interval, Report
+from adaspec.evaluate.render.result_tables import batched
 from adaspec.evaluate.render.wording import plain, short, short_names
 
 WIDTH_IN = 7.0
 DPI = 160
-"""1,120 px wide; shown at 700, type of 8 points is still 11 px high."""
+"""1,120 px wide: shown at 700, text of 8 points is still 11 px high."""
 
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#DDDDDD"
 NGRAM, NEURAL = "#E08A00", "#2A7FBA"
-"""Orange and blue: apart for every kind of colour vision, and in grey."""
+"""Orange and blue, which differ for every kind of colour vision, and in grey."""
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
 
 _LEGEND_LINE_IN, _LEFT_IN = 0.19, 0.12
@@ -62,7 +63,7 @@ class Look:
     label: str
     colour: str
     ink: str
-    """The colour of its name: its own where it is vivid, else dark enough to read."""
+    """The colour of its name: vivid as its line, or dark enough to read."""
     width: float
     order: float
     marker: str = ""
@@ -103,10 +104,11 @@ def canvas(
     figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)  # no display, no pyplot state
     top = 0.1
-    for lines, size, colour, weight in (
-        (textwrap.wrap(plain(title), 70), TITLE, INK, "bold"),
-        (textwrap.wrap(plain(note), 106), SMALL, MUTED, "normal"),
+    for text, width, size, colour, weight in (
+        (title, 70, TITLE, INK, "bold"),
+        (note, 106, SMALL, MUTED, "normal"),
     ):
+        lines = textwrap.wrap(plain(text), width)
         figure.text(
             _LEFT_IN / WIDTH_IN,
             1 - top / height_in,
@@ -121,8 +123,8 @@ def canvas(
         top += len(lines) * size * 1.32 / 72 + 0.03
     if legend:
         top += 0.06
-        texts = figure.legend(
-            [_bar(look) if bars else _line(look) for look in legend],
+        drawn = figure.legend(
+            [_sample(look, bars) for look in legend],
             [look.label for look in legend],
             loc="upper left",
             bbox_to_anchor=(_LEFT_IN / WIDTH_IN, 1 - top / height_in),
@@ -133,17 +135,34 @@ def canvas(
             borderpad=0,
             borderaxespad=0,
             labelspacing=0.4,
-        ).get_texts()
-        for text in texts:
-            text.set_parse_math(False)
+        )
+        for label in drawn.get_texts():
+            label.set_parse_math(False)
     return figure, top + legend_in + 0.1
 
 
-def _bar(look: Look) -> Patch:
-    return Patch(facecolor=look.colour, edgecolor="white", hatch=look.hatch, linewidth=0)
+def report_canvas(
+    report: Report,
+    height_in: float,
+    title: str,
+    note: str,
+    legend: Sequence[Look] = (),
+    bars: bool = False,
+) -> tuple[Figure, float]:
+    """A canvas whose title and note say how the report was made."""
+    count = sum(report.used.values())
+    requests = f"{count:,} requests" if count else ""
+    cost = f"cost model {report.document.get('cost')}"
+    batching = str(report.document.get("batching", "")).replace("-", " ")
+    made = ", ".join(filter(None, (requests, cost, batching)))
+    text = "".join(str(part) for part in batched(report, [title]))
+    return canvas(height_in, text, made + note, legend, bars)
 
 
-def _line(look: Look) -> Line2D:
+def _sample(look: Look, bar: bool) -> Patch | Line2D:
+    """A policy's sample in a legend."""
+    if bar:
+        return Patch(facecolor=look.colour, edgecolor="white", hatch=look.hatch, linewidth=0)
     style = {"color": look.colour, "linestyle": look.dashes, "linewidth": look.width}
     return Line2D([], [], marker=look.marker, markersize=4, **style)
 
@@ -153,9 +172,8 @@ def place(
 ) -> Axes:
     """Axes at inches from the figure's left and top edges."""
     wide, high = (float(each) for each in figure.get_size_inches())
-    axes = figure.add_axes(
-        (left / wide, 1 - (top + height) / high, width / wide, height / high), **keywords
-    )
+    box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
+    axes = figure.add_axes(box, **keywords)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#AAAAAA")
     axes.tick_params(labelsize=SMALL, colors=MUTED, length=3, color="#AAAAAA")
@@ -164,10 +182,9 @@ def place(
 
 
 def titled(axes: Axes, text: str, size: float = TEXT) -> None:
-    """A panel's title, bold, over its left edge."""
-    axes.set_title(plain(text), loc="left", fontsize=size, color=INK, weight="bold", pad=4)
-    axes.title.set_parse_math(False)
-    axes._left_title.set_parse_math(False)  # type: ignore[attr-defined]
+    """A bold title over the axes' left edge."""
+    title = axes.set_title(plain(text), loc="left", fontsize=size, color=INK, weight="bold", pad=4)
+    title.set_parse_math(False)
 
 
 def named_axes(axes: Axes, x: str = "", y: str = "") -> None:
@@ -176,33 +193,34 @@ def named_axes(axes: Axes, x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, fontsize=SMALL, color=MUTED, labelpad=4)
 
 
+def light_grid(axes: Axes, axis: Literal["both", "x", "y"] = "y") -> None:
+    """Light lines across the axes."""
+    axes.grid(axis=axis, color=FAINT, linewidth=0.6)
+
+
 def log2_loads(axes: Axes, concurrencies: Sequence[int]) -> None:
     """A log-2 concurrency axis with a tick at every evaluated load."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator([float(each) for each in concurrencies]))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(each) for each in concurrencies]))
+    axes.set_xticks(concurrencies, [str(load) for load in concurrencies])
     axes.xaxis.set_minor_locator(NullLocator())
-    low, high = concurrencies[0], concurrencies[-1]
-    axes.set_xlim(low / 1.22, high * 1.1)
+    axes.set_xlim(concurrencies[0] / 1.22, concurrencies[-1] * 1.1)
 
 
 def speedup_ticks(axes: Axes) -> None:
     """Ticks that read `2x`, light lines across, and `none` as a line at 1."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    light_grid(axes)
     axes.axhline(1.0, color=_BASELINES["none"][0], linewidth=1.0, zorder=2.5)
 
 
-def percent_ticks(axes: Axes, axis: str = "y") -> None:
+def percent_ticks(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
     """Ticks that read `+5%`, light lines across."""
     target = axes.yaxis if axis == "y" else axes.xaxis
-    target.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{100 * value:+g}%" if round(value, 6) else "0%")
-    )
-    axes.grid(axis=axis, color=FAINT, linewidth=0.6)  # type: ignore[arg-type]
+    target.set_major_formatter(lambda value, _: f"{100 * value:+g}%" if round(value, 6) else "0%")
+    light_grid(axes, axis)
 
 
-def panels(
+def subplots(
     figure: Figure,
     top: float,
     names: Sequence[str],
@@ -211,7 +229,7 @@ def panels(
     gap_in: float = 0.4,
     columns: int = 2,
 ) -> Iterator[tuple[str, Axes, bool, bool]]:
-    """A panel per name, in rows: name, axes, whether it is leftmost, whether it is undermost."""
+    """Axes per name, in rows: name, axes, whether they are leftmost, whether undermost."""
     columns = min(columns, len(names))
     wide = (WIDTH_IN - 0.64 - 0.15 - gap_in * (columns - 1)) / columns
     for index, name in enumerate(names):
@@ -221,9 +239,19 @@ def panels(
         yield name, axes, column == 0, index + columns >= len(names)
 
 
-def label_width_in(labels: Sequence[str], size: float = SMALL) -> float:
+def interval_bar(
+    axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool = True
+) -> None:
+    """An interval as a bar, where there is one."""
+    if interval is not None:
+        draw = axes.vlines if upright else axes.hlines
+        lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
+        lines.set_zorder(look.order - 0.5)
+
+
+def label_width_in(labels: Sequence[str]) -> float:
     """Inches that the longest of `labels` takes, and a little more."""
-    return 0.12 + 0.62 * size / 72 * max((len(each) for each in labels), default=0)
+    return 0.12 + 0.62 * SMALL / 72 * max((len(each) for each in labels), default=0)
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
@@ -231,9 +259,12 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
     height_pt = 72 * float(figure.get_size_inches()[1]) * axes.get_position().height
-    bottom = axes.get_ylim()[0]
-    heights = [_height(axes, max(value, bottom)) * height_pt for value, _, _ in ends]
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    points = axes.transData.transform([(left, max(value, bottom)) for value, _, _ in ends])
+    heights = (axes.transAxes.inverted().transform(points)[:, 1] * height_pt).tolist()
     spread = spread_out(heights, min(SMALL * 1.25, height_pt / max(len(ends), 1)), height_pt)
+    line = {"arrowstyle": "-", "linewidth": 0.5, "alpha": 0.7, "relpos": (0.0, 0.5)}
+    line |= {"shrinkA": 0, "shrinkB": 0}
     for (value, text, colour), label_pt, value_pt in zip(ends, spread, heights, strict=True):
         axes.annotate(
             text,
@@ -248,22 +279,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
             parse_math=False,
             annotation_clip=False,
             gid=f"{value:.6g}",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.5,
-                "alpha": 0.7,
-                "relpos": (0.0, 0.5),
-                "shrinkA": 0,
-                "shrinkB": 0,
-            },
+            arrowprops={"color": colour, **line},
         )
-
-
-def _height(axes: Axes, value: float) -> float:
-    """Where `value` lies between the lower (0) and the upper (1) end of the axes."""
-    x = axes.get_xlim()[0]
-    return float(axes.transAxes.inverted().transform(axes.transData.transform((x, value)))[1])
 
 
 def spread_out(wanted: Sequence[float], gap: float, limit: float) -> list[float]:

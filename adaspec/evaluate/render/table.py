@@ -1,7 +1,4 @@
-"""A table, whoever shows it: described once, and shown by `terminal.py` and by `markdown.py`.
-
-A page of HTML would be one more such module: it has nothing to know but what stands here.
-"""
+"""The table model: each table is described once, and `terminal.py` and `markdown.py` show it."""
 
 from __future__ import annotations
 
@@ -10,22 +7,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 NULL = "–"
-"""What stands where nothing was computed."""
+"""Shown where nothing was computed."""
 
 
 class Kind(Enum):
-    """Who wrote a text, hence what a renderer has to escape."""
+    """Where a text comes from, hence what a renderer has to escape."""
 
-    OURS = "ours"
-    """Our own words, nothing of which needs escaping; `backticks` make code."""
-    THEIRS = "theirs"
+    OWN = "own"
+    """adaspec's own words, nothing of which needs escaping; `backticks` make code."""
+    FOREIGN = "foreign"
     """A name or sentence from outside, shown as it is."""
     CODE = "code"
-    """The same, to be set as code."""
+    """A name from outside, shown as code."""
 
 
 class Mark(Enum):
-    """What a text, or a row, is to be recognised by."""
+    """How a text, or a row, is emphasised."""
 
     STRONG = "strong"
     FAINT = "faint"
@@ -40,27 +37,27 @@ class Span:
     """A piece of text."""
 
     text: str
-    kind: Kind = Kind.OURS
+    kind: Kind = Kind.OWN
     marks: tuple[Mark, ...] = ()
     spare: bool = False
-    """Whether it may be left out where there is no room for it."""
+    """May be left out where there is no room for it."""
 
 
 Text = str | Span | Sequence[str | Span]
-"""A plain string is of our own words."""
+"""A plain string is adaspec's own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's head and how it is laid out."""
+    """A column's head and its layout."""
 
     head: Text = ""
     left: bool = False
-    """Aligned left, and folded where there is no room; else right, and never folded."""
+    """Names, aligned left and folded where there is no room; figures are right and never folded."""
     short_head: str = ""
-    """For where room is scarce; may be of several lines."""
+    """The head where room is scarce; may have several lines."""
     priority: int | None = None
-    """Where there is no room for all columns, the lowest goes first; None stays."""
+    """Where there is no room for all columns, the lowest is left out first; None stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Table:
     groups: Sequence[Sequence[Row]]
     sentence: Text = ""
     meanings: Mapping[Mark, str] = field(default_factory=dict)
-    """What a mark says, where that is not plain."""
+    """What a mark means, where that is not obvious."""
 
     @property
     def rows(self) -> list[Row]:
@@ -88,7 +85,7 @@ class Table:
         return [row for group in self.groups for row in group]
 
     def without_empty_columns(self) -> Table:
-        """The same without columns in which nothing was computed; those that always stay, stay."""
+        """The table without optional columns in which nothing was computed."""
         kept = [
             index
             for index, column in enumerate(self.columns)
@@ -109,7 +106,7 @@ def simple_table(
     names: int = 1,
     sentence: Text = "",
 ) -> Table:
-    """One group of rows, whose first columns, so many, hold names, and the others figures."""
+    """One group of rows, whose first `names` columns hold names, and the others figures."""
     columns = [Column(head, left=index < names) for index, head in enumerate(heads)]
     return Table(title, columns, [[Row(cells) for cells in rows]], sentence)
 
@@ -119,9 +116,9 @@ def code(text: object, *marks: Mark) -> Span:
     return Span(str(text), Kind.CODE, marks)
 
 
-def theirs(text: object, *marks: Mark) -> Span:
+def foreign(text: object, *marks: Mark) -> Span:
     """A name or sentence from outside."""
-    return Span(str(text), Kind.THEIRS, marks)
+    return Span(str(text), Kind.FOREIGN, marks)
 
 
 def spans(text: Text) -> list[Span]:

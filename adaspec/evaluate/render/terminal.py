@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from adaspec.evaluate.render import background, contents
+from adaspec.evaluate.render import context_tables, result_tables
 from adaspec.evaluate.render.report import Report
 from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
 from adaspec.evaluate.render.wording import plain
@@ -29,28 +29,31 @@ _LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
 """Marks whose meaning a table may have to say, as a reader sees them."""
 _GAP = 2
 """Characters between two columns."""
-_LEAST_NAME = 20
+_MIN_NAME = 20
 """Characters that a column of names keeps before columns go or numbers fold."""
 
 
 def print_report(report: Report, console: Console) -> None:
     """Print what was run, the headline per policy, the speedups and the lifts per workload."""
-    print_table(background.settings(report), console)
+    print_table(context_tables.settings(report), console)
     if report.main is None:
         console.print("no rows: nothing was evaluated", style="yellow")
         return
     judged = report.policies if report.headlines else ()
-    tables: list[Table | None] = [contents.headline(report, policy) for policy in judged]
+    tables: list[Table | None] = [result_tables.headline(report, policy) for policy in judged]
     if judged:
-        tables.append(contents.latency(report))
-    for workload in [report.whole] if report.whole else report.workloads:
-        tables += [contents.speedups(report, workload), contents.winners(report, workload)]
+        tables.append(result_tables.latency(report))
+    for workload in [report.representative] if report.representative else report.workloads:
+        tables += [
+            result_tables.speedups(report, workload),
+            result_tables.winners(report, workload),
+        ]
     if report.alone:
-        tables += [contents.lifts_alone(report, policy) for policy in judged]
+        tables += [result_tables.lifts_alone(report, policy) for policy in judged]
     for table in tables:
         if table is not None:
             print_table(table, console)
-    notes = background.footnotes(report)
+    notes = context_tables.footnotes(report)
     if judged:
         notes.append(
             "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
@@ -85,7 +88,7 @@ def print_table(table: Table, console: Console) -> None:
         pad_edge=False,
         show_header=any(column.head for column in columns),
     )
-    numbers_fit = _width(table, kept, spare, names=_LEAST_NAME) <= console.width
+    numbers_fit = _width(table, kept, spare, names=_MIN_NAME) <= console.width
     names_fit = numbers_fit or _width(table, kept, spare, words=True) <= console.width
     for index, column in zip(kept, columns, strict=True):
         rich.add_column(
@@ -116,7 +119,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], bool]:
     priorities = {index: each.priority for index, each in enumerate(table.columns)}
     minor = [(priority, index) for index, priority in priorities.items() if priority is not None]
     for _, index in sorted(minor):
-        if _width(table, kept, False, names=_LEAST_NAME) <= width:
+        if _width(table, kept, False, names=_MIN_NAME) <= width:
             break
         kept.remove(index)
     return kept, False
@@ -156,9 +159,9 @@ def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
     made = RichText()
     for span in spans(text):
         if spare or not span.spare:
-            ours = span.kind is Kind.OURS
-            words = span.text.replace("`", "") if ours else plain(span.text)
-            words = words.replace(" / ", "\n") if ours and stacked else words
+            own = span.kind is Kind.OWN
+            words = span.text.replace("`", "") if own else plain(span.text)
+            words = words.replace(" / ", "\n") if own and stacked else words
             made.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
     return made
 
@@ -166,8 +169,8 @@ def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
 def _unrepeated(texts: Sequence[RichText], above: Sequence[RichText]) -> list[RichText]:
     """Leading cells that are as in the row above left blank."""
     shown = list(texts)
-    for index, (mine, other) in enumerate(zip(texts, above, strict=False)):
-        if mine != other:
+    for index, (text, other) in enumerate(zip(texts, above, strict=False)):
+        if text != other:
             break
         shown[index] = RichText()
     return shown

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 from adaspec.arguments import AnyPath, Paths, one_of, paths_of, text_of
 from adaspec.errors import TraceError
 from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
-from adaspec.trace.importers.lines import Progress
-from adaspec.trace.importers.recording import Recording
+from adaspec.trace.importers.lines import (
+    Progress,
+    Recording,
+)
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter

@@ -20,18 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import TraceError, nearest
+from adaspec.documents import check_keys
+from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
     Lines,
     Progress,
     Record,
+    Recording,
     counts,
+    described,
     find_files,
     name_of,
     tokens,
     whole_numbers,
+    workload_of,
 )
-from adaspec.trace.importers.recording import Recording, described, workload_of
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 
@@ -56,9 +59,7 @@ def _survey(lines: Lines, target: str | None) -> Manifest:
     confidences: set[str] = set()
     for file in lines.files:
         for where, record in lines.of(file):
-            for key in record:
-                if key not in _KEYS:
-                    raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
+            check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
             held = {key for key in _NEURAL if record.get(key) is not None}
             if held and "neural_accepted" not in held:
                 raise TraceError(f"{where}: '{min(held)}' without 'neural_accepted'")
@@ -112,8 +113,8 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:
     held = [key for key in keys if key in record]
     if len(held) != 1:
-        found = "both" if held else "neither"
-        raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {found}")
+        number = "both" if held else "neither"
+        raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {number}")
     return tokens(record[held[0]], held[0], where)
 
 
@@ -135,10 +136,10 @@ def _drafts(
     drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
     drafted = np.full((len(drafts), cap), -1, dtype=np.int32)
     for at, draft in enumerate(drafts):
-        found = whole_numbers(draft, f"drafted_tokens[{at}]", where)
-        if len(found) and found.min() < 0:
-            raise TraceError(f"{where}: drafted_tokens[{at}] holds {found.min()}, not a token id")
-        drafted[at, : len(draft)] = found
+        ids = whole_numbers(draft, f"drafted_tokens[{at}]", where)
+        if len(ids) and ids.min() < 0:
+            raise TraceError(f"{where}: drafted_tokens[{at}] holds {ids.min()}, not a token id")
+        drafted[at, : len(draft)] = ids
     names = [name for name in CONFIDENCES if record.get(name) is not None]
     if not names:
         return drafted, None

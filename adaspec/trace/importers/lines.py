@@ -1,11 +1,13 @@
-"""Other programs' JSON: files found, lines streamed, every value named by where it stood."""
+"""What all importers share: finding files, streaming their JSON lines, and checking values."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,16 +16,43 @@ from numpy.typing import NDArray
 
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import LoggedStep, Request
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""
 
+# A shell gives the pipes that it opens other numbers every time.
+_PIPE_FOLDERS = (Path("/dev/fd"), Path("/proc/self/fd"))
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording of another program: the manifest that it calls for, and its rows."""
+
+    manifest: Manifest
+    rows: Iterator[tuple[str, Request | LoggedStep]]
+    """Each row with where it stands, for error messages."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """How often something was left out, by what it was; filled while `rows` is consumed."""
+
+
+def workload_of(file: Path) -> str:
+    """The workload of a file: its name without ending and `combined_`, or `stdin` for a pipe."""
+    return "stdin" if file.parent in _PIPE_FOLDERS else file.stem.removeprefix("combined_")
+
+
+def described(importer: str, files: list[Path]) -> str:
+    """The manifest's `source`: only file names, because a path may tell who the user is."""
+    names = ", ".join(file.name for file in files[:8])
+    return f"import {importer}: {names}" + (f" and {len(files) - 8} more" if len(files) > 8 else "")
+
 
 def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[Path]:
     """The files at `sources`; of a folder those of the first pattern that matches any.
 
-    A pipe is read where it is named itself: one that lies in a folder would be waited for.
+    A pipe must be named itself. One that lies in a folder is refused, as reading it may block.
     """
     files: list[Path] = []
     for source in map(Path, sources):
@@ -49,20 +78,20 @@ def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[P
 class Lines:
     """The JSON objects of some files, one a line, each with where it stands; reports progress.
 
-    A pipe gives its lines once: for several passes they are kept, in a file without a name.
+    A pipe can be read only once, so for several passes its lines are copied to a temporary file.
     """
 
     def __init__(self, files: Sequence[Path], progress: Progress | None = None, passes: int = 1):
         self.files = list(files)
         self._progress = progress
-        self._kept: dict[Path, BinaryIO | None] = {
+        self._copies: dict[Path, BinaryIO | None] = {
             file: None for file in files if passes > 1 and file.is_fifo()
         }
         self._total = passes * sum(file.stat().st_size for file in self.files)
         self._done = 0
 
     def of(self, file: Path) -> Iterator[tuple[str, Record]]:
-        """Every non-empty line of `file` as an object; a `TraceError` at the first that is none."""
+        """Every non-empty line of `file` as an object; a `TraceError` if a line is none."""
         try:
             with self._opened(file) as stream:
                 for number, line in enumerate(stream, 1):
@@ -75,20 +104,20 @@ class Lines:
 
     @contextmanager
     def _opened(self, file: Path) -> Iterator[BinaryIO]:
-        if file not in self._kept:
+        if file not in self._copies:
             with file.open("rb") as stream:
                 yield stream
             return
-        kept = self._kept[file]
-        if kept is None:
-            kept = self._kept[file] = tempfile.TemporaryFile()  # noqa: SIM115
+        copy = self._copies[file]
+        if copy is None:
+            copy = self._copies[file] = tempfile.TemporaryFile()  # noqa: SIM115
             with file.open("rb") as stream:
-                shutil.copyfileobj(stream, kept)
-        kept.seek(0)
-        yield kept
+                shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+        yield copy
 
     def advance(self, size: int) -> None:
-        """Note that `size` more bytes were read."""
+        """Report that `size` more bytes were read."""
         self._done += size
         if self._progress is not None:
             self._progress(self._done, self._total)
@@ -125,11 +154,11 @@ def counts(values: Any, key: str, where: str) -> NDArray[np.int16]:
     """A list of counts as an array, a null first entry as -1."""
     if isinstance(values, list) and values and values[0] is None:
         values = [-1, *values[1:]]
-    found = whole_numbers(values, key, where)
-    if len(found) and (found.min() < -1 or found.max() > np.iinfo(np.int16).max):
-        at = int(np.argmax((found < -1) | (found > np.iinfo(np.int16).max)))
-        raise TraceError(f"{where}: {key}[{at}]={found[at]} is not a count")
-    return found.astype(np.int16)
+    numbers = whole_numbers(values, key, where)
+    if len(numbers) and (numbers.min() < -1 or numbers.max() > np.iinfo(np.int16).max):
+        at = int(np.argmax((numbers < -1) | (numbers > np.iinfo(np.int16).max)))
+        raise TraceError(f"{where}: {key}[{at}]={numbers[at]} is not a count")
+    return numbers.astype(np.int16)
 
 
 def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:

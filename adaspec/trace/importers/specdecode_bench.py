@@ -22,13 +22,15 @@ from adaspec.trace.importers.lines import (
     Lines,
     Progress,
     Record,
+    Recording,
     counts,
+    described,
     find_files,
     name_of,
     required,
     tokens,
+    workload_of,
 )
-from adaspec.trace.importers.recording import Recording, described, workload_of
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 

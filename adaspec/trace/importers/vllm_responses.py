@@ -30,16 +30,19 @@ from adaspec.trace.importers.lines import (
     Lines,
     Progress,
     Record,
+    Recording,
+    described,
     find_files,
     name_of,
     whole_numbers,
+    workload_of,
 )
-from adaspec.trace.importers.recording import Recording, described, workload_of
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep
 
 _FLAG = "--per-request-spec-decode-metrics detailed"
-Found = tuple[str, str, Record]
+Response = tuple[str, str, Record]
+"""Where a response stands, its workload, and the response."""
 
 
 def read_recording(
@@ -64,12 +67,12 @@ def read_recording(
     return Recording(manifest, _steps(chain([first], responses), model, notes), notes)
 
 
-def _responses(lines: Lines, folders: set[Path]) -> Iterator[Found]:
+def _responses(lines: Lines, folders: set[Path]) -> Iterator[Response]:
     """Each response with where it stands and its workload."""
     for file in lines.files:
         if file.suffix == ".json":
             workload = file.parent.name if file.parent in folders else ""
-            for where, record in _whole(file):
+            for where, record in _entries(file):
                 yield where, workload or workload_of(file), _unwrapped(record)
             lines.advance(file.stat().st_size)
         else:
@@ -77,7 +80,7 @@ def _responses(lines: Lines, folders: set[Path]) -> Iterator[Found]:
                 yield where, workload_of(file), _unwrapped(record)
 
 
-def _whole(file: Path) -> Iterator[tuple[str, Record]]:
+def _entries(file: Path) -> Iterator[tuple[str, Record]]:
     try:
         value = parse_json(file.read_bytes(), str(file), TraceError)
     except OSError as error:
@@ -99,9 +102,9 @@ def _unwrapped(record: Record) -> Record:
 
 
 def _steps(
-    responses: Iterable[Found], model: object, notes: Counter[str]
+    responses: Iterable[Response], model: object, notes: Counter[str]
 ) -> Iterator[tuple[str, LoggedStep]]:
-    found = 0
+    with_metrics = 0
     where = ""
     for where, workload, response in responses:
         if response.get("model") != model:
@@ -113,7 +116,7 @@ def _steps(
         if metrics is None:
             notes["responses without speculative-decoding metrics skipped"] += 1
             continue
-        found += 1
+        with_metrics += 1
         steps = _request_steps(response, metrics, workload, where)
         if not steps:
             notes["responses without a drafted step skipped"] += 1
@@ -121,7 +124,7 @@ def _steps(
             notes["requests with undrafted steps, positions unknown"] += 1
         for step in steps:
             yield where, step
-    if not found:
+    if not with_metrics:
         raise TraceError(
             f"{where}: neither it nor any response before it has metrics.speculative_decoding: "
             f"serve with {_FLAG} (vLLM 0.32 or later) and ask for n = 1"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from adaspec.bench.engine.client import Metrics
-from adaspec.vllm.counters import Counters
 from adaspec.vllm.exposition import Collector
+from adaspec.vllm.metrics import Counters
 
 DEMO = Path(__file__).resolve().parents[3] / "eval" / "serve_demo.py"
 TEXT = r"""# HELP adaspec:decisions_total Decisions on one request in one step.
@@ -113,14 +113,14 @@ def test_what_the_plug_in_shows_is_what_is_read(tmp_path, metric_rows):
     counters = Counters(tmp_path, {"policy": "p", "why": 'asked "for"'})
     for figure, count in (
         ("decisions/neural/trimmed", 4),
-        ("drafted/neural", 9),
-        ("accepted/neural", 6),
-        ("forwards/keep_alive", 5),
-        ("time/0.001", 4),
-        ("clocked/long", 3),
-        ("clocked_s/long", 0.3),
-        ("clocked_modelled_s/long", 0.25),
-        ("time_sum", 0.002),
+        ("drafted_tokens/neural", 9),
+        ("accepted_tokens/neural", 6),
+        ("drafter_forwards/keep_alive", 5),
+        ("decision_seconds/0.001", 4),
+        ("clocked_steps/long", 3),
+        ("clocked_step_seconds/long", 0.3),
+        ("clocked_step_modelled_seconds/long", 0.25),
+        ("decision_seconds_sum", 0.002),
     ):
         counters.add(figure, count)
     figures = Metrics.read(exposition.generate_latest(Collector(tmp_path)).decode())

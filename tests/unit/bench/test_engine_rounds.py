@@ -14,7 +14,7 @@ from adaspec.bench.engine.methods import NONE, BenchmarkOptions, Candidate
 from adaspec.bench.engine.prompts import deal
 from adaspec.bench.engine.rounds import Load, RoundsFile, Runner, fingerprint
 from adaspec.errors import BenchError
-from adaspec.evaluate.closed_loop import ALL
+from adaspec.evaluate.options import ALL
 
 STORED = (
     '{"schema": 1, "task": {"seed": 0}}\n'

@@ -15,12 +15,12 @@ from adaspec.bench.profile.profile import (
     fit_profile,
     noise_of,
 )
-from adaspec.cli.output import strict
 from adaspec.cost.fit import TERMS
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape
+from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
-from adaspec.vllm.forced import Plan
+from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 TRUTH = CostModel(
@@ -72,7 +72,7 @@ class Machine:
         slow = float(np.exp(self.noise * self.draw.normal()))
         if self.draw.random() < self.outliers:
             slow *= 10
-        step_s = TRUTH.step_s(tokens, context, forwards) * slow
+        step_s = TRUTH.step_s(StepShape(tokens, context, forwards=forwards)) * slow
         draft_s = forwards * (TRUTH.draft_fixed_s + TRUTH.draft_per_kv_s * context) * slow
         other_s = TRUTH.overhead_s * slow
         rest = step_s - draft_s - other_s
@@ -103,8 +103,10 @@ def test_a_quiet_machines_constants_are_recovered():
 def test_noise_and_outliers_leave_the_constants_within_a_few_percent():
     found = profiled(Machine(noise=0.08, outliers=0.05))
     for tokens, context, forwards in ((1, 200, 0), (1, 200, 1), (16, 2_000, 3), (64, 8_000, 1)):
-        expected = TRUTH.step_s(tokens, context, forwards)
-        assert found.cost.step_s(tokens, context, forwards) == pytest.approx(expected, rel=0.08)
+        expected = TRUTH.step_s(StepShape(tokens, context, forwards=forwards))
+        assert found.cost.step_s(StepShape(tokens, context, forwards=forwards)) == pytest.approx(
+            expected, rel=0.08
+        )
     assert 0.005 < found.fit.mean_error < 0.1
     assert found.noise.complaint is None
 
@@ -215,7 +217,7 @@ def test_parts_of_the_breakdown_make_up_the_step():
 
 def test_the_document_is_json_and_the_plots_are_pictures(tmp_path):
     found = profiled(Machine())
-    document = json.loads(json.dumps(strict(found.document())))
+    document = json.loads(json.dumps(json_types(found.document())))
     assert document["schema"] == 1
     assert {row["source"] for row in document["steps"]} >= {"none", "keep-alive", "neural"}
     for path in save_plots(found, tmp_path / "cost.json"):

@@ -21,7 +21,7 @@ import pytest
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate import evaluation
-from adaspec.evaluate.report import note_costs
+from adaspec.evaluate.evaluation import note_costs
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep
 from adaspec.trace.synthetic import Workload, write_synthetic

@@ -12,8 +12,7 @@ from adaspec.bench.profile import profile as profiling
 from adaspec.bench.profile.profile import Noise, Profile, Share
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import load_cost
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport, load_cost
 from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B

@@ -7,7 +7,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.fit import TERMS, MeasuredStep, fit_cost
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape
 from adaspec.errors import CostError
 
 TRUTH = dataclasses.replace(H100_LLAMA_3_1_8B, overhead_s=0.0)
@@ -29,7 +29,8 @@ def measured(
             tokens,
             context,
             ran,
-            cost.step_s(tokens, context, ran) * float(np.exp(noise * random.normal())),
+            cost.step_s(StepShape(tokens, context, forwards=ran))
+            * float(np.exp(noise * random.normal())),
         )
         for batch in batches
         for draft in drafts
@@ -103,7 +104,9 @@ def test_a_drafter_that_never_ran_is_reported_not_invented():
 
 def test_a_context_that_never_varied_leaves_its_share_to_the_fixed_part():
     steps = [
-        MeasuredStep(tokens, 1_000, forwards, TRUTH.step_s(tokens, 1_000, forwards))
+        MeasuredStep(
+            tokens, 1_000, forwards, TRUTH.step_s(StepShape(tokens, 1_000, forwards=forwards))
+        )
         for tokens in (1, 2, 4, 8, 16, 32)
         for forwards in (0, 1, 3)
     ]

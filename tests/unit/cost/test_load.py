@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import load_cost, read_cost, save_cost
+from adaspec.cost.load import FitReport, load_cost, read_cost, save_cost
 from adaspec.cost.model import CostModel
-from adaspec.cost.report import FitReport
 from adaspec.errors import CostError
 
 SOUND = {
@@ -37,6 +36,7 @@ REPORT = FitReport(
     at_zero=("per_kv_s",),
     seed=3,
 )
+FIT = REPORT.document()
 
 
 def written(tmp_path, document):
@@ -88,31 +88,33 @@ def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
     ("change", "said"),
     [
         ({"fixed_ms": 6}, "unknown key 'fixed_ms'; did you mean 'fixed_s'?"),
-        ({"schema": 2}, "schema 2 is newer than 1"),
-        ({"schema": "1"}, "schema='1'"),
-        ({"schema": True}, "schema=True"),
-        ({"kind": "policy"}, "not a cost file"),
-        ({"fixed_s": -1e-3}, "fixed_s=-0.001 must be finite and at least 0"),
-        ({"fixed_s": "6 ms"}, "fixed_s='6 ms' is no number"),
-        ({"fixed_s": True}, "fixed_s=True is no number"),
-        ({"fixed_s": None}, "fixed_s=None is no number"),
-        ({"fixed_s": 5885.9}, "is it another unit?"),
+        ({"schema": 2}, "schema 2 is newer than the 1"),
+        ({"schema": "1"}, "schema is '1', not a version number"),
+        ({"schema": True}, "schema is True, not a version number"),
+        ({"kind": "policy"}, "kind is 'policy', not 'cost'"),
+        ({"fixed_s": -1e-3}, "fixed_s is -0.001, not seconds from 0 to 100"),
+        ({"fixed_s": "6 ms"}, "fixed_s is '6 ms', not seconds"),
+        ({"fixed_s": True}, "fixed_s is True, not seconds"),
+        ({"fixed_s": None}, "fixed_s is None, not seconds"),
+        ({"fixed_s": 5885.9}, "is it in another unit?"),
         ({"fixed_s": 10**400}, "a number too long"),
-        ({"fixed_s": 10**19}, "is it another unit?"),
-        ({"name": ""}, "name=''"),
-        ({"name": 7}, "name=7 must be a text"),
-        ({"target": 7}, "target=7 must be a text"),
-        ({"captured_sizes": 8}, "captured_sizes=8 must be a list"),
-        ({"captured_sizes": [1, 4, 4]}, "captured_sizes[2]=4 after 4"),
-        ({"captured_sizes": [8, 4]}, "captured_sizes[1]=4 after 8"),
-        ({"captured_sizes": [0, 4]}, "captured_sizes[0]=0"),
-        ({"captured_sizes": [1.5]}, "captured_sizes[0]=1.5"),
-        ({"captured_sizes": [True]}, "captured_sizes[0]=True"),
-        ({"captured_sizes": [10**19]}, "captured_sizes[0]="),
-        ({"keep_alive_forwards": -1}, "keep_alive_forwards=-1"),
-        ({"keep_alive_forwards": 0.5}, "keep_alive_forwards=0.5"),
+        ({"fixed_s": 10**19}, "is it in another unit?"),
+        ({"name": ""}, "name is ''"),
+        ({"name": 7}, "name is 7, not a text"),
+        ({"target": 7}, "target is 7, not a text"),
+        ({"captured_sizes": 8}, "captured_sizes is 8, not a list"),
+        ({"captured_sizes": [1, 4, 4]}, "captured_sizes[2] is 4 after 4"),
+        ({"captured_sizes": [8, 4]}, "captured_sizes[1] is 4 after 8"),
+        ({"captured_sizes": [0, 4]}, "captured_sizes[0] is 0 after 0"),
+        ({"captured_sizes": [1.5]}, "captured_sizes[0] is 1.5"),
+        ({"captured_sizes": [True]}, "captured_sizes[0] is True"),
+        ({"captured_sizes": [10**19]}, "captured_sizes[0] is 1000"),
+        ({"keep_alive_forwards": -1}, "keep_alive_forwards is -1"),
+        ({"keep_alive_forwards": 0.5}, "keep_alive_forwards is 0.5"),
         ({"fixed_s": 0, "overhead_s": 0, "per_token_s": 0}, "cost nothing"),
-        ({"fit": 3}, "fit: must be an object"),
+        ({"fit": 3}, "fit: is 3, not an object"),
+        ({"fit": FIT | {"points": -1}}, "fit: points is -1, not a whole number"),
+        ({"fit": FIT | {"p95_error": "low"}}, "fit: p95_error is 'low', not a finite number"),
         ({"fit": {"pionts": 3}}, "unknown key 'pionts'; did you mean 'points'?"),
     ],
 )

@@ -5,26 +5,29 @@ import dataclasses
 import pytest
 
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B
-from adaspec.cost.model import forward_s, padded, paid_forwards, verify_s
+from adaspec.cost.model import StepShape, forward_s, padded, paid_forwards, verify_s
 
 COST = H100_LLAMA_3_1_8B
 
 
 def test_a_plain_step_costs_what_the_formula_says():
     by_hand = 5.88590713e-3 + 2.10103129e-5 * 8 + 3.92645679e-8 * 4_000 + 1.20683946e-3
-    assert COST.step_s(tokens=8, context_tokens=4_000) == pytest.approx(by_hand, rel=1e-12)
+    assert COST.step_s(StepShape(8, 4_000)) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_each_forward_is_charged_once_for_the_whole_batch():
-    plain = COST.step_s(32, 50_000)
+    plain = COST.step_s(StepShape(32, 50_000))
     one = 0.7118e-3 + 2.37768493e-9 * 50_000
-    assert COST.step_s(32, 50_000, forwards=3) - plain == pytest.approx(3 * one, rel=1e-9)
+    assert COST.step_s(StepShape(32, 50_000, forwards=3)) - plain == pytest.approx(
+        3 * one, rel=1e-9
+    )
 
 
 def test_a_step_is_its_verification_and_its_forwards():
     row = COST.constants()
-    whole = verify_s(row, 12, 900) + paid_forwards(row, 2, True) * forward_s(row, 900)
-    assert COST.step_s(12, 900, 2, holds_neural=True) == pytest.approx(whole, rel=1e-12)
+    shape = StepShape(2, 900, copied=5, neural=3, spliced=2, forwards=2, holds_neural=True)
+    whole = verify_s(row, shape) + paid_forwards(row, 2, True) * forward_s(row, 900)
+    assert COST.step_s(shape) == pytest.approx(whole, rel=1e-12)
 
 
 @pytest.mark.parametrize(

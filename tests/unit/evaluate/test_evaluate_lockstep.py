@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.model import StepShape
 from adaspec.evaluate.lockstep import weighted
 
 NAMED = "fixed:neural:3"
@@ -28,7 +29,7 @@ def rows(requests, report_of):
 def plain(request, copies):
     """Tokens per second of a request's copies without speculation, step by step."""
     prompt, length = len(request.prompt_tokens), len(request.output_tokens)
-    seconds = sum(COST.step_s(copies, copies * (prompt + p)) for p in range(1, length))
+    seconds = sum(COST.step_s(StepShape(copies, copies * (prompt + p))) for p in range(1, length))
     return copies * (length - 1) / seconds
 
 
@@ -37,7 +38,15 @@ def drafting(request, copies, k):
     prompt, length = len(request.prompt_tokens), len(request.output_tokens)
     position, seconds = 1, 0.0
     while position < length:
-        seconds += COST.step_s(copies * (1 + k), copies * (prompt + position), k, True)
+        seconds += COST.step_s(
+            StepShape(
+                copies,
+                copies * (prompt + position),
+                neural=copies * k,
+                forwards=k,
+                holds_neural=True,
+            )
+        )
         position += min(int(request.neural_accepted[position]), k) + 1
     return copies * (length - 1) / seconds
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.closed_loop import CellResult
+from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
-from adaspec.evaluate.measures import measure
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_order, draw_orders

@@ -7,11 +7,11 @@ from functools import lru_cache
 import lightgbm
 import numpy as np
 
-from adaspec.policy.desk import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.predict.evidence_factors import POINTS, EvidenceFactors, no_factors
 from adaspec.predict.forest import Forest
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
-from adaspec.predict.outlook import POINTS, Outlook, no_outlook
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import Tables
 from adaspec.train.compilation import compile_forest
@@ -71,14 +71,14 @@ def random_model(seed: int, tables: Tables, *, evidence: bool) -> Model:
             "splice": random_curves(rng, int(rng.integers(1, LONGEST_SPLICE + 2))),
         },
         tables=tables,
-        outlook=random_outlook(rng) if evidence else no_outlook(),
+        factors=random_outlook(rng) if evidence else no_factors(),
     )
 
 
-def random_outlook(rng: np.random.Generator) -> Outlook:
+def random_outlook(rng: np.random.Generator) -> EvidenceFactors:
     edges = np.unique(rng.uniform(0, 1, rng.integers(0, 5)))
     factors = np.sort(rng.uniform(0, 2, (len(edges) + 1, POINTS)), axis=1)
-    return Outlook(edges, factors)
+    return EvidenceFactors(edges, factors)
 
 
 def random_knobs(rng: np.random.Generator) -> dict[str, float]:

@@ -29,19 +29,21 @@ class Witness:
     def start(self, setup: Setup) -> None:
         self.shows_tokens = setup.shows_tokens
         self.policy.start(setup)
+        self.memory = self.policy.planner.memory
 
     def admit(self, arrival: Arrival) -> bool:
         return self.policy.admit(arrival)
 
     def plan(self, batch: Batch) -> int:
         most = self.policy.plan(batch)
-        desk = self.policy.desk
-        self.note(batch, most, desk.x[0], desk.history[0], desk.neural[0], desk.ngram[0], desk.gain)
+        memory = self.memory
+        curves = memory.neural[0], memory.ngram[0], memory.splice_expected
+        self.note(batch, most, memory.features[0], memory.history[0], *curves)
         return most
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         more = self.policy.proceed(batch, drafts)
-        self.note(batch, more, self.policy.desk.evidence_x[0] if self.policy._reads else 0)
+        self.note(batch, more, self.memory.evidence_features[0] if self.policy._reads_drafts else 0)
         return more
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
@@ -51,7 +53,7 @@ class Witness:
             # Without drafted tokens true ones stand in behind them: a splice's length may hang on
             # those, and what it costs with it.
             return replace(found, ngram_len=np.where(found.neural_len > 0, 0, found.ngram_len))
-        self.note(batch, found.ngram_len, self.policy.desk.splice_x[0])
+        self.note(batch, found.ngram_len, self.memory.splice_features[0])
         return found
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: object) -> None:

@@ -13,12 +13,12 @@ from random_models import random_policy
 from random_tapes import random_cost
 
 from adaspec.cost.model import CostModel
-from adaspec.policy import calls, stages
-from adaspec.policy.desk import LONGEST_NEURAL, Desk
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.replay.film import film_of
+from adaspec.policy.planner import stages
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
+from adaspec.replay.recorded import film_of
 from adaspec.replay.result import Result
 from adaspec.replay.tape import Tape
 from adaspec.train.token_tables import TableMaker
@@ -69,7 +69,7 @@ def test_the_class_and_the_compiled_loop_are_one(
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])
-def test_they_are_one_while_the_guard_refuses_and_probes(
+def test_they_are_one_while_admission_refuses_and_probes(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = let_go = 0
@@ -88,10 +88,10 @@ def test_they_are_one_while_the_guard_refuses_and_probes(
         cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, drafting, 0.0)
         order = rng.integers(0, len(tape), 120).astype(np.int32)
         seen, kept = [], []
-        admits, keeps = stages.admits, calls.keeps
+        admits, keeps = stages.admits, stages.keeps
 
-        def watched(desk: Desk, *more: object) -> bool:
-            seen.append(bool(admits(desk, *more)))  # noqa: B023
+        def watched(*facts: object) -> bool:
+            seen.append(bool(admits(*facts)))  # noqa: B023
             return seen[-1]  # noqa: B023
 
         def listening(*facts: object) -> bool:
@@ -99,10 +99,10 @@ def test_they_are_one_while_the_guard_refuses_and_probes(
             return kept[-1]  # noqa: B023
 
         monkeypatch.setattr(stages, "admits", watched)
-        monkeypatch.setattr(calls, "keeps", listening)
+        monkeypatch.setattr(stages, "keeps", listening)
         slow = run_policy(tape, policy, order, 4, cost, 20)
         monkeypatch.setattr(stages, "admits", admits)
-        monkeypatch.setattr(calls, "keeps", keeps)
+        monkeypatch.setattr(stages, "keeps", keeps)
         fast = run_learned(tape, film_of(tape), policy, order, 4, cost, 20)
         assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (

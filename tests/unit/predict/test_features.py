@@ -18,7 +18,7 @@ from adaspec.predict.features import (
     FEATURES,
     HISTORY,
     TAIL,
-    Rows,
+    RowFacts,
     forget,
     observe,
     remember,
@@ -82,7 +82,7 @@ class Past:
                 self.neural_mean += 0.15 * (taken - self.neural_mean)
 
 
-def expected_features(past: Past, rows: Rows, row: int, table: dict[int, tuple]) -> list[float]:
+def expected_features(past: Past, rows: RowFacts, row: int, table: dict[int, tuple]) -> list[float]:
     length, start = int(rows.length[row]), int(rows.start[row])
     prompt, position = int(rows.prompt_tokens[row]), int(rows.position[row])
     nan = math.nan
@@ -144,7 +144,7 @@ def random_table(rng: np.random.Generator) -> tuple[Tables, dict]:
     return packed(keys, means, counts, depths, (0.6, 0.4, 1.1, 1.3), 9), found
 
 
-def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -> Rows:
+def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -> RowFacts:
     count = len(slots)
     prompt, position = rng.integers(2, 40, count), rng.integers(1, 40, count)
     there = rng.random(count) < 0.7
@@ -169,7 +169,7 @@ def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -
         "tail": tail,
         "candidate": candidate,
     }
-    return Rows(
+    return RowFacts(
         holds_neural=rng.random(count) < 0.5,
         **{name: np.ascontiguousarray(value, np.int32) for name, value in ints.items()},
     )
@@ -271,7 +271,7 @@ def test_another_definition_before_drafting_changes_the_fingerprint(
     before = model.feature_fingerprint()
     whole = features.remember.py_func
 
-    def slower(rows: Rows, history: np.ndarray, *given: object) -> None:
+    def slower(rows: RowFacts, history: np.ndarray, *given: object) -> None:
         whole(rows, history, *given)
         history[0, 0] += 0.01
 

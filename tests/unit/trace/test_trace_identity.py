@@ -33,7 +33,7 @@ VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
 
 def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
     found = vocabulary_hash(VOCABULARY)
-    assert VOCABULARY_HASH.fullmatch(found)
+    assert VOCABULARY_HASH.holds(found)
     assert found.startswith("4-")
     assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
     others = [

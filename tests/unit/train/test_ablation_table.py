@@ -12,7 +12,7 @@ from adaspec.evaluate.render.report import parse_report
 from adaspec.replay.tape import build_tape
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ABLATIONS
-from adaspec.train.card_results import ablations
+from adaspec.train.card import ablations
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,29 @@ import pytest
 from tiny_training import OPTIONS, TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.policy.desk import KNOBS, SPLICE_WEIGHT
+from adaspec.policy.planner.memory import KNOBS, SPLICE_WEIGHT
 from adaspec.predict.features import BEFORE
 from adaspec.predict.splicing import SPLICE
-from adaspec.replay.film import film_of
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
+from adaspec.replay.recorded import film_of
 from adaspec.replay.tape import build_tape
 from adaspec.trace.synthetic import synthesize
-from adaspec.train.ablations import ABLATIONS, ablated, never_agreeing, without_confidences
+from adaspec.train.ablated_policies import (
+    NoBatchPlanning,
+    NoListeningAfterDrafting,
+    NoListeningWhileDrafting,
+)
+from adaspec.train.ablations import (
+    ABLATIONS,
+    FACTS,
+    HISTORY_FEATURES,
+    TABLE_FEATURES,
+    AblatedTrainer,
+    never_agreeing,
+    without_confidences,
+)
 from adaspec.train.heads import Settings
-from adaspec.train.hidden_features import FACTS, HISTORY_FEATURES, TABLE_FEATURES
-from adaspec.train.no_batch_planning import NoBatchPlanning
-from adaspec.train.no_listening import NoListeningAfterDrafting, NoListeningWhileDrafting
 from adaspec.train.training import Trainer
 
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
@@ -53,7 +63,7 @@ def features_used(model):
 )
 def test_no_tree_asks_for_a_hidden_feature(trainer, name, hidden):
     assert hidden
-    used = features_used(ablated(trainer, BY_NAME[name]).train_all().model)
+    used = features_used(AblatedTrainer(BY_NAME[name], trainer).train_all().model)
     assert used
     assert not used & set(hidden)
 
@@ -81,24 +91,26 @@ def splices_of(policy, tape):
 
 def test_without_splicing_nothing_is_spliced(trainer):
     assert splices_of(trainer.train_all().policy("whole"), trainer.tape) > 0
-    found = ablated(trainer, BY_NAME["no splicing"]).train_all().policy("part")
+    found = AblatedTrainer(BY_NAME["no splicing"], trainer).train_all().policy("part")
     assert found.knobs[SPLICE_WEIGHT] == 0
     assert splices_of(found, trainer.tape) == 0
 
 
 def test_every_position_counts_alike_however_often_it_is_decided_at(trainer):
     examples = trainer.train_all().examples
-    assert len(np.unique(examples.at)) < len(examples.at)
-    total = np.bincount(examples.at, examples.weight)
+    assert len(np.unique(examples.decisions.at)) < len(examples.decisions.at)
+    total = np.bincount(examples.decisions.at, examples.decisions.weight)
     assert total[total > 0] == pytest.approx(1.0)
 
 
 def test_without_visits_every_position_teaches_once(trainer):
-    examples = ablated(trainer, BY_NAME["no visits"]).train_all().examples
+    examples = AblatedTrainer(BY_NAME["no visits"], trainer).train_all().examples
     lengths = trainer.tape.columns.length
-    assert len(examples.at) == len(np.unique(examples.at)) == (lengths - 1).sum()
-    assert len(examples.splice_at) > 0
-    assert len(examples.evidence_at) > 0
+    assert (
+        len(examples.decisions.at) == len(np.unique(examples.decisions.at)) == (lengths - 1).sum()
+    )
+    assert len(examples.splices.at) > 0
+    assert len(examples.evidence.at) > 0
 
 
 def test_a_drafter_that_shows_less_is_accepted_as_before(trainer):

@@ -13,7 +13,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
-from adaspec.replay.film import film_of
+from adaspec.replay.recorded import film_of
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, new_seen, survival, walk

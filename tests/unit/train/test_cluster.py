@@ -62,7 +62,7 @@ def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_wor
     x, y, weight = examples(0, 6000)
     unseen, truth, _ = examples(1, 4000)
     here = boost(x, y, weight, "binary", NAMES, SETTINGS)
-    with Cluster(two_workers, heard.append, fewest_examples=1000) as cluster:
+    with Cluster(two_workers, heard.append, min_examples=1000) as cluster:
         settings = Settings(rounds=30, threads=1, fitter=cluster)
         there = boost(x, y, weight, "binary", NAMES, settings)
         smooth = boost(x, np.nan_to_num(x[:, 0]) + 1.0, weight, "regression", NAMES, settings)
@@ -98,7 +98,7 @@ def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
 
 def test_a_policy_trained_on_a_cluster_is_written_whole(two_workers, heard, tmp_path):
     write_synthetic(tmp_path / "trace", 0, TINY, requests_per_workload=24)
-    with Cluster(two_workers, heard.append, fewest_examples=10**9) as cluster:
+    with Cluster(two_workers, heard.append, min_examples=10**9) as cluster:
         train_policy(
             [tmp_path / "trace"],
             tmp_path / "mine",

@@ -10,9 +10,9 @@ import pytest
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.documents import json_types
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.render.report import parse_report
-from adaspec.evaluate.render.write import strict_json, write_report
+from adaspec.evaluate.report import EvaluationReport
 from adaspec.trace.synthetic import write_synthetic
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
@@ -52,7 +52,7 @@ def seen(trace):
 @pytest.fixture(scope="module")
 def folder(seen, tmp_path_factory):
     path = tmp_path_factory.mktemp("reports") / "report"
-    write_report(parse_report(seen.report), None, path)
+    EvaluationReport(seen.report, []).write(path)
     return path
 
 
@@ -102,7 +102,7 @@ def test_calibration_covers_both_sources_and_four_depths(seen):
 def test_processes_find_what_one_does(seen, trace):
     options = dataclasses.replace(OPTIONS, jobs=2)
     again = cross_fit([trace], 2, H100_LLAMA_3_1_8B, options).report
-    assert strict_json(again) == strict_json(seen.report)
+    assert json_types(again) == json_types(seen.report)
 
 
 def test_the_report_folder_shows_calibration(folder):

@@ -11,7 +11,7 @@ from tiny_training import TINY
 from adaspec.errors import TrainingError
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.trace.synthetic import synthesize
-from adaspec.train.folds import check_folds, deal
+from adaspec.train.crossfit import check_folds, deal
 
 
 def requests_of(count=12, workloads=TINY):

@@ -23,11 +23,11 @@ def test_what_is_not_rolled_out_still_fills_the_token_tables(
     tape: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     positions = int(tape.columns.length.sum())
-    monkeypatch.setattr(training, "ROLLED", positions // 3)
-    monkeypatch.setattr(training, "TUNED", positions // 6)
+    monkeypatch.setattr(training, "ROLLOUT_POSITIONS", positions // 3)
+    monkeypatch.setattr(training, "TUNING_POSITIONS", positions // 6)
     trainer = Trainer(tape, H100_LLAMA_3_1_8B, Settings(threads=1), loads=(1, 4))
     trained = trainer.train_all()
-    seen = np.unique(trainer.maker.request[trained.examples.at])
+    seen = np.unique(trainer.maker.request[trained.examples.decisions.at])
     assert 0.2 < len(seen) / len(tape) < 0.5
     assert set(tape.workload[seen]) == set(range(len(tape.workloads)))
     whole = trainer.maker.make(np.ones(len(tape), np.bool_))

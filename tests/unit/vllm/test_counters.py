@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from adaspec.vllm import counters
-from adaspec.vllm.counters import FIGURES, FOLDER_VARIABLE, PLACE, Counters, read_counters
+from adaspec.vllm import metrics
+from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, INDEX, Counters, read_counters
 
 
 def count(folder, times):
@@ -29,39 +29,39 @@ def test_another_process_counts(tmp_path):
     found = list(read_counters(tmp_path))
     assert [about for about, _ in found] == [{"policy": "p"}] * 2
     figures = np.sum([each for _, each in found], axis=0)
-    assert figures[PLACE["steps"]] == 12
-    assert figures[PLACE["dropped/disk"]] == 6
+    assert figures[INDEX["steps"]] == 12
+    assert figures[INDEX["dropped_rows/disk"]] == 6
 
 
 def test_the_folder_is_named_once_to_all_processes(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    folder = counters.announce_folder()
-    assert counters.announce_folder() == folder
+    folder = metrics.announce_folder()
+    assert metrics.announce_folder() == folder
     assert os.environ[FOLDER_VARIABLE] == str(folder)
-    counters._remove(str(folder), os.getpid() + 1)
+    metrics._remove(str(folder), os.getpid() + 1)
     assert folder.is_dir()
-    counters._remove(str(folder), os.getpid())
+    metrics._remove(str(folder), os.getpid())
     assert not folder.exists()
 
 
 def announced():
     """The folder that another server, started as a command from here, counts in."""
-    code = "from adaspec.vllm.counters import announce_folder; print(announce_folder(), end='')"
+    code = "from adaspec.vllm.metrics import announce_folder; print(announce_folder(), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout
 
 
 def announce_into(queue):
-    queue.put(str(counters.announce_folder()))
+    queue.put(str(metrics.announce_folder()))
 
 
 @pytest.fixture
 def own_folder(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    folder = counters.announce_folder()
+    folder = metrics.announce_folder()
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
     yield str(folder)
-    counters._remove(str(folder), os.getpid())
+    metrics._remove(str(folder), os.getpid())
 
 
 def test_a_server_started_as_a_command_counts_apart_from_whoever_started_it(own_folder):
@@ -105,10 +105,10 @@ def test_the_collector_sums_all_engines(tmp_path):
     for policy in ("a", "a", "b"):
         made = Counters(tmp_path, {"policy": policy, "mode": "serve"})
         made.add("decisions/splice/trimmed", 2)
-        made.add("drafted/neural", 5)
-        made.add("length/3", 4)
-        made.add("length/inf", 1)
-        made.add("length_sum", 112)
+        made.add("drafted_tokens/neural", 5)
+        made.add("draft_len/3", 4)
+        made.add("draft_len/inf", 1)
+        made.add("draft_len_sum", 112)
     registry = client.CollectorRegistry()
     registry.register(Collector(tmp_path))
     value = registry.get_sample_value

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from adaspec.vllm import plugin
-from adaspec.vllm.touchpoints import FORCED_VARIABLE, V2_VARIABLE
+from adaspec.vllm.plugin import FORCED_VARIABLE, V2_VARIABLE
 
 
 def test_loading_the_plugin_imports_nothing_heavy():
@@ -62,7 +62,7 @@ def fake_vllm(config):
 
 @pytest.mark.parametrize("config", [None, {"method": "ngram"}, {"model": "x"}])
 def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config, monkeypatch):
-    monkeypatch.setitem(sys.modules, "adaspec.vllm.compatibility", None)
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
     module = fake_vllm(config)
     plugin.patch_engine_args(module)
     assert module.EngineArgs().create_speculative_config(None, None) == "vLLM's own"
@@ -90,7 +90,7 @@ def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, mon
 
 
 def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
-    monkeypatch.setitem(sys.modules, "adaspec.vllm.compatibility", None)
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
     module = fake_vllm({"method": "adaspec"})
     plugin.patch_engine_args(module)
     with pytest.raises(ImportError, match=r"method 'adaspec' was asked for.*adaspec doctor"):

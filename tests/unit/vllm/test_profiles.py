@@ -7,8 +7,7 @@ import os
 import pytest
 
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
-from adaspec.cost.load import cost_document, load_cost, save_cost
-from adaspec.cost.report import FitReport
+from adaspec.cost.load import FitReport, cost_document, load_cost, save_cost
 from adaspec.errors import CostError
 from adaspec.vllm import choice, profiles
 from adaspec.vllm.choice import Target, choose

@@ -15,12 +15,11 @@ from adaspec.policy.spec import parse_policy
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.counters import Counters
-from adaspec.vllm.observer import Silent
+from adaspec.vllm.events import Observer
+from adaspec.vllm.metrics import Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.session import is_recorded
-from adaspec.vllm.shelf import Shelf
-from adaspec.vllm.tally import Tally
+from adaspec.vllm.trace_output import TraceOutput
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
@@ -31,15 +30,15 @@ from test_session import Dice, ScriptedEngine, Spy, session_of
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
 
 
-class Ear(Silent):
+class Listener(Observer):
     def __init__(self):
-        self.steps, self.forwarded, self.came_of = [], [], []
+        self.proposals, self.verifications = [], []
 
-    def proposed(self, proposed):
-        self.steps.append(proposed)
+    def proposed(self, event):
+        self.proposals.append(event)
 
-    def came(self, came):
-        self.came_of.append(came)
+    def verified(self, event):
+        self.verifications.append(event)
 
 
 def recording(policy, rows, fraction, mode="serve"):
@@ -50,11 +49,11 @@ def recording(policy, rows, fraction, mode="serve"):
     return session
 
 
-def shelf(folder, lost, manifest=DENSE):
+def output(folder, lost, manifest=DENSE):
     def count(why, rows):
         lost[why] += rows
 
-    return Shelf(folder, folder.parent, manifest, 1 << 30, 60.0, count)
+    return TraceOutput(folder, folder.parent, manifest, 1 << 30, 60.0, count)
 
 
 def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
@@ -70,12 +69,12 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
     requests = random_requests(4, 6, tokens=True)
     spy = Spy(Dice() if name == "dice" else parse_policy(name))
     session = recording(spy, 6, 0.5)
-    ear = Ear()
-    session.watched_by(ear)
+    listener = Listener()
+    session.add_observers(listener)
     ScriptedEngine(requests, session).run()
-    assert not session.guard.counts
-    assert any(step.recorded.any() for step in ear.steps)
-    for step in ear.steps:
+    assert not session.breaker.counts
+    assert any(step.recorded.any() for step in listener.proposals)
+    for step in listener.proposals:
         for row in np.flatnonzero(step.recorded):
             assert step.tokens[row] == []
             assert (step.drafts.tokens[row] >= 0).all()
@@ -102,12 +101,12 @@ def test_a_policy_is_shown_no_more_than_it_asked_for():
             return super().settle(batch, drafts)
 
     session = recording(Two(), 4, 1.0)
-    ear = Ear()
-    session.watched_by(ear)
+    listener = Listener()
+    session.add_observers(listener)
     ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
-    assert not session.guard.counts
-    assert {step.shown for step in ear.steps} == {2}
-    assert {step.drafts.count for step in ear.steps} == {NEURAL_CAP}
+    assert not session.breaker.counts
+    assert {step.shown for step in listener.proposals} == {2}
+    assert {step.drafts.count for step in listener.proposals} == {NEURAL_CAP}
 
 
 def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
@@ -115,14 +114,12 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
     session = recording(parse_policy("none"), 5, 1.0)
     lost = Counter()
     recorder = Recorder(
-        shelf(tmp_path / "dense", lost),
+        output(tmp_path / "dense", lost),
         None,
-        record_cap=NEURAL_CAP,
-        proposes=True,
-        propensity=1.0,
-        lost=lambda why, rows: lost.update({why: rows}),
+        session.serving,
+        lambda why, rows: lost.update({why: rows}),
     )
-    session.watched_by(recorder)
+    session.add_observers(recorder)
     engine = ScriptedEngine(requests, session)
     engine.run()
     recorder.close()
@@ -145,35 +142,38 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
 def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
     requests = random_requests(9, 5, tokens=True, output_tokens=(10, 24))
     session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 5, mode)
-    lost, ear, counters = Counter(), Ear(), Counters(None, {})
+    lost, listener, counters = Counter(), Listener(), Counters(None, {})
     recorder = Recorder(
         None,
-        shelf(tmp_path / "logged", lost, Manifest(kind="logged")),
-        record_cap=0,
-        proposes=mode == "serve",
-        propensity=1.0,
-        lost=lambda why, rows: lost.update({why: rows}),
+        output(tmp_path / "logged", lost, Manifest(kind="logged")),
+        session.serving,
+        lambda why, rows: lost.update({why: rows}),
     )
-    session.watched_by(recorder, ear, Tally(counters))
+    session.add_observers(recorder, listener, MetricsObserver(counters))
     ScriptedEngine(requests, session).run()
     recorder.close()
     assert not lost
     steps = list(TraceReader(tmp_path / "logged").steps())
-    drafted = sum(int(came.drafted.sum()) for came in ear.came_of)
-    accepted = sum(int(came.accepted.sum()) for came in ear.came_of)
+    drafted = sum(int(event.drafted.sum()) for event in listener.verifications)
+    accepted = sum(int(event.accepted.sum()) for event in listener.verifications)
     sources = ("ngram", "neural", "splice")
-    assert sum(counters[f"drafted/{source}"] for source in sources) == drafted
-    assert sum(counters[f"accepted/{source}"] for source in sources) == accepted
-    timed = [came for came in ear.came_of if came.took_s is not None]
+    assert sum(counters[f"drafted_tokens/{source}"] for source in sources) == drafted
+    assert sum(counters[f"accepted_tokens/{source}"] for source in sources) == accepted
+    timed = [event for event in listener.verifications if event.took_s is not None]
     assert timed
     kinds = ("none", "short", "long")
-    assert sum(counters[f"clocked/{kind}"] for kind in kinds) == len(timed)
-    assert bool(counters["clocked/short"] + counters["clocked/long"]) == (mode == "serve")
-    for figure, told in (("clocked_s", "took_s"), ("clocked_modelled_s", "step_s")):
+    assert sum(counters[f"clocked_steps/{kind}"] for kind in kinds) == len(timed)
+    assert bool(counters["clocked_steps/short"] + counters["clocked_steps/long"]) == (
+        mode == "serve"
+    )
+    for figure, told in (
+        ("clocked_step_seconds", "took_s"),
+        ("clocked_step_modelled_seconds", "step_s"),
+    ):
         counted = sum(counters[f"{figure}/{kind}"] for kind in kinds)
-        assert counted == pytest.approx(sum(getattr(came, told) for came in timed))
-    decisions = sum(len(step.requests) for step in ear.steps)
-    assert sum(counters[f"length/{bound}"] for bound in _bounds()) == decisions
+        assert counted == pytest.approx(sum(getattr(event, told) for event in timed))
+    decisions = sum(len(step.requests) for step in listener.proposals)
+    assert sum(counters[f"draft_len/{bound}"] for bound in _bounds()) == decisions
     if mode == "serve":
         assert drafted > 0
         assert sum(step.draft_len for step in steps) == drafted
@@ -189,7 +189,7 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
 
 
 def _bounds():
-    from adaspec.vllm.counters import LENGTHS
+    from adaspec.vllm.metrics import LENGTHS
 
     return (*LENGTHS, "inf")
 
@@ -205,14 +205,14 @@ def test_a_learned_policy_says_what_it_expects():
     tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
     policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
     session = session_of(policy, 5)
-    ear = Ear()
-    session.watched_by(ear)
+    listener = Listener()
+    session.add_observers(listener)
     ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
-    assert not session.guard.counts
-    for step in ear.steps:
+    assert not session.breaker.counts
+    for step in listener.proposals:
         assert step.expected.shape == (len(step.requests),)
         assert (step.expected >= 0).all()
         # Spliced tokens are left out, as they are where what came is counted.
         copied = np.where(step.neural_len > 0, 0, step.ngram_len)
         assert (step.expected <= step.neural_len + copied + 1e-6).all()
-    assert any((step.neural_len * step.ngram_len).any() for step in ear.steps)
+    assert any((step.neural_len * step.ngram_len).any() for step in listener.proposals)

@@ -10,10 +10,10 @@ from adaspec.step.text import MOST_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module
-from adaspec.vllm.observer import Entered
-from adaspec.vllm.options import MOST_VERIFIED
+from adaspec.vllm.events import RequestEntered, Serving
+from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.shelf import Shelf
+from adaspec.vllm.trace_output import TraceOutput
 
 TEXT = np.random.default_rng(3).integers(0, 1000, 1 << 14).astype(np.int32)
 PROMPT = np.array([1, 2, 3], np.int32)
@@ -44,7 +44,7 @@ def proposed(step, position):
         recorded=np.zeros(1, np.bool_),
         neural_len=np.zeros(1, np.int32),
         ngram_len=np.ones(1, np.int32),
-        meant=[[int(TEXT[position])]],
+        chosen=[[int(TEXT[position])]],
     )
 
 
@@ -55,42 +55,43 @@ def told(tmp_path):
     def tell(positions, dropped=()):
         lost = Counter()
 
-        def count(why, rows):
-            lost[why] += rows
+        def count(reason, rows):
+            lost[reason] += rows
 
         manifest = Manifest(kind="logged")
-        shelf = Shelf(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
-        made = Recorder(None, shelf, record_cap=0, proposes=False, propensity=1.0, lost=count)
-        made.entered(Entered("r", 0, PROMPT, False))
+        output = TraceOutput(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
+        serving = Serving("p", "why", "shadow", None, "t", None, 0, propensity=1.0)
+        made = Recorder(None, output, serving, count)
+        made.entered(RequestEntered("r", 0, PROMPT, False))
         for step, position in enumerate(positions):
-            made._full = lambda step=step: step in dropped
+            made._max_queued = 0 if step in dropped else module.MAX_QUEUED
             made.proposed(proposed(step, position))
         made.left(["r"])
         made.close()
-        return list(TraceReader(tmp_path / "logged").steps()) if shelf.rows else [], lost
+        return list(TraceReader(tmp_path / "logged").steps()) if output.rows else [], lost
 
     return tell
 
 
 def test_a_fully_accepted_longest_draft_leaves_a_text_whole(told):
-    steps, lost = told([1, 2 + MOST_VERIFIED, 3 + MOST_VERIFIED])
-    assert steps[0].output_tokens.tolist() == TEXT[: 3 + MOST_VERIFIED].tolist()
+    steps, lost = told([1, 2 + MAX_VERIFIED, 3 + MAX_VERIFIED])
+    assert steps[0].output_tokens.tolist() == TEXT[: 3 + MAX_VERIFIED].tolist()
     assert [step.accepted for step in steps] == [1, 1]  # the last reaches past the text's end
     assert not lost
 
 
 def test_a_request_catches_up_on_steps_that_a_full_queue_dropped(told):
-    ends = [1 + at * (MOST_VERIFIED + 1) for at in range(22)]
+    ends = [1 + at * (MAX_VERIFIED + 1) for at in range(22)]
     steps, lost = told(ends, dropped=range(1, 20))
     assert steps[0].output_tokens.tolist() == TEXT[: ends[-1]].tolist()
     assert lost == {"queue": 19}
 
 
 def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
-    steps, lost = told([1, 3 + module._MOST_TAIL, 4 + module._MOST_TAIL])
+    steps, lost = told([1, 3 + module._MAX_TAIL, 4 + module._MAX_TAIL])
     assert steps == []
     assert lost == {"incomplete": 1}
 
 
 def test_a_tail_is_no_longer_than_may_be_looked_back():
-    assert MOST_VERIFIED < module._MOST_TAIL <= MOST_TOKENS
+    assert MAX_VERIFIED < module._MAX_TAIL <= MOST_TOKENS

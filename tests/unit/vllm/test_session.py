@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.model import StepShape
 from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
-from adaspec.vllm.counters import FIGURES, Counters
-from adaspec.vllm.guard import MOST_IN_A_ROW
-from adaspec.vllm.observer import Serving, Silent
-from adaspec.vllm.running import EngineBatch
+from adaspec.vllm.batch import EngineBatch
+from adaspec.vllm.breaker import MAX_IN_A_ROW
+from adaspec.vllm.events import Observer, Serving
+from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
 from adaspec.vllm.session import Session, is_recorded
-from adaspec.vllm.tally import Tally
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_tapes import NEURAL_CAP, random_requests, tape_of
@@ -163,9 +163,10 @@ class ScriptedEngine:
             self.drafts[at] = tokens
 
 
-def session_of(policy, rows, mode="serve", vocabulary=1000, watch=False):
+def session_of(policy, rows, mode="serve", vocabulary=1000, stop_if_slow=False):
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
-    return Session(policy, Serving("p", "why", mode, setup, "t", "d", 0), vocabulary, watch)
+    serving = Serving("p", "why", mode, setup, "t", "d", 0, vocabulary=vocabulary)
+    return Session(policy, serving, stop_if_slow)
 
 
 POLICIES = ["none", "fixed:ngram:8:1", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "hybrid-agree"]
@@ -181,7 +182,7 @@ def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
     run_policy(tape, replayed, np.arange(5, dtype=np.int32), 5, COST, CAP, refills=False)
     session = session_of(served, 5)
     ScriptedEngine(requests, session).run()
-    assert not session.guard.counts
+    assert not session.breaker.counts
     assert served.log == replayed.log
     for live, told in zip(served.learned, replayed.learned, strict=False):
         going_on = live.emitted_tokens > 0
@@ -192,16 +193,16 @@ def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
 def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
     heard = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def dropped(self, requests):
             heard.extend(requests)
 
-        def came(self, came):
-            assert not came.drafted.any()
+        def verified(self, event):
+            assert not event.drafted.any()
 
     requests = random_requests(1, 3, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("fixed:neural:3"), 3)
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     engine = ScriptedEngine(requests, session)
     while engine.running:
         engine.step()
@@ -212,12 +213,12 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
 def test_only_steps_that_do_nothing_but_verify_are_timed():
     came = []
 
-    class Ear(Silent):
-        def came(self, told):
+    class Listener(Observer):
+        def verified(self, told):
             came.append(told)
 
     session = session_of(parse_policy("fixed:neural:3"), 3)
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     engine = ScriptedEngine(random_requests(1, 3, tokens=True, output_tokens=(22, 24)), session)
     late = engine.states["r2"]
     engine.running = [0, 1]
@@ -248,8 +249,10 @@ def test_only_what_the_target_judged_is_said_to_be_judged(mode):
         np.testing.assert_array_equal(outcome.judged, known & (mode == "serve"))
         # Who has ended was in none of the step's rows.
         rows = int(known.sum() + outcome.drafted.sum())
-        assert outcome.step_s >= COST.step_s(rows, 0, 3, True)
-        assert outcome.step_s <= COST.step_s(rows, 100 * int(known.sum()), 3, True)
+        assert outcome.step_s >= COST.step_s(StepShape(rows, 0, forwards=3, holds_neural=True))
+        assert outcome.step_s <= COST.step_s(
+            StepShape(rows, 100 * int(known.sum()), forwards=3, holds_neural=True)
+        )
 
 
 def test_a_dropped_draft_is_not_judged():
@@ -270,7 +273,7 @@ def test_a_baseline_that_adapts_learns_nothing_in_the_shadow(name):
     for policy, mode in ((served, "serve"), (shadowed, "shadow")):
         session = session_of(policy, 4, mode)
         ScriptedEngine(requests, session).run()
-        assert not session.guard.counts
+        assert not session.breaker.counts
     fresh.start(session.setup)
     believed = {"budget": lambda state: state[1] / state[0], "ema": lambda state: state}
     of = believed[name.partition(":")[0]]
@@ -287,15 +290,15 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
     session = session_of(parse_policy(name), 4)
     asked, proposed = session.forwards, []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def proposed(self, step):
             proposed.append((step.neural_len.tolist(), step.ngram_len.tolist()))
 
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     session.forwards = lambda: asked(possible=session.step % 3 == 0)
     engine = ScriptedEngine(requests, session).run()
     assert not engine.running
-    assert not session.guard.counts
+    assert not session.breaker.counts
     assert any(any(neural) for neural, _ in proposed)
     # Step 1 cannot run it.
     assert not any(proposed[0][0])
@@ -318,22 +321,22 @@ def test_slow_decisions_switch_off_a_policy_only_where_no_other_rank_must_decide
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
     faults = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def fault(self, fault):
             faults.append((fault.stage, fault.switched_off))
 
     requests = random_requests(4, 3, tokens=True, output_tokens=(40, 44))
-    session = session_of(Drowsy(), 3, watch=alone)
-    session.watched_by(Ear())
+    session = session_of(Drowsy(), 3, stop_if_slow=alone)
+    session.add_observers(Listener())
     ScriptedEngine(requests, session).run()
     assert {stage for stage, _ in faults} == {"time"}
-    assert session.guard.off == alone
+    assert session.breaker.off == alone
     assert faults[-1] == ("time", alone)
     if alone:
-        assert len(faults) == MOST_IN_A_ROW
+        assert len(faults) == MAX_IN_A_ROW
     else:
-        assert len(faults) == session.guard.noted["time"] > MOST_IN_A_ROW
-        assert not session.guard.counts
+        assert len(faults) == session.breaker.noted["time"] > MAX_IN_A_ROW
+        assert not session.breaker.counts
 
 
 def test_tokens_that_the_vocabulary_lacks_are_never_proposed():
@@ -348,13 +351,13 @@ def test_tokens_that_the_vocabulary_lacks_are_never_proposed():
 def test_a_request_that_takes_anothers_id_is_a_new_one():
     entered = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def entered(self, entry):
             entered.append((entry.request, entry.prompt_tokens.tolist()))
 
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("none"), 2)
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     first = ScriptedEngine(requests[:1], session)
     first.step()
     ScriptedEngine(requests[1:], session).step()
@@ -373,26 +376,26 @@ def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once(
             engine.running = some
             engine.step()
             engine.states = states
-    assert not session.guard.counts
+    assert not session.breaker.counts
 
 
 @pytest.mark.parametrize("name", [*POLICIES, "dice"])
-def test_a_rehearsal_takes_every_stage_and_leaves_no_trace(name):
-    from adaspec.vllm.rehearsal import rehearse
+def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
+    from adaspec.vllm.attachment import warm_up
 
     session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
-    rehearse(session)
-    assert not session.guard.counts
+    warm_up(session)
+    assert not session.breaker.counts
     assert not session._running.requests
 
 
-def test_compiling_in_a_rehearsal_is_no_slow_decision(monkeypatch):
-    from adaspec.vllm.rehearsal import rehearse
+def test_compiling_in_a_warm_up_is_no_slow_decision(monkeypatch):
+    from adaspec.vllm.attachment import warm_up
 
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
-    session = session_of(Drowsy(), 4, watch=True)
-    rehearse(session)
-    assert not session.guard.counts and not session.guard.noted
+    session = session_of(Drowsy(), 4, stop_if_slow=True)
+    warm_up(session)
+    assert not session.breaker.counts and not session.breaker.noted
 
 
 def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody():
@@ -409,7 +412,7 @@ def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody
     del engine.states["r0"]
     engine.step()
     assert not session.keeps_alive
-    assert not session.guard.counts
+    assert not session.breaker.counts
 
 
 class LettingGo(Dice):
@@ -437,14 +440,14 @@ def test_a_drafter_that_is_let_go_runs_no_more():
         engine.step()
         assert session.keeps_alive == (step < 5)
     assert policy.planned == [[True, True]] * 4 + [[False, False]] * 4
-    assert not session.guard.counts
+    assert not session.breaker.counts
 
 
 def test_recorded_requests_hold_a_drafter_that_others_let_go():
     policy = LettingGo()
     setup = Setup(COST, CAP, NEURAL_CAP, 40, shows_tokens=True, shows_confidences=True)
-    serving = Serving("p", "why", "serve", setup, "t", "d", 2, record_fraction=0.5)
-    session = Session(policy, serving, 1000, False)
+    serving = Serving("p", "why", "serve", setup, "t", "d", 2, record_fraction=0.5, vocabulary=1000)
+    session = Session(policy, serving, False)
     engine = ScriptedEngine(random_requests(7, 20, tokens=True, output_tokens=(40, 44)), session)
     recorded = [is_recorded(f"r{at}", 0.5) for at in range(20)]
     assert 0 < sum(recorded) < 20
@@ -453,7 +456,7 @@ def test_recorded_requests_hold_a_drafter_that_others_let_go():
     assert policy.planned[3] == [True] * 20
     assert policy.planned[4:] == [recorded] * 4
     assert session.keeps_alive
-    assert not session.guard.counts
+    assert not session.breaker.counts
 
 
 def test_who_cannot_say_whether_to_keep_the_drafter_keeps_it():
@@ -464,7 +467,7 @@ def test_who_cannot_say_whether_to_keep_the_drafter_keeps_it():
     session = session_of(Unsure(), 2)
     engine = ScriptedEngine(random_requests(7, 2, tokens=True, output_tokens=(40, 44)), session)
     engine.step()
-    assert session.guard.counts["keep"] == 1
+    assert session.breaker.counts["keep"] == 1
     assert session.keeps_alive
     assert engine.drafts == {0: [], 1: []}
 
@@ -477,7 +480,7 @@ def test_a_step_that_cannot_be_read_proposes_nothing():
     assert session.forwards() == 0
     assert session.keeps_alive
     assert session.finish() == [[], []]
-    assert session.guard.counts["batch"] == 1
+    assert session.breaker.counts["batch"] == 1
 
 
 def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
@@ -492,17 +495,17 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
 
     left = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def left(self, requests):
             left.extend(requests)
 
     requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
     session = session_of(Broken(), 5)
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     engine = ScriptedEngine(requests, session)
-    while not session.guard.off:
+    while not session.breaker.off:
         engine.step()
-    faults = dict(session.guard.counts)
+    faults = dict(session.breaker.counts)
     assert len(session._running.requests) == 5
     engine.run()
     nobody = np.zeros(0, np.int32)
@@ -511,7 +514,7 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
     assert sorted(left) == [f"r{at}" for at in range(5)]
     assert Broken.released == 5
     assert session.finish() == []
-    assert session.guard.counts == faults
+    assert session.breaker.counts == faults
 
 
 def test_a_policy_that_is_switched_off_is_not_complained_of_again():
@@ -524,14 +527,14 @@ def test_a_policy_that_is_switched_off_is_not_complained_of_again():
 
     faults = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def fault(self, fault):
             faults.append(fault.stage)
 
     session = session_of(Hopeless(), 5)
-    session.watched_by(Ear())
+    session.add_observers(Listener())
     ScriptedEngine(random_requests(8, 5, tokens=True, output_tokens=(20, 44)), session).run()
-    assert faults == ["plan"] * MOST_IN_A_ROW
+    assert faults == ["plan"] * MAX_IN_A_ROW
     assert len(session._running.requests) < 5
 
 
@@ -539,14 +542,14 @@ def test_a_policy_that_is_switched_off_is_not_complained_of_again():
 def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     proposed = []
 
-    class Ear(Silent):
+    class Listener(Observer):
         def proposed(self, step):
             proposed.append(step)
 
     shortest = 12
     session = session_of(Dice() if name == "dice" else parse_policy(name), 5)
     counters = Counters(None, {})
-    session.watched_by(Ear(), Tally(counters))
+    session.add_observers(Listener(), MetricsObserver(counters))
     requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
     engine = ScriptedEngine(requests, session, shortest)
     reached = 0
@@ -556,7 +559,7 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
             room = shortest - 1 - engine.position[at]
             assert len(tokens) <= max(0, room)
             reached += len(tokens) == room > 0
-    assert not session.guard.counts
+    assert not session.breaker.counts
     if name != "none":
         assert reached
     for step in proposed:

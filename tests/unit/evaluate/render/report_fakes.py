@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def requests(count: int = 8, paired: bool = True) -> list[Request]:
     return made
 
 
-def ngram_counts(made: list[Request]) -> dict[tuple[str, str], np.ndarray]:
+def ngram_of(made: list[Request]) -> Callable[[Request], np.ndarray]:
     """Accepted n-gram counts at every position: runs that count down to 0, nothing in between."""
     rng = np.random.default_rng(4)
     found = {}
@@ -156,7 +157,7 @@ def ngram_counts(made: list[Request]) -> dict[tuple[str, str], np.ndarray]:
             at += 1
         counts[0] = -1
         found[request.workload, request.id] = counts
-    return found
+    return lambda request: found[request.workload, request.id]
 
 
 def _neural(rng: np.random.Generator, length: int, ease: float) -> np.ndarray:

@@ -9,9 +9,9 @@ import pytest
 import report_fakes as fakes
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.learned import calibration
-from adaspec.evaluate.render.plots import calibration_figure
 from adaspec.evaluate.render.report import parse_report
+from adaspec.evaluate.render.report_plots import calibration_figure
+from adaspec.evaluate.render.result_tables import calibration
 
 
 @pytest.fixture

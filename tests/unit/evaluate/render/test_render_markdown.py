@@ -3,7 +3,7 @@ import report_fakes as fakes
 from adaspec.evaluate.render import markdown
 from adaspec.evaluate.render.markdown import Plot, text_markdown
 from adaspec.evaluate.render.report import parse_report
-from adaspec.evaluate.render.table import code, theirs
+from adaspec.evaluate.render.table import code, foreign
 
 
 def report_markdown(report, plots=()):
@@ -44,7 +44,7 @@ def test_names_with_bars_and_underscores_are_escaped():
     assert "| `a\\|b_c` |" in text
     assert "### `a|b_c` on" in text
     assert text_markdown(code("x`y|z"), in_table=True) == "`` x`y\\|z ``"
-    assert text_markdown(theirs("my_work|load <b>")) == "my\\_work\\|load \\<b\\>"
+    assert text_markdown(foreign("my_work|load <b>")) == "my\\_work\\|load \\<b\\>"
 
 
 def test_a_name_of_several_lines_stays_on_one():

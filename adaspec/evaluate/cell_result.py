@@ -1,0 +1,218 @@
+"""What was measured in one cell: all its contenders, and from them the report's rows and headline.
+
+A cell is a workload, or the mix of all, at a concurrency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from adaspec.evaluate.hindsight import (
+    ADAPTIVE_BEST,
+    FIXED_BEST,
+    HYBRID_BEST,
+    STATIC_BEST,
+    STATIC_ONE,
+    Winner,
+    is_hidden,
+    tuned_rows,
+    tuned_winners,
+)
+from adaspec.evaluate.intervals import Interval, Speeds, interval
+from adaspec.evaluate.options import ALL, MIN_GAP, Cell
+from adaspec.policy.spec import parse_policy
+from adaspec.replay.contender import Contender, Player
+from adaspec.replay.oracles import LOOPS, Oracle
+from adaspec.replay.result import Result
+
+NONE = "none"
+DP_ORACLES = ("dp", "dp-splice")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One contender's figures in one cell, over the runs of all the cell's orders."""
+
+    tokens_per_s: float
+    accepted_per_step: float | None = None
+    drafted_per_step: float | None = None
+    neural_steps_share: float | None = None
+    token_s_median: float | None = None
+    token_s_p95: float | None = None
+    decision_share: float | None = None
+
+
+def measure(runs: Sequence[Result]) -> Measure:
+    """Throughput is the mean over runs; everything else is pooled."""
+
+    def share(part: float, total: float) -> float | None:
+        return part / total if total else None  # the cheapest paths have no steps
+
+    row_steps = sum(run.row_steps for run in runs)
+    token_s = np.concatenate([run.token_s for run in runs])
+    decision_s = [run.decision_s for run in runs if run.decision_s is not None]
+    all_clocked = len(decision_s) == len(runs)
+    return Measure(
+        tokens_per_s=float(np.mean([run.tokens_per_s for run in runs])),
+        accepted_per_step=share(sum(run.accepted for run in runs), row_steps),
+        drafted_per_step=share(sum(run.drafted for run in runs), row_steps),
+        neural_steps_share=share(
+            sum(run.neural_steps for run in runs), sum(run.steps for run in runs)
+        ),
+        token_s_median=float(np.median(token_s)) if len(token_s) else None,
+        token_s_p95=float(np.quantile(token_s, 0.95)) if len(token_s) else None,
+        decision_share=sum(decision_s) / sum(run.time_s for run in runs) if all_clocked else None,
+    )
+
+
+@dataclass(slots=True)
+class CellResult:
+    """All contenders of one cell, by the name of their row."""
+
+    winners: Mapping[str, Winner]
+    contenders: Mapping[str, Contender]
+    measures: dict[str, Measure] = field(default_factory=dict)
+    replicates: dict[str, Speeds] = field(default_factory=dict)
+    """Tokens per second in each bootstrap replicate."""
+    variance_ratio: float = 1.0
+    """The variance of a measured throughput over that of its replicates."""
+    tuned: Mapping[str, str] = field(default_factory=dict)
+    """For each policy, the row of the static rule tuned on its training requests."""
+
+    def speed(self, name: str) -> float | None:
+        """Tokens per second of a row, None where it was not run."""
+        return self.measures[name].tokens_per_s if name in self.measures else None
+
+    def ratio(self, name: str, other: str) -> float | None:
+        """Throughput of one row over that of another."""
+        speed, other_speed = self.speed(name), self.speed(other)
+        return speed / other_speed if speed is not None and other_speed else None
+
+    def ratio_interval(self, name: str, other: str) -> Interval | None:
+        """Paired interval of that ratio."""
+        point = self.ratio(name, other)
+        if point is None or name not in self.replicates or other not in self.replicates:
+            return None
+        ratios = self.replicates[name] / self.replicates[other]
+        return interval(point, ratios, self.variance_ratio)
+
+    def lift(self, name: str, other: str | None) -> float | None:
+        """The ratio minus 1."""
+        ratio = None if other is None else self.ratio(name, other)
+        return None if ratio is None else ratio - 1
+
+    def lift_interval(self, name: str, other: str | None) -> list[float] | None:
+        """Paired interval of that lift."""
+        ends = None if other is None else self.ratio_interval(name, other)
+        return None if ends is None else [ends[0] - 1, ends[1] - 1]
+
+    def gap_closed(self, name: str, oracle: str) -> float | None:
+        """(policy - fixed:best) / (oracle - fixed:best); None where there is hardly a gap to close.
+
+        Below `MIN_GAP` of none's throughput the quotient is noise: at concurrency 128 a greedy
+        oracle may lie under fixed:best, or so little over it that any policy "closes" -300%.
+        """
+        policy, bound, start = self.speed(name), self.speed(oracle), self.speed(FIXED_BEST)
+        plain = self.speed(NONE)
+        if policy is None or bound is None or start is None or plain is None:
+            return None
+        if bound <= start or bound - start < MIN_GAP * plain:
+            return None
+        return (policy - start) / (bound - start)
+
+    def rows(self, cell: Cell) -> list[dict[str, Any]]:
+        """The report's rows of this cell."""
+        rows = []
+        for name, measured in self.measures.items():
+            if is_hidden(name):
+                continue
+            detail: dict[str, Any] = {
+                "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
+            }
+            if name in self.winners:
+                detail["spec"] = self.winners[name].spec
+                detail["edge"] = list(self.winners[name].edge)
+            ends = self.ratio_interval(name, NONE)
+            rows.append(
+                {
+                    "workload": cell[0] or ALL,
+                    "concurrency": cell[1],
+                    "policy": name,
+                    "tokens_per_s": measured.tokens_per_s,
+                    "speedup": self.ratio(name, NONE),
+                    "ci95": None if ends is None else [float(end) for end in ends],
+                    "accepted_per_step": measured.accepted_per_step,
+                    "drafted_per_step": measured.drafted_per_step,
+                    "neural_steps_share": measured.neural_steps_share,
+                    "detail": detail,
+                }
+            )
+        return rows
+
+    def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
+        """A policy's entry; `workloads` are the cells of each workload at the same concurrency."""
+        lifts = [each.lift(name, STATIC_BEST) for each in workloads]
+        known = [lift for lift in lifts if lift is not None]
+        tuned = self.tuned.get(name)
+        return {
+            "workload": cell[0] or ALL,
+            "concurrency": cell[1],
+            "policy": name,
+            "lift_over_static_best": self.lift(name, STATIC_BEST),
+            "lift_ci95": self.lift_interval(name, STATIC_BEST),
+            "lift_over_static_tuned": self.lift(name, tuned),
+            "lift_over_static_tuned_ci95": self.lift_interval(name, tuned),
+            "lift_over_static_one": self.lift(name, STATIC_ONE),
+            "lift_over_adaptive_best": self.lift(name, ADAPTIVE_BEST),
+            "lift_over_hybrid_best": self.lift(name, HYBRID_BEST),
+            "lift_over_fixed_best": self.lift(name, FIXED_BEST),
+            "gap_closed": self.gap_closed(name, "oracle:plan-splice"),
+            "gap_closed_combine": self.gap_closed(name, "oracle:combine"),
+            "worst_workload_lift": min(known) if known else None,
+            "decide_share_of_step": self.measures[name].decision_share,
+        }
+
+
+def new_results(
+    player: Player,
+    named: Sequence[Contender],
+    winners: Mapping[Cell, Mapping[str, Winner]],
+    lockstep: bool = False,
+) -> dict[Cell, CellResult]:
+    """Every cell with all contenders that get a row there, nothing of which was run yet."""
+    results = {}
+    for cell, best in winners.items():
+        of_cell = {**best, **tuned_winners(player, named, cell[1])}
+        # A dynamic programme holds for one request; at concurrency 1 they do not interact.
+        kinds = [*LOOPS, *(DP_ORACLES if lockstep or cell[1] == 1 else ())]
+        excluded = set(DP_ORACLES) - set(kinds)
+        contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
+        for contender in named:
+            if not (isinstance(contender, Oracle) and contender.kind in excluded):
+                contenders[contender.name] = contender
+        contenders |= {name: winner.contender for name, winner in of_cell.items()}
+        for oracle in map(Oracle, kinds):
+            if player.refusal(oracle) is None:
+                contenders.setdefault(oracle.name, oracle)
+        results[cell] = CellResult(of_cell, contenders, tuned=tuned_rows(named))
+    return results
+
+
+def report_parts(
+    results: Mapping[Cell, CellResult], named: Sequence[Contender], workloads: Sequence[str]
+) -> dict[str, Any]:
+    """The report's `rows` and `headline`."""
+    names = dict.fromkeys(contender.name for contender in named)
+    return {
+        "rows": [row for cell, result in results.items() for row in result.rows(cell)],
+        "headline": [
+            result.headline(cell, name, [results[workload, cell[1]] for workload in workloads])
+            for cell, result in results.items()
+            for name in names
+            if name in result.measures
+        ],
+    }

@@ -1,0 +1,169 @@
+"""A planner or a model behind one address, for compiled code that is called from Python.
+
+To hand a compiled function some seventy arrays takes longer than most decisions. So they are
+handed over once: a `Pinned` notes where each of them lies, and compiled code that is given the
+address of that note gets all of them back with `planner_at` or `model_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import extending, types
+
+from adaspec.cost.model import Costs
+from adaspec.jit import compiled
+from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.predict.forest import Forest
+from adaspec.predict.model import FEATURE_NAMES, HEADS, CompiledModel, Model, no_curves
+from adaspec.predict.tables import packed
+
+_typeof: Any = numba.typeof
+
+
+class Pinned:
+    """Keeps a planner's or a model's arrays in memory, and knows the address of their note."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = _writable(value)
+        expected = _planner_type() if isinstance(value, Planner) else _model_type()
+        if _typeof(self.value) != expected:
+            raise TypeError(
+                f"{type(value).__name__} is laid out as {_typeof(self.value)}, not as compiled "
+                "code is"
+            )
+        self._note = np.zeros(_words_of(self.value), np.int64)
+        self.address = self._note.ctypes.data
+        _write(self.value, self.address)
+
+
+def _writable(value: Any) -> Any:
+    """The same numbers and arrays, those that are read-only or not in one piece as copies."""
+    if isinstance(value, tuple):
+        return type(value)(*(_writable(each) for each in value))  # a NamedTuple
+    if isinstance(value, np.ndarray):
+        return np.require(value, requirements=("C", "A", "W"))
+    return value
+
+
+@lru_cache(maxsize=1)
+def _empty_model() -> Model:
+    """A model that knows nothing."""
+    longest = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
+    empty = np.empty(0, np.float32)
+    return Model(
+        forests={group: _empty_forest(group) for group in HEADS},
+        curves={name: no_curves(most) for name, most in longest.items()},
+        tables=packed(np.empty(0, np.uint64), empty, empty, empty, (0, 0, 0, 0), 1),
+    )
+
+
+@lru_cache(maxsize=1)
+def _model_type() -> Any:
+    """The numba type of every model."""
+    return _typeof(_writable(_empty_model().compiled()))
+
+
+@lru_cache(maxsize=1)
+def _planner_type() -> Any:
+    """The numba type of every planner."""
+    model, knobs = _empty_model(), np.zeros((1, len(KNOBS)))
+    costs = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, np.empty(0))
+    addresses = np.zeros(1, np.int64)
+    return _typeof(new_planner([model], addresses, knobs, costs, 1, 1, 1, reads_drafts=False))
+
+
+def _empty_forest(group: str) -> Forest:
+    heads = len(HEADS[group])
+    return Forest(
+        features=FEATURE_NAMES[group],
+        heads=HEADS[group],
+        head_trees=np.zeros(heads + 1, np.int64),
+        head_constant=np.zeros(heads),
+        head_scale=np.ones(heads),
+        head_link=np.zeros(heads, np.int8),
+        tree_slots=np.zeros(1, np.int64),
+        slot_column=np.zeros(0, np.int32),
+        slot_number=np.zeros(0),
+        column_feature=np.zeros(0, np.int32),
+        column_nan=np.zeros(0, np.int8),
+        column_zero=np.zeros(0, np.int8),
+        column_words=np.zeros(1, np.int32),
+        words=np.zeros(0, np.uint32),
+    )
+
+
+def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The value without what would count its references: the `Pinned` keeps the arrays alive."""
+    tuples: Any = types.BaseTuple
+    arrays: Any = types.Array
+    if isinstance(kind, tuples):
+        for at, each in enumerate(kind):
+            part = _unowned(context, builder, each, builder.extract_value(value, at))
+            value = builder.insert_value(value, part, at)
+        return value
+    if not isinstance(kind, arrays):
+        return value
+    array = context.make_array(kind)(context, builder, value)
+    for field in ("meminfo", "parent"):
+        setattr(array, field, ir.Constant(getattr(array, field).type, None))
+    return array._getvalue()
+
+
+def _store(typingctx: Any, value: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = context.get_value_type(value).as_pointer()
+        bare = _unowned(context, builder, value, args[0])
+        builder.store(bare, builder.inttoptr(args[1], pointer))
+        return context.get_dummy_value()
+
+    return types.void(value, types.int64), codegen
+
+
+def _size(typingctx: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(
+            types.int64, context.get_abi_sizeof(context.get_value_type(value))
+        )
+
+    return types.int64(value), codegen
+
+
+def _loader(type_of: Callable[[], Any]) -> Any:
+    def load(typingctx: Any, address: Any) -> Any:
+        kind = type_of()
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = context.get_value_type(kind).as_pointer()
+            return builder.load(builder.inttoptr(args[0], pointer))
+
+        return kind(types.int64), codegen
+
+    return load
+
+
+# Numba types an intrinsic as what its compile-time half takes; callers see the run-time half.
+_intrinsic: Any = extending.intrinsic
+_stored: Callable[[Any, int], None] = _intrinsic(_store)
+_sized: Callable[[Any], int] = _intrinsic(_size)
+
+planner_at: Callable[[int], Planner] = _intrinsic(_loader(_planner_type))
+"""planner_at(address): the planner that is pinned there; only in compiled code."""
+model_at: Callable[[int], CompiledModel] = _intrinsic(_loader(_model_type))
+"""model_at(address): the model that is pinned there; only in compiled code."""
+
+
+@compiled
+def _write(value: Any, address: int) -> None:
+    _stored(value, address)
+
+
+@compiled
+def _words_of(value: Any) -> int:
+    return (_sized(value) + 7) // 8

@@ -1,0 +1,331 @@
+"""Survival curves: P(the first j tokens of a draft are accepted), per row and source.
+
+They are predicted before drafting, and revised by every token that the neural drafter shows. A
+model predicts for the rows named in `chosen` (indices into the batch): in serving for all of them,
+in a cross-fitted evaluation for the requests that it was not trained on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.policy.planner.memory import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    NEURAL,
+    NEURAL_EXPONENT,
+    NGRAM,
+    NGRAM_EXPONENT,
+    SPLICE,
+    SPLICE_TOKENS,
+    SPLICE_WEIGHT,
+    Memory,
+)
+from adaspec.policy.planner.recalibration import factor_of, recalibrated
+from adaspec.predict.evidence import observe_evidence
+from adaspec.predict.features import CANDIDATE, BehindMatches, RowFacts, observe
+from adaspec.predict.kernels import predict_rows
+from adaspec.predict.model import (
+    ACCEPTED_BEFORE,
+    ACCEPTED_NEXT,
+    NEURAL_FIRST,
+    NEURAL_MORE,
+    NGRAM_AFTER,
+    NGRAM_FIRST,
+    NGRAM_MORE,
+    SPLICE_FIRST,
+    SPLICE_GAIN,
+    SPLICE_MORE,
+    CompiledModel,
+)
+from adaspec.predict.splicing import observe_splice
+from adaspec.predict.survival import fill_survival
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@compiled
+def predict_before_drafting(
+    model: CompiledModel, memory: Memory, knobs: Array, rows: RowFacts, chosen: Ints, price: float
+) -> None:
+    """Fill the curves of the chosen rows by what is known before drafting.
+
+    `price` is what the splice that may follow a neural draft costs per token.
+    """
+    observe(rows, chosen, memory.history, model.tables, memory.keys, memory.features)
+    count = chosen.shape[0]
+    predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
+    for source in (NGRAM, NEURAL, SPLICE):
+        memory.record[source].factor = factor_of(memory, knobs, source)
+    ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
+    weight = knobs[SPLICE_WEIGHT] * memory.record[SPLICE].factor
+    charge = knobs[SPLICE_TOKENS] * price
+    for place in range(count):
+        row = chosen[place]
+        predicted = memory.predictions[place]
+        first = recalibrated(predicted[NGRAM_FIRST], knobs[NGRAM_EXPONENT], ngram_factor)
+        if rows.length[row] == 0:
+            first = 0.0
+        fill_survival(first, predicted[NGRAM_MORE], model.ngram, memory.ngram[row])
+        first = recalibrated(predicted[NEURAL_FIRST], knobs[NEURAL_EXPONENT], neural_factor)
+        if not rows.holds_neural[row]:
+            first = 0.0
+        fill_survival(first, predicted[NEURAL_MORE], model.neural, memory.neural[row])
+        spliced = np.expm1(predicted[SPLICE_GAIN])
+        spliced = min(spliced, LONGEST_SPLICE) * weight - charge
+        memory.splice_expected[row] = spliced if spliced > 0 else 0.0
+        for k in range(LONGEST_NEURAL + 1):
+            memory.splice_value[row, k] = memory.neural[row, k] * memory.splice_expected[row]
+            memory.splice_len[row, k] = 0
+            memory.splice_tokens[row, k] = 0.0
+        memory.agreed[row] = 0
+        memory.least_confidence[row] = np.nan
+
+
+@compiled
+def revise_by_draft(
+    model: CompiledModel,
+    memory: Memory,
+    knobs: Array,
+    rows: RowFacts,
+    chosen: Ints,
+    tokens: Ints,
+    confidences: Floats,
+    depth: int,
+    behind: BehindMatches,
+    price: float,
+    cap: int,
+) -> None:
+    """Revise the curves of the chosen rows that hold the drafter by its token at this depth.
+
+    `behind` is the match behind that token: it tells whether the draft was seen before, and what
+    could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
+    """
+    count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, behind)
+    predict_rows(
+        model.evidence,
+        memory.evidence_features,
+        count,
+        memory.evidence_scratch,
+        memory.evidence_predictions,
+    )
+    ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
+    place = 0
+    for row in chosen:
+        if not rows.holds_neural[row]:
+            continue
+        predicted = memory.evidence_predictions[place]
+        place += 1
+        neural = memory.neural[row]
+        if depth > 1:
+            _revise_earlier(neural, depth - 1, predicted[ACCEPTED_BEFORE])
+            # A copy that says what this token says is had by keeping it; another one is right only
+            # where this token is wrong.
+            wrong = max(0.0, 1.0 - predicted[ACCEPTED_NEXT])
+            for j in range(1, LONGEST_SPLICE + 1):
+                memory.splice[row, depth - 1, j] *= wrong
+            for k in range(1, depth):
+                weigh_splice(memory, row, k, price)
+        before, after = neural[depth], 0.0
+        if tokens[row, depth - 1] >= 0 and predicted[ACCEPTED_NEXT] > 0:
+            after = neural[depth - 1] * min(1.0, predicted[ACCEPTED_NEXT])
+        if depth == 1:
+            after = min(1.0, after * neural_factor)
+        for k in range(depth, LONGEST_NEURAL + 1):
+            neural[k] = neural[k] * after / before if before > 0 else 0.0
+            memory.splice_value[row, k] = neural[k] * memory.splice_expected[row]
+        if rows.length[row] > 0:
+            first = recalibrated(predicted[NGRAM_AFTER], knobs[NGRAM_EXPONENT], ngram_factor)
+            _revise_ngram(memory, row, depth, first)
+    depths = np.full(rows.slots.shape[0], depth, np.int32)
+    predict_splices(model, memory, rows, chosen, depths, tokens, behind, price, cap)
+
+
+@compiled
+def _observe_draft(
+    memory: Memory,
+    rows: RowFacts,
+    chosen: Ints,
+    tokens: Ints,
+    confidences: Floats,
+    depth: int,
+    behind: BehindMatches,
+) -> int:
+    """Fill the features of the tokens drafted at this depth; how many there are."""
+    count = 0
+    j = depth - 1
+    for row in chosen:
+        if not rows.holds_neural[row]:
+            continue
+        # Behind the candidate's end both may be -1, and that is no agreement.
+        drafted = tokens[row, j] >= 0
+        agrees = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
+        if agrees and memory.agreed[row] == j:
+            memory.agreed[row] = depth
+        reached = memory.neural[row, j]
+        expected = memory.neural[row, depth] / reached if reached > 0 else 0.0
+        observe_evidence(
+            depth,
+            expected,
+            confidences[row, j],
+            memory.agreed[row],
+            float(rows.length[row]),
+            memory.ngram[row, 1],
+            reached,
+            memory.least_confidence[row],
+            behind.length[row],
+            behind.agree[row],
+            behind.seen[row],
+            memory.evidence_features[count],
+        )
+        count += 1
+        for kind in range(2):
+            confidence = confidences[row, j, kind]
+            if not confidence >= memory.least_confidence[row, kind]:
+                memory.least_confidence[row, kind] = confidence
+    return count
+
+
+@compiled
+def _revise_earlier(survival: Array, depth: int, reached: float) -> None:
+    """A later token also tells whether those up to `depth` were right: S(depth) is `reached`.
+
+    Of what could have gone wrong up to there, nothing became likelier than the rest.
+    """
+    before, after = survival[depth], min(max(reached, 0.0), 1.0)
+    if before <= 0 or before >= 1:
+        return
+    scale = (1.0 - after) / (1.0 - before)
+    for k in range(1, depth + 1):
+        survival[k] = 1.0 - (1.0 - survival[k]) * scale
+    for k in range(depth + 1, LONGEST_NEURAL + 1):
+        survival[k] *= after / before
+
+
+@compiled
+def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
+    """Scale a row's n-gram curve to its new first value, and bring it in line with the draft."""
+    ngram, neural = memory.ngram[row], memory.neural[row]
+    scale = first / ngram[1] if ngram[1] > 0 else 0.0
+    for k in range(1, LONGEST_NGRAM + 1):
+        ngram[k] = min(1.0, ngram[k] * scale)
+    # Tokens that both propose are right together, and where they part one of them is wrong.
+    agreed = min(memory.agreed[row], depth)
+    if agreed == depth:
+        _raise_to(ngram, agreed, neural[agreed])
+    elif agreed == depth - 1:
+        _lower_to(ngram, depth, max(neural[agreed] - neural[depth], 0.0))
+
+
+@compiled
+def may_splice(holds: bool, length: int, depth: int, reached: float, price: float) -> bool:
+    """Whether there is a match to splice on behind so many tokens of a row, and it could pay."""
+    return holds and depth > 0 and length > 0 and reached >= price
+
+
+@compiled
+def predict_splices(
+    model: CompiledModel,
+    memory: Memory,
+    rows: RowFacts,
+    chosen: Ints,
+    depths: Ints,
+    tokens: Ints,
+    behind: BehindMatches,
+    price: float,
+    cap: int,
+) -> None:
+    """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
+    # Taken out of their tuples once: handing those to a function row by row costs more than all.
+    holds, neural, length = rows.holds_neural, memory.neural, behind.length
+    count = 0
+    for row in chosen:
+        depth = depths[row]
+        if depth > 0:
+            # Nothing survives: what lies behind in the curve is never read.
+            memory.splice[row, depth, 1] = 0.0
+            memory.splice_value[row, depth] = memory.splice_tokens[row, depth] = 0.0
+            memory.splice_len[row, depth] = 0
+        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
+            continue
+        observe_splice(
+            behind.length[row],
+            behind.agree[row],
+            behind.seen[row],
+            behind.available[row],
+            depth,
+            memory.neural[row, depth],
+            float(rows.length[row]),
+            memory.history[rows.slots[row]],
+            rows.position[row],
+            model.tables,
+            tokens[row, depth - 1] if tokens.shape[1] >= depth else -1,
+            behind.copied[row],
+            memory.keys,
+            memory.splice_features[count],
+        )
+        count += 1
+    predict_rows(
+        model.splice,
+        memory.splice_features,
+        count,
+        memory.splice_scratch,
+        memory.splice_predictions,
+    )
+    factor = memory.record[SPLICE].factor
+    place = 0
+    for row in chosen:
+        depth = depths[row]
+        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
+            continue
+        predicted = memory.splice_predictions[place]
+        place += 1
+        first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
+        survival = memory.splice[row, depth]
+        fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)
+        room = max(min(behind.available[row], cap - depth), 0)
+        for j in range(room + 1, LONGEST_SPLICE + 1):
+            survival[j] = 0.0
+        weigh_splice(memory, row, depth, price)
+
+
+@compiled
+def weigh_splice(memory: Memory, row: int, depth: int, price: float) -> None:
+    """The best length of a splice behind `depth` neural tokens, and what it is worth."""
+    reached, survival = memory.neural[row, depth], memory.splice[row, depth]
+    length, expected, value = 0, 0.0, 0.0
+    for j in range(1, LONGEST_SPLICE + 1):
+        if survival[j] <= 0 or reached * survival[j] < price:
+            break
+        length = j
+        expected += survival[j]
+        value += reached * survival[j] - price
+    memory.splice_len[row, depth] = length
+    memory.splice_tokens[row, depth], memory.splice_value[row, depth] = expected, value
+
+
+@compiled
+def _raise_to(survival: Array, depth: int, least: float) -> None:
+    """Raise a curve to `least` at `depth`, what lies behind in proportion."""
+    before = survival[depth]
+    if least <= before:
+        return
+    for k in range(1, depth + 1):
+        survival[k] = max(survival[k], least)
+    for k in range(depth + 1, LONGEST_NGRAM + 1):
+        survival[k] = survival[k] * least / before if before > 0 else 0.0
+
+
+@compiled
+def _lower_to(survival: Array, depth: int, most: float) -> None:
+    """Lower a curve to `most` at `depth`, what lies behind in proportion."""
+    before = survival[depth]
+    if most >= before:
+        return
+    for k in range(depth, LONGEST_NGRAM + 1):
+        survival[k] = survival[k] * most / before

@@ -1,0 +1,199 @@
+"""What the planner remembers and works on, by name; and its knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import PolicyError, nearest
+from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import FEATURES, HISTORY
+from adaspec.predict.kernels import Scratch
+from adaspec.predict.model import HEADS, Model
+from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
+from adaspec.predict.tables import LEVELS
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Record = NDArray[Any]
+"""An array of records; compiled code reads and writes their fields by name."""
+
+LONGEST_NEURAL = 8
+LONGEST_NGRAM = 48
+LONGEST_SPLICE = 16
+
+KNOBS = {
+    "ngram_exponent": 1.6,
+    "neural_exponent": 1.0,
+    "splice_weight": 0.8,
+    "splice_tokens": 3.0,
+    "pace_steps": 1000.0,
+    "prior_speedup": 2.0,
+    "prior_steps": 10.0,
+    "recalibrate": 1.0,
+}
+"""The planner's knobs and their defaults; training tunes some of them.
+
+splice_tokens: how many tokens the splice behind a neural draft is taken to verify before the match
+behind it is known. pace_steps: the throughput is that of so many last steps.
+"""
+(
+    NGRAM_EXPONENT,
+    NEURAL_EXPONENT,
+    SPLICE_WEIGHT,
+    SPLICE_TOKENS,
+    RATE_STEPS,
+    PRIOR_SPEEDUP,
+    PRIOR_STEPS,
+    RECALIBRATE,
+) = range(8)
+
+MAX_RATE_STEPS = 1000
+NGRAM, NEURAL, SPLICE = 0, 1, 2
+"""Sources, as columns of `Memory.expected` and entries of `Memory.record`."""
+
+THROUGHPUT = np.dtype([("tokens", "f8"), ("seconds", "f8"), ("steps", "f8")])
+"""Sums over the last steps, and how many steps there were in all."""
+
+RECORD = np.dtype([("expected", "f8"), ("accepted", "f8"), ("drafts", "f8"), ("factor", "f8")])
+"""A source's recent drafts: tokens expected before recalibration, tokens accepted, how many drafts;
+and the factor by which predictions are recalibrated in this step."""
+
+DRAFTER = np.dtype(
+    [
+        ("brought", "f8"),
+        ("expected", "f8"),
+        ("held_now", "f8"),
+        ("steps_held", "f8"),
+        ("steps_without", "f8"),
+        ("patience", "f8"),
+        ("prompt_tokens", "f8"),
+        ("prompts", "f8"),
+        ("answer_tokens", "f8"),
+        ("answers", "f8"),
+        ("context_per_row", "f8"),
+        ("leaning", "f8"),
+        ("probing", "f8"),
+    ]
+)
+"""What decides who holds the neural drafter (see `admission`): tokens that it brought and that it
+was expected to; whether a row holds it, for how many steps (200 at most), and for how many none
+did; how many rests of that length are waited before the next probe; fading sums of prompts and
+answers; whether it paid (1) or not (-1) when last asked; and whether it is held as a probe."""
+
+
+class Memory(NamedTuple):
+    """Working memory of one policy, for as many slots as there are."""
+
+    history: Array
+    """What each slot's request did in earlier steps (see `predict.features`)."""
+    features: Floats
+    predictions: Array
+    neural: Array
+    """(rows, LONGEST_NEURAL + 1) P(the first j neural tokens are accepted)."""
+    ngram: Array
+    """(rows, LONGEST_NGRAM + 1) the same of n-gram tokens."""
+    splice_expected: Array
+    """Tokens that a splice is worth behind neural tokens that are all accepted, before its match is
+    known."""
+    splice_value: Array
+    """(rows, LONGEST_NEURAL + 1) the value of a splice behind so many neural tokens, price paid."""
+    splice_len: Ints
+    """The same shape: how many tokens to splice on, once the match behind them is known."""
+    splice_tokens: Array
+    """The tokens expected to be accepted of that splice."""
+    ngram_value: Array
+    """What each row's best n-gram draft is worth, price paid."""
+    ngram_len: Ints
+    """How long that draft is."""
+    batch_value: Array
+    """What the batch's best plans are worth with 0, 1, .. forwards at hand."""
+    padded_value: Array
+    """The same where tokens that fill a padded batch are free."""
+    ngram_value_before: Array
+    """What each row's n-gram draft was worth before anything was drafted."""
+    splice_features: Floats
+    splice_predictions: Array
+    splice: Array
+    """(rows, LONGEST_NEURAL + 1, LONGEST_SPLICE + 1) survival of what could be copied behind so
+    many neural tokens that are all accepted."""
+    evidence_features: Floats
+    evidence_predictions: Array
+    agreed: Ints
+    """How many leading drafted tokens are the n-gram candidate's."""
+    least_confidence: Floats
+    """(rows, 2) the least log-probability and margin of the tokens drafted so far."""
+    expected: Array
+    """(rows, 3) tokens expected to be accepted of what was proposed, per source."""
+    record: Record
+    """One `RECORD` per source."""
+    drafter: Record
+    """One `DRAFTER`."""
+    output_tokens: Ints
+    """Output tokens of every slot's request, when it was last seen."""
+    recent_steps: Array
+    """(MAX_RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
+    throughput: Record
+    """One `THROUGHPUT`."""
+    keys: NDArray[np.uint64]
+    before_scratch: Scratch
+    splice_scratch: Scratch
+    evidence_scratch: Scratch
+
+
+def new_memory(models: Sequence[Model], slots: int) -> Memory:
+    """Fresh memory for so many slots, with room for whichever of the models predicts."""
+    scratch = {}
+    for name in HEADS:
+        # A forest that is not there is never asked.
+        forests = [model.forests.get(name, model.forests["splice"]) for model in models]
+        largest = max((forest.scratch() for forest in forests), key=lambda each: len(each.keys))
+        scratch[f"{name}_scratch"] = largest
+    neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
+    return Memory(
+        history=np.zeros((slots, HISTORY)),
+        features=np.zeros((slots, FEATURES), np.float32),
+        predictions=np.zeros((slots, len(HEADS["before"]))),
+        neural=np.zeros((slots, neural)),
+        ngram=np.zeros((slots, ngram)),
+        splice_expected=np.zeros(slots),
+        splice_value=np.zeros((slots, neural)),
+        splice_len=np.zeros((slots, neural), np.int32),
+        splice_tokens=np.zeros((slots, neural)),
+        ngram_value=np.zeros(slots),
+        ngram_len=np.zeros(slots, np.int32),
+        batch_value=np.zeros(neural),
+        padded_value=np.zeros(neural),
+        ngram_value_before=np.zeros(slots),
+        splice_features=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
+        splice_predictions=np.zeros((slots, len(HEADS["splice"]))),
+        splice=np.zeros((slots, neural, splice)),
+        evidence_features=np.zeros((slots, len(EVIDENCE)), np.float32),
+        evidence_predictions=np.zeros((slots, len(HEADS["evidence"]))),
+        agreed=np.zeros(slots, np.int32),
+        least_confidence=np.zeros((slots, 2), np.float32),
+        expected=np.zeros((slots, 3)),
+        record=np.zeros(3, RECORD),
+        drafter=np.zeros(1, DRAFTER),
+        output_tokens=np.zeros(slots, np.int32),
+        recent_steps=np.zeros((MAX_RATE_STEPS, 2)),
+        throughput=np.zeros(1, THROUGHPUT),
+        keys=np.zeros(LEVELS, np.uint64),
+        **scratch,
+    )
+
+
+def knob_row(knobs: Mapping[str, float]) -> Array:
+    """Knobs as compiled code takes them; those not named have their defaults."""
+    for name in knobs:
+        if name not in KNOBS:
+            raise PolicyError(f"unknown planner knob '{name}'{nearest(name, KNOBS)}")
+    row = np.array([float(knobs.get(name, default)) for name, default in KNOBS.items()])
+    if not np.isfinite(row).all() or (row < 0).any():
+        raise PolicyError("planner knobs must be finite and not negative")
+    row[RATE_STEPS] = min(max(row[RATE_STEPS], 1.0), float(MAX_RATE_STEPS))
+    return row

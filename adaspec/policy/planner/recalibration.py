@@ -1,0 +1,81 @@
+"""By how much predictions are recalibrated: what was accepted of a source's drafts over what was
+expected of them.
+
+Models are off where their own choice falls: whoever picks the larger of two estimates picks the
+error too. Only what was proposed counts here, so this is what it corrects.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.policy.planner.memory import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    NEURAL,
+    NGRAM,
+    RECALIBRATE,
+    SPLICE,
+    Memory,
+)
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+_FADE = 0.999
+"""What is kept of a source's record at each of its drafts: records age by evidence."""
+_IDLE_FADE = 0.999
+"""The same in a step in which the source drafts nothing, so that one day it is tried again."""
+_PRIOR_DRAFTS = 5.0
+"""Imagined drafts that came as expected. Drafts and not tokens: a long draft that fails at its
+first token says as little of the next as a short one, and a source given up would stay given up."""
+_MAX_FACTOR = 1.15
+_FADED = 1e-6
+
+
+@compiled
+def factor_of(memory: Memory, knobs: Array, source: int) -> float:
+    """Accepted over expected tokens of a source, shrunk to 1."""
+    record = memory.record[source]
+    # After hours without a draft the record has faded to less than a float can divide by.
+    if knobs[RECALIBRATE] <= 0 or record.expected <= 0 or record.drafts < _FADED:
+        return 1.0
+    prior = _PRIOR_DRAFTS * record.expected / record.drafts
+    return min(_MAX_FACTOR, (record.accepted + prior) / (record.expected + prior))
+
+
+@compiled
+def recalibrated(predicted: float, exponent: float, factor: float) -> float:
+    """A probability after its knob and its source's factor; 0 where it is none."""
+    return min(1.0, min(1.0, predicted) ** exponent * factor) if predicted > 0 else 0.0
+
+
+@compiled
+def note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
+    """Note what is expected of the chosen lengths, to be compared with what comes."""
+    for row in range(neural_len.shape[0]):
+        expected = memory.expected[row]
+        expected[:] = 0.0
+        for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
+            expected[NEURAL] += memory.neural[row, j]
+        if neural_len[row] > 0:
+            expected[SPLICE] = memory.splice_tokens[row, neural_len[row]]
+        else:
+            for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
+                expected[NGRAM] += memory.ngram[row, j]
+
+
+@compiled
+def update_record(
+    memory: Memory, source: int, expected: float, accepted: float, drafts: int
+) -> None:
+    """Add a step's drafts of a source to its record."""
+    record = memory.record[source]
+    fade = _FADE**drafts if drafts > 0 else _IDLE_FADE
+    # Compared with what recalibration had left of it, a record would correct half of what is wrong.
+    factor = record.factor
+    record.expected = record.expected * fade + (expected / factor if factor > 0 else 0.0)
+    record.accepted = record.accepted * fade + accepted
+    record.drafts = record.drafts * fade + drafts

@@ -1,0 +1,66 @@
+"""Several policies, or rules, in one batch: each request is decided by one that never saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.base import Needs
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.static import StaticRule
+from adaspec.replay.paths import Paths
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossfitPolicy:
+    """Learned policies, each predicting for the requests that it was not trained on.
+
+    They are alike in caps and in what they read. What concerns the whole batch (throughput,
+    recalibration, who holds the drafter) they share.
+    """
+
+    name: str
+    policies: tuple[LearnedPolicy, ...]
+    policy_of_request: Ints
+    """Which of them predicts for each request of the tape."""
+    static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By concurrency, for each of them the static rule tuned on the requests that it saw."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossfitRule:
+    """Each request under the rule that was tuned without it; all hold the neural drafter, or none.
+
+    A rule's path through a request does not depend on its company, so a mixed batch is exact.
+    """
+
+    name: str
+    rules: tuple[StaticRule, ...]
+    rule_of_request: Ints
+    """Which of them decides for each request of the tape."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests hold the neural drafter."""
+        return self.rules[0].neural_len > 0
+
+    @property
+    def needs(self) -> Needs:
+        """What all rules together need."""
+        longest = max(rule.neural_len for rule in self.rules)
+        return Needs(drafter=longest > 0, neural_len=longest)
+
+    def paths(self, walk: Callable[[StaticRule], Paths]) -> Paths:
+        """Every request's path under its own rule, from the rules' paths."""
+        walked = [walk(rule) for rule in self.rules]
+        parts = [
+            walked[rule].steps[walked[rule].start[request] : walked[rule].start[request + 1]]
+            for request, rule in enumerate(self.rule_of_request.tolist())
+        ]
+        start = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        return Paths(start.astype(np.int64), np.concatenate(parts))

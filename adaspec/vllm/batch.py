@@ -1,0 +1,260 @@
+"""The engine's batch, step by step: its running requests, its drafts and their verification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.draft import NgramIndex
+from adaspec.policy.protocol import Bools, Floats, Ints
+from adaspec.step.executor import ShownDrafts, Step
+from adaspec.trace.schema import CONFIDENCES
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBatch:
+    """An engine's batch after its target has verified, before anything is drafted for it."""
+
+    requests: Sequence[str]
+    """Ids, row by row."""
+    states: Sequence[object]
+    """One object per request that lives as long as it does: an id may be given to a new request."""
+    tokens: NDArray[np.int32]
+    """(rows, room) prompt and output tokens."""
+    prompt_tokens: Ints
+    known: Ints
+    """How many of `tokens` are known, without what was sampled in this step."""
+    sampled: Sequence[Sequence[int]]
+    """Tokens sampled in this step; none while the prompt is still being read."""
+    verified: Mapping[str, Sequence[int]]
+    """The drafts that the target judged in this step, by request."""
+    room: Ints | None = None
+    """The most tokens that a draft may hold, row by row, where a request limits that."""
+
+
+@dataclass(slots=True)
+class RunningRequest:
+    """What is known of a request that may still run."""
+
+    slot: int
+    state: object
+    prompt_tokens: int
+    tokens: int
+    """How many tokens of its text are indexed."""
+    holds_neural: bool = False
+    recorded: bool = False
+    """It is drafted for at every position, and proposed nothing."""
+    last_step: int = 0
+    """The last step in which it was in the batch."""
+
+
+class RunningRequests:
+    """All requests that may still run, and the index of their text."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.index = NgramIndex()
+        self.requests: dict[str, RunningRequest] = {}
+
+    def remove_ended(self, alive: Mapping[str, object]) -> tuple[list[str], Ints]:
+        """Forget requests that are no longer alive; their ids, and the slots that they had."""
+        ended = [
+            name for name, request in self.requests.items() if alive.get(name) is not request.state
+        ]
+        return ended, self._forget(ended)
+
+    def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
+        """Forget those longest out of the batch until there is a slot for every row.
+
+        Preempted requests keep their slots as long as there are enough.
+        """
+        entering = sum(name not in self.requests for name in batch.requests)
+        missing = len(self.requests) + entering - self.slots
+        if missing <= 0:
+            return [], np.zeros(0, np.int32)
+        running = set(batch.requests)
+        absent = [name for name in self.requests if name not in running]
+        absent.sort(key=lambda name: self.requests[name].last_step)
+        return absent[:missing], self._forget(absent[:missing])
+
+    def enter(self, batch: EngineBatch, row: int) -> RunningRequest:
+        """Take in a request that is seen for the first time."""
+        known = int(batch.known[row])
+        slot = self.index.open(batch.tokens[row, :known])
+        request = RunningRequest(slot, batch.states[row], int(batch.prompt_tokens[row]), known)
+        self.requests[batch.requests[row]] = request
+        return request
+
+    def catch_up(self, batch: EngineBatch, step: int) -> None:
+        """Index every row's text, including what was sampled in this step."""
+        slots, counts, tokens = [], [], []
+        for row, name in enumerate(batch.requests):
+            request = self.requests[name]
+            request.last_step = step
+            known, sampled = int(batch.known[row]), batch.sampled[row]
+            if request.tokens > known:  # the text was cut or replaced
+                self.index.close(request.slot)
+                # The index gives the slot freed last first: the policy's record of it stays valid.
+                request.slot = self.index.open(batch.tokens[row, :known])
+                request.tokens = known
+            elif request.tokens < known:  # the engine did not ask for drafts in some steps
+                tokens.extend(batch.tokens[row, request.tokens : known].tolist())
+            count = known - request.tokens + len(sampled)
+            if count:
+                slots.append(request.slot)
+                counts.append(count)
+                tokens.extend(sampled)
+                request.tokens += count
+        if slots:
+            self.index.extend(slots, tokens, counts)
+
+    def _forget(self, names: Sequence[str]) -> Ints:
+        slots = [self.requests.pop(name).slot for name in names]
+        for slot in slots:
+            self.index.close(slot)
+        return np.array(slots, np.int32)
+
+
+class EngineDrafts(ShownDrafts):
+    """What an engine's drafter drafts in one step, for every row of the engine's batch."""
+
+    def __init__(self, index: NgramIndex, step: Step, engine_rows: Ints, neural_cap: int) -> None:
+        """`engine_rows`: for each row of the step, the row of the engine's batch."""
+        shape = (len(engine_rows), neural_cap)
+        super().__init__(
+            index,
+            step,
+            np.full(shape, -1, np.int32),
+            np.full((*shape, len(CONFIDENCES)), np.nan, np.float32),
+        )
+        self._engine_rows = engine_rows
+        self.count = 0
+        """Forwards run for drafting; more than the policy asked for where rows are recorded."""
+
+    def take(self, tokens: Ints, confidences: Floats) -> None:
+        """Take in what one forward drafted, one token for every row of the engine's batch."""
+        holds = self._holds
+        self.tokens[holds, self.count] = tokens[self._engine_rows[holds]]
+        self.confidences[holds, self.count] = confidences[self._engine_rows[holds]]
+        self.count += 1
+
+
+@dataclass(slots=True)
+class EngineStep:
+    """A step of those requests in the engine's batch whose prompt has been read."""
+
+    number: int
+    requests: list[str]
+    engine_rows: Ints
+    """For each row of the step, the row of the engine's batch."""
+    step: Step
+    drafts: EngineDrafts
+    recorded: Bools
+    """Rows that are drafted for in full, and proposed nothing."""
+    room: Ints | None
+    """The most tokens that each row's draft may hold, where a request limits that."""
+    wants_forward: bool = False
+    """Whether the policy wants another forward."""
+    drafter_unable: bool = False
+    """Whether forwards were wanted that the drafter cannot run."""
+    proposed: list[list[int]] = field(default_factory=list)
+    """The tokens that went to the target."""
+
+    def chosen_tokens(self, index: NgramIndex, vocabulary: int) -> list[list[int]]:
+        """The tokens of the step's cut, row by row; a row ends before a token id that is none.
+
+        Prompts may hold placeholders, which are outside of the vocabulary.
+        """
+        cut, drafted = self.step.cut, self.drafts.tokens
+        assert cut is not None
+        copied = index.propose(self.step.slots, cut.start, cut.ngram_len, drafted, cut.neural_len)
+        rows = []
+        for row in range(len(self.requests)):
+            tokens: list[int] = drafted[row, : cut.neural_len[row]].tolist()
+            tokens += copied[row, : cut.ngram_len[row]].tolist()
+            for place, token in enumerate(tokens):
+                if not 0 <= token < vocabulary:
+                    del tokens[place:]
+                    cut.neural_len[row] = min(cut.neural_len[row], place)
+                    cut.ngram_len[row] = place - cut.neural_len[row]
+                    break
+            rows.append(tokens)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the target made of a proposal, row by row of its step."""
+
+    known: Bools
+    """Whether the row's result is known; where it is not, the other arrays mean nothing."""
+    drafted: Ints
+    """Tokens that the target judged: the scheduler may cut or drop a draft."""
+    neural_drafted: Ints
+    accepted: Ints
+    emitted: Ints
+    """Emitted tokens, padded with -1."""
+    emitted_tokens: Ints
+    judged: Bools
+    """Whether the target judged the row's draft as proposed, be it an empty one."""
+    dropped: list[str]
+    """Requests of whose drafts nothing was judged."""
+    complete: bool
+    """Whether the engine's step verified this proposal and did nothing else."""
+
+
+def verify(step: EngineStep, batch: EngineBatch) -> Verification:
+    """What the engine's next batch shows of a step's proposal."""
+    count = len(step.requests)
+    engine_rows = {name: row for row, name in enumerate(batch.requests)}
+    context = step.step.context_tokens
+    known, judged = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    emitted_rows: list[Sequence[int]] = [() for _ in range(count)]
+    dropped, verified_requests = [], set()
+    for row, name in enumerate(step.requests):
+        engine_row = engine_rows.get(name)
+        # The text is longer than expected where the engine made a step without asking for drafts.
+        if engine_row is None or batch.known[engine_row] != context[row]:
+            sampled: Sequence[int] = ()
+        else:
+            sampled = batch.sampled[engine_row]
+        proposed = step.proposed[row]
+        verified = common_prefix_len(proposed, batch.verified.get(name, ())) if sampled else 0
+        if proposed and not verified:
+            dropped.append(name)
+        if not sampled or len(sampled) > 1 + verified:
+            continue
+        known[row], emitted_rows[row] = True, sampled
+        judged[row] = not step.recorded[row] and bool(verified or not proposed)
+        drafted[row], accepted[row] = verified, len(sampled) - 1
+        verified_requests.add(name)
+    emitted_tokens = np.array([len(tokens) for tokens in emitted_rows], np.int32)
+    emitted = np.full((count, int(emitted_tokens.max(initial=0))), -1, np.int32)
+    for row, tokens in enumerate(emitted_rows):
+        emitted[row, : len(tokens)] = tokens
+    assert step.step.cut is not None
+    return Verification(
+        known,
+        drafted,
+        np.minimum(step.step.cut.neural_len, drafted).astype(np.int32),
+        accepted,
+        emitted,
+        emitted_tokens,
+        judged,
+        dropped,
+        bool(verified_requests) and verified_requests.issuperset(batch.requests),
+    )
+
+
+def common_prefix_len(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """How many tokens two texts have in common from their start."""
+    count = 0
+    for token, other in zip(tokens, others, strict=False):
+        if token != other:
+            break
+        count += 1
+    return count

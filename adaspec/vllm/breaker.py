@@ -1,0 +1,85 @@
+"""Turns faults into steps without a proposal, and switches a policy off that fails too often."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+
+from adaspec.vllm.events import Fault, Observers
+from adaspec.vllm.plugin import in_one_line
+
+log = logging.getLogger("vllm.adaspec")
+
+MAX_IN_A_ROW = 8
+"""Steps that fail one after another before the policy is switched off."""
+STEPS_PER_FAULT = 100
+"""Steps that go well and together make up for one that failed among them."""
+MAX_OUTSTANDING = 100
+"""Failures not made up for before the policy is switched off: one that fails in more than a step in
+a hundred is switched off at last, one that fails once an hour never is."""
+
+
+class CircuitBreaker:
+    """Counts the faults of a policy; once it is `off` it stays off."""
+
+    def __init__(self, policy: str, observers: Observers) -> None:
+        self.off = False
+        self.counts: Counter[str] = Counter()
+        """Faults by stage."""
+        self.noted: Counter[str] = Counter()
+        """What was counted without consequences, by stage."""
+        self._policy, self._observers = policy, observers
+        self._in_a_row = 0
+        # Counted in steps, not by a clock, and in whole numbers: all ranks must switch off alike.
+        self._outstanding_steps = 0
+
+    def note(self, step: int, stage: str, error: Exception) -> None:
+        """Count something that never switches the policy off; it is logged the first time."""
+        self.noted[stage] += 1
+        if self.noted[stage] == 1:
+            log.warning(
+                "adaspec: policy '%s', %s: %s; further ones are only counted",
+                self._policy,
+                stage,
+                in_one_line(error, 300),
+            )
+        self._notify(step, stage, error)
+
+    def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
+        """Count a failure for which `rows` requests get no proposal; with 0 the proposal stands."""
+        self._in_a_row += 1
+        self._outstanding_steps += STEPS_PER_FAULT
+        self.counts[stage] += 1
+        in_a_row = self._in_a_row >= MAX_IN_A_ROW
+        self.off |= in_a_row or self._outstanding_steps >= MAX_OUTSTANDING * STEPS_PER_FAULT
+        if self.counts[stage] == 1:
+            log.warning(
+                "adaspec: policy '%s' failed in %s; %s, and further failures there are only "
+                "counted: %s",
+                self._policy,
+                stage,
+                "nothing is proposed in this step" if rows else "what it proposed stands",
+                in_one_line(error, 300),
+            )
+            log.debug("%s", "".join(traceback.format_exception(error)))
+        if self.off:
+            log.error(
+                "adaspec: policy '%s' is switched off %s (failures since the start: %s): serving "
+                "goes on without speculation until a restart",
+                self._policy,
+                f"after {MAX_IN_A_ROW} failed steps in a row"
+                if in_a_row
+                else f"for failing more often than once in {STEPS_PER_FAULT} steps",
+                ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
+            )
+        self._notify(step, stage, error, rows)
+
+    def step_succeeded(self) -> None:
+        """A step was decided and learned from without a fault."""
+        self._in_a_row = 0
+        self._outstanding_steps = max(0, self._outstanding_steps - 1)
+
+    def _notify(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
+        fault = Fault(step, stage, in_one_line(error, 300), self.off, rows)
+        self._observers.notify("fault", fault)

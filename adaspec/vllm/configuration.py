@@ -1,0 +1,208 @@
+"""Turns the speculative config that an operator writes into one that vLLM knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from adaspec.errors import ServingError, TraceError
+from adaspec.trace.identity import vocabulary_hash
+from adaspec.trace.reader import TraceReader
+from adaspec.vllm.choice import choose, target_of
+from adaspec.vllm.compatibility import check_arguments, installed_version, version_problem
+from adaspec.vllm.drafters import drafter_method
+from adaspec.vllm.exposition import expose
+from adaspec.vllm.machine import hardware
+from adaspec.vllm.options import Options, read_options
+from adaspec.vllm.plugin import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.scrambling import secret_in
+from adaspec.vllm.workarounds import shield_llvmlite
+
+log = logging.getLogger("vllm.adaspec")
+
+NGRAM_DRAFTER = "adaspec.vllm.proposers.NgramDrafter"
+UNPADDED = ("eagle", "eagle3", "mtp")
+"""Heads that can draft after bookkeeping, from tokens that are on the host already."""
+
+_FLAGS = {
+    "spec_method": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+}
+
+
+def speculative_config(
+    original: Callable[..., Any], args: Any, target_model_config: Any, target_parallel_config: Any
+) -> Any:
+    """What `EngineArgs.create_speculative_config` returns where method 'adaspec' was asked for."""
+    problem = version_problem(installed_version())
+    if problem:
+        raise ServingError(problem)
+    check_arguments()
+    written = args.speculative_config
+    flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
+    options = dataclasses.replace(
+        read_options(_with_flags(written or {}, flags)),
+        replicas=target_parallel_config.data_parallel_size,
+        vocabulary_hash=vocabulary_of(target_model_config),
+    )
+    if options.mode == "off":
+        release_runner()
+        return None
+    _check_combination(args, target_model_config, target_parallel_config)
+    config, options = translated(options, target_model_config)
+    # vLLM writes into its arguments; a second config made of them must find the operator's again.
+    vars(args).update(speculative_config=config, **dict.fromkeys(flags))
+    try:
+        made = original(args, target_model_config, target_parallel_config)
+    finally:
+        vars(args).update(speculative_config=written, **flags)
+    if made.method != config["method"]:
+        raise ServingError(
+            f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "
+            f"for '{made.method}' by its name: give it a path that does not say so"
+        )
+    shield_llvmlite()
+    expose()
+    # Model runner V2 and async scheduling do not call the patched methods, and would not say so.
+    if os.environ.get(V2_VARIABLE) != "0":
+        os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
+    args.async_scheduling = False
+    object.__setattr__(made, ATTRIBUTE, options)
+    return made
+
+
+def vocabulary_of(model_config: Any) -> str | None:
+    """The hash of the vocabulary that an engine's tokenizer has; None where it cannot be read."""
+    try:
+        from vllm.tokenizers import cached_tokenizer_from_config
+
+        tokenizer = cached_tokenizer_from_config(model_config)
+        return None if tokenizer is None else vocabulary_hash(tokenizer.get_vocab())
+    except Exception as error:  # if the server needs a tokenizer, vLLM will report it
+        log.warning("adaspec: the tokenizer's vocabulary is not known: %r", error)
+        return None
+
+
+def is_v2_forced() -> bool:
+    """Whether the environment forces vLLM's model runner V2."""
+    return os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false")
+
+
+def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """The config with the values of `--spec-method` and its kin; a value given twice is refused."""
+    merged = dict(config)
+    for name, value in flags.items():
+        key = _FLAGS[name]
+        if value is not None and key in merged:
+            raise ServingError(
+                f"--{name.replace('_', '-')} and the speculative config's '{key}' say the same: "
+                "leave one out"
+            )
+        if value is not None:
+            merged[key] = value
+    return merged
+
+
+def _check_combination(args: Any, target: Any, parallel: Any) -> None:
+    """Refuse settings of vLLM's that the plug-in cannot serve with."""
+    pipelines, replicas = parallel.pipeline_parallel_size, parallel.data_parallel_size
+    contexts = parallel.decode_context_parallel_size
+    problem = None
+    if is_v2_forced():
+        problem = (
+            f"{V2_VARIABLE}={os.environ[V2_VARIABLE]}: method '{METHOD}' runs on model runner V1: "
+            "unset it"
+        )
+    elif getattr(args, "async_scheduling", None):
+        problem = (
+            f"async scheduling was asked for: method '{METHOD}' decides on tokens that it would "
+            "not know yet: leave --async-scheduling out"
+        )
+    elif pipelines > 1:
+        problem = (
+            f"pipeline_parallel_size={pipelines}: method '{METHOD}' needs "
+            "the whole model on every rank: use tensor parallelism"
+        )
+    elif replicas > 1 and getattr(target, "is_moe", False):
+        problem = (
+            f"data_parallel_size={replicas} with a mixture of experts: its ranks must run the "
+            f"drafter in step, which method '{METHOD}' does not: serve one replica per address"
+        )
+    elif contexts > 1:
+        problem = (
+            f"decode_context_parallel_size={contexts}: not supported by method '{METHOD}': set it "
+            "to 1"
+        )
+    if problem is not None:
+        raise ServingError(problem)
+
+
+def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
+    """vLLM's speculative config for these options, and the options with every choice made."""
+    target = target_of(target_config, options.vocabulary_hash)
+    method = None
+    if options.model is not None:
+        revision = options.passed.get("revision")
+        method = drafter_method(options.model, target, revision, options.draft_method)
+    choice = choose(options, target, method is not None)
+    if options.trace_dir is not None:
+        _check_writable(Path(options.trace_dir))
+        if options.mode == "record":
+            _check_recording(Path(options.trace_dir))
+    if options.scramble_key is not None:
+        secret_in(Path(options.scramble_key))  # here, since workers' errors are harder to find
+    options = dataclasses.replace(
+        options,
+        policy=choice.spec,
+        policy_digest=choice.digest,
+        hardware=hardware(),
+        cost=choice.cost_name,
+        num_speculative_tokens=choice.cap,
+    )
+    config: dict[str, Any] = {**options.passed, "num_speculative_tokens": choice.cap}
+    if method is None:
+        return {**config, "method": "custom_class", "model": NGRAM_DRAFTER}, options
+    config |= {"method": method, "model": options.model}
+    if method in UNPADDED:
+        config["disable_padded_drafter_batch"] = True
+    return config, options
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        if isinstance(error, FileExistsError):
+            nowhere = folder.is_symlink() and not folder.is_file()
+            why = "a link that leads nowhere" if nowhere else "it is a file"
+        raise ServingError(
+            f"trace_dir '{folder}' cannot be written to ({why}): give a folder that the server may "
+            "write to"
+        ) from error
+
+
+def _check_recording(folder: Path) -> None:
+    """Refuse to record into a folder that holds anything but a dense trace."""
+    if not any(folder.iterdir()) or any(folder.glob("replica-*")):
+        return
+    try:
+        kind = TraceReader(folder).manifest.kind
+    except TraceError as error:
+        raise ServingError(
+            f"trace_dir '{folder}' holds something, and no trace that mode 'record' could go "
+            f"on with: give an empty folder, or none yet ({error})"
+        ) from error
+    if kind != "dense":
+        raise ServingError(
+            f"trace_dir '{folder}' holds a {kind} trace, mode 'record' writes a dense one: give "
+            "another folder"
+        )

@@ -1,0 +1,328 @@
+"""What a server counts: the table of its metrics, the figures themselves, and who counts them.
+
+The API server names a folder in its environment before it starts its engines; each engine's first
+rank counts in a file of its own there. A file is a line of JSON that says what is being served,
+padded to a fixed length, and then one 64-bit float per name in `FIGURES`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import mmap
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.documents import parse_json
+from adaspec.errors import AdaspecError
+from adaspec.vllm.events import Fault, Observer, StepProposed, StepVerified, source_of
+
+PREFIX = "adaspec:"
+FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
+"""The environment variable that names the folder to every process of a server."""
+
+REASONS = {
+    "none": ("policy", "nothing_to_copy", "recorded", "min_tokens", "fault"),
+    "ngram": ("alone", "switched"),
+    "neural": ("whole", "trimmed"),
+    "splice": ("whole", "trimmed"),
+}
+"""Why a decision is what it is, by its source.
+
+none: the policy proposed nothing; it proposed to copy and there was nothing; the request is being
+recorded; any draft would reach its min_tokens; something failed. ngram: nothing was drafted by the
+neural drafter for the request, or it was and the copy was taken instead. neural and splice: all
+drafted tokens, or fewer.
+"""
+DRAFTERS = ("ngram", "neural", "splice")
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+"""Upper bounds of the buckets that draft lengths are counted in."""
+TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
+"""Upper bounds of the buckets that decision times are counted in."""
+SHORT = 4
+DRAFTED = ("none", "short", "long")
+"""Steps by what they verified: no draft, at most `SHORT` drafted tokens per request, or more."""
+FORWARDS = ("draft", "keep_alive")
+STAGES = (
+    "admit",
+    "keep",
+    "plan",
+    "proceed",
+    "settle",
+    "learn",
+    "release",
+    "look-up",
+    "batch",
+    "time",
+    "expects",
+    "other",
+)
+LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter as `/metrics` shows it, or a histogram where it has bounds."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """The labels' values, those of several labels joined by `/`."""
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of what is counted for it: by label or bucket, and a histogram's sum."""
+        if self.bounds:
+            buckets = tuple(f"{self.name}/{bound}" for bound in (*self.bounds, "inf"))
+            return (*buckets, f"{self.name}_sum")
+        return tuple(f"{self.name}/{value}" for value in self.values) or (self.name,)
+
+
+_DECISIONS = tuple(f"{source}/{reason}" for source in REASONS for reason in REASONS[source])
+_BY_SOURCE = (("source",), DRAFTERS)
+_BY_DRAFTED = (("drafted",), DRAFTED)
+METRICS = (
+    Metric("drafted_tokens", "Tokens verified.", *_BY_SOURCE),
+    Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
+    Metric(
+        "expected_accepted_tokens",
+        "Tokens that the policy expected to be accepted of its drafts (neural part of a splice).",
+        *_BY_SOURCE,
+    ),
+    Metric(
+        "realised_accepted_tokens",
+        "Tokens accepted of those same drafts: hold it against expected_accepted_tokens.",
+        *_BY_SOURCE,
+    ),
+    Metric(
+        "clocked_steps",
+        "Steps that did nothing but verify, timed: without a draft, with up to "
+        f"{SHORT} drafted tokens per request, with more.",
+        *_BY_DRAFTED,
+    ),
+    Metric("clocked_step_seconds", "What these took.", *_BY_DRAFTED),
+    Metric(
+        "clocked_step_modelled_seconds",
+        "What the cost model says of these: hold it against clocked_step_seconds.",
+        *_BY_DRAFTED,
+    ),
+    Metric("drafter_forwards", "Forwards of the neural drafter.", ("kind",), FORWARDS),
+    Metric("faults", "Failures that were lived with, by stage.", ("stage",), STAGES),
+    Metric("dropped_rows", "Trace rows not written, by reason.", ("reason",), LOSSES),
+    Metric(
+        "decisions",
+        "Decisions on one request in one step, by who drafts and why.",
+        ("source", "reason"),
+        _DECISIONS,
+    ),
+    Metric("steps", "Engine steps in which something was decided."),
+    Metric("modelled_step_seconds", "Step times by the cost model that decides."),
+    Metric("unverified_drafts", "Drafts that the scheduler dropped or replaced."),
+    Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
+    Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
+)
+SWITCHED_OFF = "policy_switched_off"
+FIGURES = (*(figure for metric in METRICS for figure in metric.figures), SWITCHED_OFF)
+INDEX = {name: index for index, name in enumerate(FIGURES)}
+
+_SUFFIX = ".counters"
+_HEADER_BYTES = 4096
+_FILE_BYTES = _HEADER_BYTES + 8 * len(FIGURES)
+_PREFIX = "adaspec-metrics-"
+_made: set[str] = set()
+"""Folders that this process made; forked children inherit them."""
+
+
+def announce_folder() -> Path:
+    """The folder of this server's counters, made and named to its future processes if need be.
+
+    A server is one process and those that `multiprocessing` starts for it. A program that runs
+    engines and then starts a server as a command hands its environment down too; the server's
+    figures are separate, so it makes a new folder. A folder that an operator named is shared by
+    every process that inherits the name.
+    """
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named and Path(named).is_dir() and not _belongs_to_another_server(named):
+        return Path(named)
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    os.environ[FOLDER_VARIABLE] = folder
+    _made.add(folder)
+    atexit.register(_remove, folder, os.getpid())
+    return Path(folder)
+
+
+def _belongs_to_another_server(folder: str) -> bool:
+    is_this_servers = folder in _made or multiprocessing.parent_process() is not None
+    return Path(folder).name.startswith(_PREFIX) and not is_this_servers
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # forked children inherit what runs at exit
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Counters:
+    """One engine's figures; each figure is counted by one thread only."""
+
+    def __init__(self, folder: Path | None, header: dict[str, Any]) -> None:
+        """Count in a new file of the folder; in memory alone where there is no folder."""
+        memory: Any = bytearray(_FILE_BYTES)
+        if folder is not None:
+            # Serving without visible figures is better than no serving.
+            with contextlib.suppress(OSError):
+                memory = _mapped(folder, header)
+        self._figures: NDArray[np.float64] = np.frombuffer(memory, np.float64, offset=_HEADER_BYTES)
+
+    @classmethod
+    def of_server(cls, header: dict[str, Any]) -> Counters:
+        """Counters in the folder that the API server announced, if it did."""
+        named = os.environ.get(FOLDER_VARIABLE)
+        return cls(Path(named) if named and Path(named).is_dir() else None, header)
+
+    def add(self, name: str, count: float = 1.0) -> None:
+        """Count one figure up."""
+        self._figures[INDEX[name]] += count
+
+    def add_all(self, histogram: str, bounds: tuple[float, ...], values: NDArray[Any]) -> None:
+        """Count values of a histogram in their buckets."""
+        first, buckets = INDEX[f"{histogram}/{bounds[0]}"], len(bounds) + 1
+        counts = np.bincount(np.searchsorted(bounds, values), minlength=buckets)
+        self._figures[first : first + buckets] += counts
+        self.add(f"{histogram}_sum", float(values.sum()))
+
+    def put(self, name: str, value: float) -> None:
+        """Set one figure."""
+        self._figures[INDEX[name]] = value
+
+    def __getitem__(self, name: str) -> float:
+        return float(self._figures[INDEX[name]])
+
+    def lost(self, reason: str, rows: int) -> None:
+        """Count trace rows that were not written."""
+        self.add(f"dropped_rows/{reason}", rows)
+
+
+def _mapped(folder: Path, header: dict[str, Any]) -> mmap.mmap:
+    text = json.dumps(header).encode()
+    if len(text) >= _HEADER_BYTES:
+        text = json.dumps({key: str(value)[:200] for key, value in header.items()}).encode()
+    descriptor, path = tempfile.mkstemp(dir=folder, suffix=".new")
+    try:
+        os.truncate(descriptor, _FILE_BYTES)
+        os.pwrite(descriptor, text.ljust(_HEADER_BYTES), 0)
+        memory = mmap.mmap(descriptor, _FILE_BYTES)
+    finally:
+        os.close(descriptor)
+    # Renamed only when it is complete, so that a reader never sees half a file.
+    Path(path).rename(Path(path).with_suffix(_SUFFIX))
+    return memory
+
+
+def read_counters(folder: Path) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
+    """The header and the present figures of every engine that counts in the folder."""
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        with contextlib.suppress(OSError, AdaspecError):
+            content = path.read_bytes()
+            if len(content) == _FILE_BYTES:
+                header = parse_json(content[:_HEADER_BYTES], str(path), AdaspecError)
+                yield header, np.frombuffer(content, np.float64, offset=_HEADER_BYTES)
+
+
+class MetricsObserver(Observer):
+    """Counts the events of a session."""
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self._last: StepProposed | None = None
+
+    def proposed(self, event: StepProposed) -> None:
+        """Count the decisions, the drafts' lengths, and the time that deciding took."""
+        counters = self.counters
+        self._last = event
+        counters.add("steps")
+        for figure, rows in _decisions(event).items():
+            counters.add(f"decisions/{figure}", int(rows.sum()))
+        counters.add_all("draft_len", LENGTHS, event.neural_len + event.ngram_len)
+        counters.add_all("decision_seconds", TIMES_S, np.array([event.decision_s]))
+
+    def verified(self, event: StepVerified) -> None:
+        """Count what was verified and accepted, and what had been expected of it."""
+        counters, last = self.counters, self._last
+        counters.add("modelled_step_seconds", event.step_s)
+        if event.took_s is not None:
+            kind = _drafted_kind(event)
+            counters.add(f"clocked_steps/{kind}")
+            counters.add(f"clocked_step_seconds/{kind}", event.took_s)
+            counters.add(f"clocked_step_modelled_seconds/{kind}", event.step_s)
+        expected = lengths = None
+        if last is not None and last.step == event.step:
+            expected, lengths = last.expected, last.neural_len + last.ngram_len
+        for row in np.flatnonzero(event.known & (event.drafted > 0)).tolist():
+            drafted, neural = int(event.drafted[row]), int(event.neural_drafted[row])
+            accepted = int(event.accepted[row])
+            source = source_of(neural, drafted - neural)
+            counters.add(f"drafted_tokens/{source}", drafted)
+            counters.add(f"accepted_tokens/{source}", accepted)
+            # The expectation is of the whole draft: it says nothing of one that was cut.
+            if expected is not None and lengths is not None and drafted == lengths[row]:
+                counters.add(f"expected_accepted_tokens/{source}", float(expected[row]))
+                counters.add(
+                    f"realised_accepted_tokens/{source}",
+                    min(accepted, neural) if neural else accepted,
+                )
+
+    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+        """Count forwards of the drafter."""
+        self.counters.add("drafter_forwards/draft", drafting)
+        self.counters.add("drafter_forwards/keep_alive", keep_alive)
+
+    def dropped(self, requests: list[str]) -> None:
+        """Count drafts that were not verified as proposed."""
+        self.counters.add("unverified_drafts", len(requests))
+
+    def fault(self, fault: Fault) -> None:
+        """Count a fault, and note whether it switched the policy off."""
+        self.counters.add("decisions/none/fault", fault.rows)
+        self.counters.add(f"faults/{fault.stage if fault.stage in STAGES else 'other'}")
+        self.counters.put(SWITCHED_OFF, float(fault.switched_off))
+
+
+def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
+    """For every source and reason, the rows of the step that were decided so."""
+    neural, ngram = event.neural_len > 0, event.ngram_len > 0
+    nothing = ~neural & ~ngram & ~event.recorded
+    barred = np.zeros_like(nothing) if event.barred is None else event.barred & nothing
+    nothing &= ~barred
+    shown = np.where(event.batch.holds_neural, event.shown, 0)
+    wanted = np.asarray(event.proposal.ngram_len) > 0
+    trimmed = event.neural_len < shown
+    return {
+        "none/recorded": event.recorded,
+        "none/min_tokens": barred,
+        "none/nothing_to_copy": nothing & wanted,
+        "none/policy": nothing & ~wanted,
+        "ngram/alone": ngram & ~neural & (shown == 0),
+        "ngram/switched": ngram & ~neural & (shown > 0),
+        "neural/whole": neural & ~ngram & ~trimmed,
+        "neural/trimmed": neural & ~ngram & trimmed,
+        "splice/whole": neural & ngram & ~trimmed,
+        "splice/trimmed": neural & ngram & trimmed,
+    }
+
+
+def _drafted_kind(event: StepVerified) -> str:
+    """Which of `DRAFTED` a step is."""
+    tokens = int(event.drafted.sum())
+    return DRAFTED[(tokens > 0) + (tokens > SHORT * int(event.known.sum()))]

@@ -1,0 +1,125 @@
+"""What drafts in place of vLLM's own proposers: as far as the session says, and no further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from adaspec.policy.protocol import Floats, Ints
+from adaspec.vllm.session import Session
+from adaspec.vllm.workarounds import detach_adapters
+
+
+class NgramDrafter:
+    """The drafter where there is no neural one: vLLM's `custom_class` method calls it."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        self.adaspec: Session | None = None
+        """The session, while a step of the engine is being drafted for; None in profiling."""
+
+    def load_model(self, target: Any) -> None:
+        """Do nothing: drafts are copied from the text."""
+
+    def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
+        """Drafts for every row; none outside of a step."""
+        session = self.adaspec
+        if session is None:
+            return [[] for _ in sampled_token_ids]
+        session.forwards()
+        session.drafter_ran(0, 0)
+        return session.finish()
+
+
+class _EndDrafting(Exception):
+    """Leaves vLLM's drafting loop from where each drafted token passes."""
+
+
+class HeadMixin:
+    """The first base of the class of a neural drafter, before vLLM's own proposer."""
+
+    adaspec: Session | None = None
+    """The session, while a step of the engine is being drafted for; None in profiling."""
+    adaspec_limit: int
+    """Positions from here on are beyond what the drafter was made for."""
+    _adaspec_count: int | None = None
+    """Tokens drafted per row in this call; None outside of one."""
+
+    def load_model(self, target_model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load as vLLM does, and detach the target's adapters from shared layers."""
+        loaded = super().load_model(target_model, *args, **kwargs)  # type: ignore[misc]
+        detach_adapters(self.model, target_model)  # type: ignore[attr-defined]
+        return loaded
+
+    def propose(self, *args: Any, **kwargs: Any) -> Any:
+        """Drafts of any length for every row; the drafter's KV stays complete."""
+        session = self.adaspec
+        if session is None:
+            return super().propose(*args, **kwargs)  # type: ignore[misc]
+        possible = self._possible(kwargs, session)
+        limit = session.forwards(possible)
+        # Where the drafter cannot run its KV is not kept up either, as in vLLM itself.
+        if not possible or (limit == 0 and not session.keeps_alive):
+            session.drafter_ran(0, 0)
+            return session.finish()
+        cap = self.num_speculative_tokens  # type: ignore[has-type]
+        kwargs["num_speculative_tokens"] = limit
+        kwargs["target_positions"] = self._within_limit(kwargs["target_positions"], limit)
+        self._adaspec_count = 0
+        try:
+            super().propose(*args, **kwargs)  # type: ignore[misc]
+        except _EndDrafting:
+            pass
+        finally:
+            count, self._adaspec_count = self._adaspec_count, None
+            self.num_speculative_tokens = cap
+        session.drafter_ran(count, int(count == 0))
+        return session.finish()
+
+    def _sample_draft_tokens(
+        self, hidden_states: torch.Tensor, sampling_metadata: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Choose greedily, as vLLM does, and show the session, which may end drafting."""
+        session = self.adaspec
+        if session is None or self._adaspec_count is None:
+            return super()._sample_draft_tokens(hidden_states, sampling_metadata)  # type: ignore[misc]
+        tokens, evidence = read_logits(self.model.compute_logits(hidden_states))  # type: ignore[attr-defined]
+        self._adaspec_count += 1
+        if not session.take(*fetch(evidence)):
+            raise _EndDrafting
+        return tokens, None
+
+    def _possible(self, kwargs: dict[str, Any], session: Session) -> bool:
+        """Whether the drafter can run: a draft model has no positions beyond its limit."""
+        if not self.needs_extra_input_slots:  # type: ignore[attr-defined]
+            return True
+        furthest = kwargs["common_attn_metadata"].max_seq_len + max(1, session.setup.neural_cap)
+        return bool(furthest <= self.adaspec_limit)
+
+    def _within_limit(self, positions: torch.Tensor, limit: int) -> torch.Tensor:
+        """Clamp positions to the drafter's rotary table: rows beyond it only draft badly."""
+        if self.adaspec_limit >= self.max_model_len:  # type: ignore[attr-defined]
+            return positions
+        return positions.clamp(max=max(0, self.adaspec_limit - 1 - limit))
+
+
+def read_logits(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(tokens, evidence): the argmax, and per row that token and `trace.schema.CONFIDENCES`.
+
+    logprob = log p1, margin = log p1 - log p2, entropy = -sum p log p. Evidence is one tensor so
+    that one copy brings it to the host; a float32 holds any token id below 2**24.
+    """
+    tokens = logits.argmax(dim=-1)
+    logp = torch.log_softmax(logits.float(), dim=-1)
+    top = logp.topk(2, dim=-1).values
+    # Tokens that a reduced draft vocabulary lacks are -inf; for them p log p is 0.
+    entropy = torch.special.entr(logp.exp()).sum(dim=-1)
+    columns = [tokens.float(), top[:, 0], top[:, 0] - top[:, 1], entropy]
+    return tokens, torch.stack(columns, dim=1)
+
+
+def fetch(evidence: torch.Tensor) -> tuple[Ints, Floats]:
+    """Evidence on the host: (rows,) tokens and (rows, 3) confidences."""
+    host: Any = evidence.cpu().numpy()
+    return host[:, 0].astype(np.int32), np.ascontiguousarray(host[:, 1:], np.float32)

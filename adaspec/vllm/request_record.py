@@ -1,0 +1,136 @@
+"""What is recorded of one request while it runs, and the trace rows that this becomes.
+
+A client that names a request's workload and id sets its request id to `adaspec:WORKLOAD:ID:` (both
+percent-encoded; over HTTP in the header X-Request-Id). An engine may put other text around that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote, unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.protocol import Floats, Ints
+from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.vllm.batch import common_prefix_len
+
+SERVED = "served"
+"""The workload of requests whose clients name none."""
+UNKNOWN = -1
+"""`accepted` of a step that was not verified: it is counted from the tokens that follow."""
+
+_NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
+_SAMPLE = re.compile(r"^(\d+)_")
+
+
+def engine_id(workload: str, id: str) -> str:
+    """The request id that makes an engine record a request as (workload, id)."""
+    return f"adaspec:{quote(workload, safe='')}:{quote(id, safe='')}:"
+
+
+def trace_key(request: str) -> tuple[str, str]:
+    """The (workload, id) that an engine's request id stands for."""
+    named = _NAMED.search(request)
+    if named is None:
+        return SERVED, request
+    sample = _SAMPLE.match(request)  # one of several samples of a prompt
+    return unquote(named[1]), unquote(named[2]) + (f"#{sample[1]}" if sample else "")
+
+
+def is_named(request: str) -> bool:
+    """Whether a request's client named it, so that it can be recorded a second time."""
+    return "adaspec:" in request
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request's text, drafts and steps so far."""
+
+    workload: str
+    id: str
+    prompt: Ints
+    recorded: bool = False
+    """Whether its drafts are shadow drafts, of which a dense row is made."""
+    output: list[int] = field(default_factory=list)
+    drafts: list[tuple[Ints, Floats]] = field(default_factory=list)
+    """Drafted tokens and confidences at positions 1, 2, .."""
+    steps: list[LoggedStep] = field(default_factory=list)
+    position: int = 0
+    has_gap: bool = False
+    """Whether a position was missed: `output` has a gap then, and no dense row can be made."""
+
+    def extend(self, position: int, tail: Ints) -> None:
+        """Take in the text up to `position`, which ends with the tokens `tail`."""
+        count = position - self.position
+        if count <= 0 or count > len(tail):
+            self.has_gap |= count != 0
+        else:
+            self.output += tail[len(tail) - count :].tolist()
+        self.position = position
+
+    def add_draft(self, tokens: Ints, confidences: Floats, cap: int) -> None:
+        """Take in what was drafted at the present position."""
+        if len(tokens) != cap or self.position != len(self.drafts) + 1:
+            self.has_gap = True
+        self.drafts.append((tokens, confidences))
+
+    def dense_row(self, cap: int) -> Request | None:
+        """The request as a dense trace holds it; None where positions are missing.
+
+        accepted at a position = the common prefix of its draft and the tokens that follow.
+        """
+        length = len(self.output)
+        if self.has_gap or not self.recorded or not 0 < length <= len(self.drafts) + 1:
+            return None
+        output = np.array(self.output, np.int32)
+        if not cap:
+            return Request(self.workload, self.id, self.prompt, output)
+        drafted = np.full((length, cap), -1, np.int32)
+        confidences = np.full((length, cap, len(CONFIDENCES)), np.nan, np.float32)
+        for position, draft in enumerate(self.drafts[: length - 1], 1):
+            drafted[position], confidences[position] = draft
+        confidences[~np.isfinite(confidences)] = np.nan
+        accepted = accepted_counts(drafted, output)
+        accepted[0] = -1
+        return Request(self.workload, self.id, self.prompt, output, accepted, drafted, confidences)
+
+    def logged_rows(self) -> list[LoggedStep]:
+        """The request's steps as a logged trace holds them, without those whose end is unknown.
+
+        The first holds the request's text, where all of it is known: training needs it.
+        """
+        rows: list[LoggedStep] = []
+        has_text = not self.has_gap and 0 < len(self.output) == self.position
+        for step in self.steps:
+            accepted = step.accepted if step.accepted != UNKNOWN else self._accepted(step)
+            if accepted is None:
+                continue
+            row = replace(step, step=len(rows), accepted=accepted, output_len=self.position or None)
+            if has_text and not rows:
+                output = np.array(self.output, np.int32)
+                row = replace(row, prompt_tokens=self.prompt, output_tokens=output)
+            rows.append(row)
+        return rows
+
+    def _accepted(self, step: LoggedStep) -> int | None:
+        """How much of a draft the text continues with; None where it ends before that shows."""
+        assert step.position is not None and step.drafted_tokens is not None
+        if self.has_gap:  # behind the gap, positions are not those of `output`
+            return None
+        following = self.output[step.position : step.position + step.draft_len]
+        accepted = common_prefix_len(following, step.drafted_tokens.tolist())
+        ended = accepted == len(following) < step.draft_len or step.position >= len(self.output)
+        return None if ended else accepted
+
+
+def accepted_counts(drafted: Ints, output: Ints) -> NDArray[np.int16]:
+    """Per position, how many drafted tokens the output continues with, up to its end."""
+    length, cap = drafted.shape
+    following = np.full(length + cap, -2, np.int32)
+    following[:length] = output
+    windows = np.lib.stride_tricks.sliding_window_view(following, cap)[:length]
+    accepted: NDArray[np.int16] = (drafted == windows).cumprod(axis=1).sum(axis=1).astype(np.int16)
+    return accepted

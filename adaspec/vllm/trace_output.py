@@ -1,0 +1,180 @@
+"""Where trace rows go: written while there is space, then counted as lost; nothing is raised."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from adaspec.errors import TraceError
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.writer import TraceWriter
+
+log = logging.getLogger("vllm.adaspec")
+
+_ROW_BYTES = 160
+_PENDING_SHARE = 16
+"""Rows wait in memory for at most this part of the space that is left."""
+_MAX_PENDING_BYTES = 16 << 20
+_SHARD_BYTES = 8192
+"""What a shard takes beside its rows, and a trace beside its shards."""
+_REMEMBERED = 1 << 16
+"""How many requests of a logged trace are checked for repeated steps. A request's steps are added
+together, as it leaves, under an id that never repeats: keeping all would only fill the memory."""
+
+
+class TraceOutput:
+    """One trace folder of a running engine. All methods are called by one thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        manifest: Manifest,
+        max_bytes: int,
+        flush_s: float,
+        lost: Callable[[str, int], None],
+    ) -> None:
+        """All traces in `root` together take at most `max_bytes`.
+
+        `lost` is called with the number of rows that are not written and why: limit, disk or
+        rejected.
+        """
+        self.folder, self.root, self.manifest = folder, root, manifest
+        self.rows = 0
+        self._max_bytes, self._flush_s, self._lost = max_bytes, flush_s, lost
+        self._writer: TraceWriter | None = None
+        self._closed: str | None = None
+        """Why no more rows are written."""
+        self._pending_bytes = self._pending_rows = 0
+        self._budget = 0
+        self._flushed_s = time.monotonic()
+
+    def add(self, row: Request | LoggedStep) -> None:
+        """Write a row, or count it as lost."""
+        if self._closed is not None:
+            self._lost(self._closed, 1)
+            return
+        try:
+            self._write(row)
+        except (TraceError, OSError) as error:
+            self._end("disk", str(error))
+            self._lost("disk", 1)
+
+    def flush_if_due(self) -> None:
+        """Put what was added on disk, if the last time is long enough ago."""
+        if time.monotonic() - self._flushed_s >= self._flush_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put what was added on disk."""
+        if self._writer is None or not self._pending_rows:
+            return
+        try:
+            self._flush(self._writer)
+        except (TraceError, OSError) as error:
+            self._end("disk", str(error))
+
+    def close(self) -> None:
+        """Finish the trace."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.close()
+        except (TraceError, OSError) as error:
+            self._end("disk", str(error))
+        self._writer, self._closed = None, self._closed or "closed"
+
+    def _write(self, row: Request | LoggedStep) -> None:
+        writer = self._writer or self._open()
+        size = _bytes_of(row)
+        if self._pending_bytes + size > self._budget:
+            self._flush(writer)
+        if size > self._budget:
+            self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
+            self._lost("limit", 1)
+            return
+        try:
+            writer.add(row)
+        except TraceError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            self._lost("rejected", 1)
+            log.debug("adaspec: a trace row was rejected: %s", error)
+            return
+        self.rows += 1
+        self._pending_rows += 1
+        self._pending_bytes += size
+        if self._pending_bytes > min(_MAX_PENDING_BYTES, self._budget // _PENDING_SHARE):
+            self.flush()
+
+    def _open(self) -> TraceWriter:
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()  # it was made to see whether it can be
+        self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
+        self._measure()
+        log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
+        return self._writer
+
+    def _flush(self, writer: TraceWriter) -> None:
+        writer.flush()
+        # A folder deleted while serving still takes files, which nobody will ever see.
+        if not (self.folder / "manifest.json").exists():
+            raise TraceError(f"{self.folder}: is gone")
+        self._pending_bytes = self._pending_rows = 0
+        self._flushed_s = time.monotonic()
+        self._measure()
+
+    def _measure(self) -> None:
+        """Set what may still be written, other traces beside this one counted."""
+        self._budget = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
+
+    def _end(self, reason: str, message: str) -> None:
+        log.warning(
+            "adaspec: recording to %s ends here, serving goes on; rows are counted as dropped "
+            "(%s): %s",
+            self.folder,
+            reason,
+            " ".join(message.split()),
+        )
+        self._closed = reason
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if reason == "limit":
+            try:
+                writer.close()
+                self._pending_rows = 0
+            except (TraceError, OSError):
+                writer.abort()
+        else:
+            writer.abort()
+        if self._pending_rows:
+            self._lost(reason, self._pending_rows)
+            self.rows -= self._pending_rows
+            self._pending_rows = 0
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder and below; files that vanish meanwhile count as 0."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(parent) / name).lstat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def _bytes_of(row: Request | LoggedStep) -> int:
+    if isinstance(row, LoggedStep):
+        return _ROW_BYTES + 4 * row.draft_len
+    values = (getattr(row, name) for name in row.__slots__)
+    return _ROW_BYTES + sum(each.nbytes for each in values if isinstance(each, np.ndarray))

@@ -1,0 +1,129 @@
+"""What observes a session: counters always, and a recorder where there is a trace_dir."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from adaspec.errors import ServingError, TraceError
+from adaspec.staging import hold
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.events import Observer, Serving
+from adaspec.vllm.metrics import Counters, MetricsObserver
+from adaspec.vllm.options import Options
+from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.scrambling import Scrambler, secret_in
+from adaspec.vllm.trace_output import TraceOutput
+
+FLUSH_S = 60.0
+"""How much of a server's traces a kill may cost."""
+RECORD_FLUSH_S = 5.0
+"""The same in mode 'record'."""
+
+
+def observers_of(options: Options, serving: Serving) -> list[Observer]:
+    """The observers that these options ask for; only for the first rank."""
+    counters = Counters.of_server(
+        {
+            "policy": serving.policy,
+            "version": serving.version,
+            "mode": serving.mode,
+            "drafter": serving.drafter or "",
+            "why": serving.why,
+        }
+    )
+    observers: list[Observer] = [MetricsObserver(counters)]
+    if options.trace_dir is not None:
+        observers.append(recorder_of(options, serving, counters))
+    return observers
+
+
+def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recorder:
+    """What writes this session's traces.
+
+    In mode 'record' trace_dir is the trace, continued where it exists. Otherwise each run writes
+    new folders into it: `logged-..`, and `dense-..` for the requests that are recorded.
+    """
+    assert options.trace_dir is not None
+    root = Path(options.trace_dir)
+    recording = options.mode == "record"
+    # Engines in different containers may share a folder and have the same process id.
+    run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+    dense_folder = root / f"dense-{run}"
+    if recording:
+        dense_folder = root / ("" if serving.replica is None else f"replica-{serving.replica}")
+        check_can_continue(dense_folder, manifest_of("dense", options, serving))
+
+    def output(kind: str, folder: Path) -> TraceOutput:
+        manifest = manifest_of(kind, options, serving)
+        flush_s = RECORD_FLUSH_S if recording else FLUSH_S
+        return TraceOutput(folder, root, manifest, options.max_trace_bytes, flush_s, counters.lost)
+
+    scrambler = None
+    if options.scramble_key is not None:
+        scrambler = Scrambler(secret_in(Path(options.scramble_key)), serving.vocabulary)
+    return Recorder(
+        output("dense", dense_folder) if serving.record_fraction > 0 else None,
+        None if recording else output("logged", root / f"logged-{run}"),
+        serving,
+        counters.lost,
+        scrambler,
+    )
+
+
+def check_can_continue(folder: Path, manifest: Manifest) -> None:
+    """Refuse at start a folder whose trace the first row could not be appended to."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    try:
+        os.close(hold(folder))
+        difference = manifest.difference(TraceReader(folder).manifest)
+    except BlockingIOError:
+        raise ServingError(
+            f"trace_dir '{folder}': another process is recording into it: give each server a "
+            "folder of its own"
+        ) from None
+    except (TraceError, OSError) as error:
+        raise ServingError(
+            f"trace_dir '{folder}' cannot be recorded into ({error}): give an empty folder"
+        ) from error
+    if difference:
+        raise ServingError(
+            f"trace_dir '{folder}' holds another kind of trace: {difference}: give another folder"
+        )
+
+
+def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
+    """The manifest of this session's dense or logged trace."""
+    particulars: dict[str, Any]
+    if kind == "dense":
+        cap = serving.record_cap or None
+        particulars = {
+            "neural_cap": cap,
+            "draft_cap": cap,
+            "confidences": CONFIDENCES if cap else (),
+            "source": "shadow drafting in vLLM",
+        }
+    else:
+        particulars = {
+            "fingerprint": f"{serving.policy} {serving.version}".rstrip(),
+            "source": f"live decisions in vLLM, mode {serving.mode}",
+        }
+    return Manifest(
+        kind=kind,
+        target=serving.target,
+        drafter=serving.drafter,
+        tokenizer=serving.tokenizer,
+        vocabulary_hash=serving.vocabulary_hash,
+        engine="vllm",
+        engine_version=serving.engine_version,
+        hardware=serving.hardware,
+        sampling=dict(options.sampling),
+        scrambled=options.scramble_key is not None,
+        **particulars,
+    )

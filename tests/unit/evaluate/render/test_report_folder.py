@@ -1,0 +1,192 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_fakes as fakes
+
+from adaspec import places
+from adaspec.errors import EvaluationError
+from adaspec.evaluate.render import markdown
+from adaspec.evaluate.report import EvaluationReport, check_destination
+
+
+@pytest.fixture
+def small():
+    return EvaluationReport(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)), [])
+
+
+def refused(folder, force=False):
+    with pytest.raises(EvaluationError) as caught:
+        check_destination(folder, force)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_folder_holds_the_json_the_markdown_and_every_plot_it_embeds(tmp_path):
+    calls = []
+    folder = tmp_path / "new" / "report"
+    report = EvaluationReport(fakes.report(), fakes.requests(3))
+    report.write(folder, progress=lambda stage, done, total: calls.append((stage, done, total)))
+    assert json.loads((folder / "report.json").read_text())["schema"] == 1
+    text = (folder / "report.md").read_text()
+    pictures = sorted(each.name for each in (folder / "plots").iterdir())
+    assert len(pictures) == 10
+    assert all(f"](plots/{name})" in text for name in pictures)
+    assert calls[-1] == ("plots", 11, 11)
+    assert [each.name for each in folder.parent.iterdir()] == ["report"]
+
+
+def test_the_same_report_gives_the_same_bytes(tmp_path, small):
+    for name in ("a", "b"):
+        small.write(tmp_path / name)
+    for each in (tmp_path / "a").rglob("*.*"):
+        assert each.read_bytes() == (tmp_path / "b" / each.relative_to(tmp_path / "a")).read_bytes()
+
+
+def test_json_is_strict_and_numpy_numbers_are_plain():
+    document = {"a": float("nan"), "b": np.float64("inf"), "c": np.arange(2), "d": (1,)}
+    text = EvaluationReport(document, []).to_json()
+    assert json.loads(text) == {"a": None, "b": None, "c": [0, 1], "d": [1]}
+
+
+def test_an_existing_folder_is_refused_unless_forced(tmp_path, small):
+    small.write(tmp_path / "r")
+    (tmp_path / "r" / "report.md").write_text("old")
+    assert "--force" in refused(tmp_path / "r")
+    small.write(tmp_path / "r", force=True)
+    assert (tmp_path / "r" / "report.md").read_text() != "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["r"]
+
+
+def test_force_never_replaces_a_folder_that_is_no_report(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    assert "no report.json" in refused(tmp_path / "thesis", force=True)
+    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+@pytest.mark.parametrize("mine", ["notes.md", "plots/notes.txt", "plots/deep/a.png"])
+def test_force_never_deletes_files_that_a_report_does_not_write(tmp_path, small, mine):
+    small.write(tmp_path / "r")
+    path = tmp_path / "r" / mine
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    assert mine.rsplit("/a.png")[0] in refused(tmp_path / "r", force=True)
+    with pytest.raises(EvaluationError):
+        small.write(tmp_path / "r", force=True)
+    assert path.read_text() == "mine"
+
+
+def test_an_empty_folder_may_be_replaced_with_force(tmp_path, small):
+    (tmp_path / "r").mkdir()
+    small.write(tmp_path / "r", force=True)
+    assert (tmp_path / "r" / "report.json").exists()
+
+
+def test_a_link_to_a_report_stays_a_link(tmp_path, small):
+    small.write(tmp_path / "r")
+    (tmp_path / "latest").symlink_to("r")
+    small.write(tmp_path / "latest", force=True)
+    assert (tmp_path / "latest").is_symlink()
+    assert (tmp_path / "r" / "report.json").exists()
+
+
+def test_a_file_in_the_way_is_refused_with_or_without_force(tmp_path):
+    (tmp_path / "f").write_text("")
+    assert "not a folder" in refused(tmp_path / "f")
+    assert "not a folder" in refused(tmp_path / "f", force=True)
+    assert "not a folder" in refused(tmp_path / "f" / "below")
+
+
+def test_a_read_only_place_is_refused_in_one_line(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EROFS, "no")
+
+    # The superuser writes anywhere, so the refusal is acted.
+    monkeypatch.setattr(os, "mkdir", fail)
+    assert "lies on a read-only file system: choose another" in refused(tmp_path / "r")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, small, monkeypatch, number):
+    small.write(tmp_path / "old")
+    before = (tmp_path / "old" / "report.json").read_bytes()
+
+    def fail(*_):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(markdown, "report_markdown", fail)  # the last thing written
+    for folder, force in ((tmp_path / "deep" / "new", False), (tmp_path / "old", True)):
+        with pytest.raises(EvaluationError) as caught:
+            small.write(folder, force)
+        assert "\n" not in str(caught.value)
+        assert "nothing was written" in str(caught.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old" / "report.json").read_bytes() == before
+
+
+def test_a_file_size_limit_hit_while_writing_leaves_nothing(tmp_path):
+    script = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import report_fakes\n"
+        "from pathlib import Path\n"
+        "from adaspec.errors import EvaluationError\n"
+        "import adaspec.evaluate.acceptance\n"  # numba may write its caches before the limit
+        "from adaspec.evaluate.report import EvaluationReport\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "try:\n"
+        "    EvaluationReport(report_fakes.report(), []).write(Path(sys.argv[2]))\n"
+        "except EvaluationError as error:\n"
+        "    print(error)\n"
+    )
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script, here, str(tmp_path / "r")], capture_output=True, text=True
+    )
+    assert "nothing was written" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_while_renaming_brings_the_old_report_back(tmp_path, small, monkeypatch):
+    small.write(tmp_path / "r")
+    rename = Path.rename
+
+    def fail(self, target):
+        if self.name.endswith(".staged"):
+            raise OSError(errno.EIO, "broken")
+        return rename(self, target)
+
+    monkeypatch.setattr(places, "_renameat2", lambda *_: False)
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(EvaluationError):
+        small.write(tmp_path / "r", force=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["r"]
+    assert (tmp_path / "r" / "report.json").exists()
+
+
+def test_tables_need_no_matplotlib():
+    script = (
+        "import sys, adaspec.evaluate.render.terminal, adaspec.evaluate.report\n"
+        "assert 'matplotlib' not in sys.modules and 'pyarrow' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_odd_report_is_written_without_failing(tmp_path):
+    strange = ("一二三", "a$b$", "_x", "\udc80bad")
+    reports = {
+        "protocol": fakes.protocol_report(),
+        "nothing": fakes.report(()),
+        "lockstep": fakes.report(strange, ("gsm8k",), (1,), "lockstep"),
+        "empty": {"schema": 1, "rows": [], "headline": []},
+    }
+    for name, report in reports.items():
+        EvaluationReport(report, []).write(tmp_path / name)
+        json.loads((tmp_path / name / "report.json").read_text())
+    assert not (tmp_path / "empty" / "plots").exists()

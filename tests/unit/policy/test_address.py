@@ -1,0 +1,73 @@
+"""A policy's memory behind an address is the very memory that Python sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numba import njit
+from random_models import random_model
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.policy.planner.address import Pinned, model_at, planner_at
+from adaspec.policy.planner.memory import knob_row
+from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.predict.tables import packed
+
+
+@njit  # not cached: nobody would drop what lies beside a test when the layout changes
+def _seen(address: int) -> tuple[float, float, int, float]:
+    planner = planner_at(address)
+    planner.memory.splice_expected[1] = 7.5
+    planner.limits[0].rows = 2
+    model = model_at(planner.models[0])
+    costs = planner.costs
+    return (
+        costs.fixed_s,
+        costs.captured_sizes[0],
+        planner.rows.candidate.shape[1],
+        model.tables.base[1],
+    )
+
+
+def pinned(seed: int) -> tuple[Pinned, Planner]:
+    empty = np.empty(0, np.float32)
+    tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.25, 0.75, 0, 0), 1)
+    model = random_model(seed, tables, evidence=True)
+    costs = replace(H100_LLAMA_3_1_8B, captured_sizes=(4, 8)).constants()
+    kept = Pinned(model.compiled())
+    address = np.array([kept.address])
+    return kept, new_planner([model], address, knob_row({}), costs, 3, 48, 8, reads_drafts=False)
+
+
+def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
+    for seed in range(3):
+        model, planner = pinned(seed)
+        kept = Pinned(planner)
+        assert _seen(kept.address) == (
+            planner.costs.fixed_s,
+            4,
+            planner.rows.candidate.shape[1],
+            0.75,
+        )
+        assert kept.value.memory.splice_expected[1] == 7.5
+        assert kept.value.limits["rows"] == 2
+        del model
+
+
+def test_arrays_that_are_read_only_or_in_pieces_are_copied() -> None:
+    model, planner = pinned(0)
+    knobs = np.repeat(planner.knobs, 2, axis=1)[:, ::2]
+    planner.memory.splice_expected.setflags(write=False)
+    kept = Pinned(planner._replace(knobs=knobs))
+    np.testing.assert_array_equal(kept.value.knobs, planner.knobs)
+    assert kept.value.memory.splice_expected.flags.writeable
+    assert _seen(kept.address)[1] == 4
+    del model
+
+
+def test_memory_of_another_layout_is_refused() -> None:
+    _, planner = pinned(0)
+    with pytest.raises(TypeError, match="laid out"):
+        Pinned(planner._replace(knobs=np.zeros(2)))

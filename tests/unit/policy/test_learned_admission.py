@@ -1,0 +1,178 @@
+"""Never slower: a model that is wrong about everything soon costs next to nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.model import CostModel
+from adaspec.draft import Matches
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.admission import update_drafter
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.protocol import Arrival, Batch, Setup
+from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
+from adaspec.predict.survival import Curves
+from adaspec.predict.tables import packed
+from adaspec.replay.learned import run_learned
+from adaspec.replay.recorded import film_of
+from adaspec.replay.result import Result
+from adaspec.replay.tape import Tape, build_tape
+from adaspec.trace.schema import Request
+from adaspec.trace.synthetic import HOPELESS, WORKLOADS, synthesize
+from adaspec.train.compilation import compile_forest
+from adaspec.train.heads import constant
+
+CAP = 48
+NONE = np.empty(0, np.float32)
+EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
+
+
+def optimist(*, evidence: bool) -> LearnedPolicy:
+    """Says at every position that both drafters are right seven times in ten."""
+    groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
+    forests = {
+        group: compile_forest(
+            {head: constant(0.7, FEATURE_NAMES[group]) for head in HEADS[group]},
+            FEATURE_NAMES[group],
+        )
+        for group in groups
+    }
+    curves = {
+        name: Curves(np.empty(0), np.append(1.0, 0.8 ** np.arange(longest))[None])
+        for name, longest in (
+            ("ngram", LONGEST_NGRAM),
+            ("neural", LONGEST_NEURAL),
+            ("splice", LONGEST_SPLICE),
+        )
+    }
+    return LearnedPolicy("optimist", Model(forests, curves, EMPTY), {}, CAP, 8)
+
+
+def tape_of(requests: list[Request], *, evidence: bool) -> Tape:
+    if not evidence:
+        requests = [replace(r, drafted_tokens=None, confidences=None) for r in requests]
+    return build_tape(requests, 8)
+
+
+def speeds(
+    tape: Tape, policy: LearnedPolicy, concurrency: int, first: int, entries: int
+) -> tuple[float, float, Result]:
+    """Throughput over that of `none` before and after the first entries have left."""
+    rng = np.random.default_rng(concurrency)
+    passes = -(-entries // len(tape))
+    order = np.concatenate([rng.permutation(len(tape)) for _ in range(passes)])[:entries]
+    order = order.astype(np.int32)
+    film, nobody = film_of(tape), replaced(policy)
+    runs = [
+        run_learned(tape, film, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
+        for who in (policy, nobody)
+        for until in (first, entries)
+    ]
+    assert runs[0].steps >= 100
+
+    def ratio(a: Result, b: Result, c: Result, d: Result) -> float:
+        mine = (b.tokens - a.tokens) / (b.time_s - a.time_s)
+        return float(mine / ((d.tokens - c.tokens) / (d.time_s - c.time_s)))
+
+    return runs[0].tokens_per_s / runs[2].tokens_per_s, ratio(*runs), runs[1]
+
+
+def replaced(policy: LearnedPolicy) -> LearnedPolicy:
+    """One that never drafts anything."""
+    return LearnedPolicy("nobody", policy.model, {}, 0, 0)
+
+
+@pytest.mark.parametrize("evidence", [False, True], ids=["no evidence", "evidence"])
+@pytest.mark.parametrize("concurrency", [1, 8, 32, 128])
+def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
+    concurrency: int, evidence: bool
+) -> None:
+    requests = list(synthesize(3, (HOPELESS,), requests_per_workload=40))
+    tape = tape_of(requests, evidence=evidence)
+    # About 200 steps a request: what is left out is the first 500 steps or a little more.
+    first = max(4, 4 * concurrency)
+    before, after, run = speeds(tape, optimist(evidence=evidence), concurrency, first, 8 * first)
+    print(concurrency, evidence, round(before, 4), round(after, 4), run.neural_steps / run.steps)
+    assert after >= 0.98
+
+
+@pytest.mark.parametrize("concurrency", [1, 32])
+def test_where_drafters_are_good_admission_takes_nothing_away(concurrency: int) -> None:
+    requests = list(synthesize(4, WORKLOADS, requests_per_workload=5))
+    tape = tape_of(requests, evidence=True)
+    before, after, run = speeds(
+        tape, optimist(evidence=True), concurrency, max(4, 2 * concurrency), 6 * concurrency + 10
+    )
+    print(concurrency, before, after, run.neural_steps / run.steps)
+    assert before > 1.2
+    assert after > 1.2
+    assert run.neural_steps > 0.5 * run.steps
+
+
+CPU = CostModel("two cores", 0.036, 0.003, 6e-6, 0.0, 0.005, 1.3e-6, captured_sizes=(6,))
+
+
+def test_at_a_load_at_which_a_drafter_never_pays_nobody_enters_with_it() -> None:
+    policy = optimist(evidence=False)
+    for rows, wanted in ((1, True), (4, True), (32, False), (128, False)):
+        policy.start(Setup(CPU, CAP, 8, 128, True, True))
+        assert [policy.admit(Arrival(slot, 200, rows)) for slot in range(rows)] == [wanted] * rows
+
+
+def batch_of(rows: int, holders: int) -> Batch:
+    nothing = np.zeros(rows, np.int32)
+    return Batch(
+        slots=np.arange(rows, dtype=np.int32),
+        prompt_tokens=nothing + 200,
+        position=nothing + 10,
+        holds_neural=np.arange(rows) < holders,
+        matches=Matches(*(nothing.copy() for _ in fields(Matches))),
+        context=None,  # type: ignore[arg-type]
+    )
+
+
+def test_who_entered_alone_lets_the_drafter_go_as_a_load_comes_at_which_it_never_pays() -> None:
+    policy = optimist(evidence=False)
+    policy.start(Setup(CPU, CAP, 8, 128, True, True))
+    assert policy.admit(Arrival(0, 200, 1))
+    assert policy.keep(batch_of(1, 1))
+    assert not policy.admit(Arrival(1, 200, 32))
+    assert not policy.keep(batch_of(32, 1))
+    # Had the others left meanwhile, it would have paid.
+    assert policy.keep(batch_of(1, 1))
+
+
+def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_the_steps() -> None:
+    policy = optimist(evidence=False)
+    rows, answer, context, rate = 32, 120, 32 * 210, 300.0
+    policy.start(Setup(CPU, CAP, 8, rows, True, True))
+    memory, costs = policy.planner.memory, CPU.constants()
+    assert not policy.admit(Arrival(0, 200, rows))
+    held = probes = left = 0
+    steps = 20_000
+    for step in range(steps):
+        holders = int(left > 0)
+        update_drafter(memory, costs, rate, rows, holders, context, 0, 0.0)
+        held += holders
+        left -= holders
+        if holders:
+            assert policy.keep(batch_of(rows, 1))
+        elif step % 4 == 0 and policy.admit(Arrival(step % rows, 200, rows)):
+            left = answer
+            probes += 1
+    print(probes, held / steps)
+    assert probes >= 3
+    assert held / steps < 0.06
+
+
+def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without() -> None:
+    policy = optimist(evidence=False)
+    policy.start(Setup(replace(CPU, draft_prompt_s=2e-4), CAP, 8, 8, True, True))
+    assert [policy.admit(Arrival(slot, 150, 4)) for slot in range(4)] == [True] * 4
+    assert not policy.admit(Arrival(4, 20_000, 4))
+    policy.start(Setup(CPU, CAP, 8, 8, True, True))
+    assert policy.admit(Arrival(0, 20_000, 4))

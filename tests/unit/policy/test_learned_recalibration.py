@@ -1,0 +1,59 @@
+"""How predictions are recalibrated: slowly by few drafts, whatever their length, and by many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_learned_admission import optimist
+
+from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, knob_row, new_memory
+from adaspec.policy.planner.recalibration import factor_of, update_record
+
+
+@pytest.fixture
+def memory() -> Memory:
+    made = new_memory([optimist(evidence=False).model], 4)
+    made.record["factor"] = 1.0
+    return made
+
+
+KNOBS = knob_row({})
+
+
+def test_one_long_draft_that_fails_does_not_end_copying(memory: Memory) -> None:
+    update_record(memory, NGRAM, 6.0, 0.0, 1)
+    assert factor_of(memory, KNOBS, NGRAM) > 0.8
+    for _ in range(50):
+        update_record(memory, NGRAM, 0.0, 0.0, 0)
+    assert factor_of(memory, KNOBS, NGRAM) > 0.8
+    assert factor_of(memory, KNOBS, NEURAL) == 1.0
+
+
+def test_many_drafts_that_bring_half_of_what_was_expected_are_halved(memory: Memory) -> None:
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(300):
+        update_record(memory, NGRAM, 4.0, float(rng.choice([0.0, 4.0])), 2)
+        seen.append(factor_of(memory, KNOBS, NGRAM))
+    print([round(each, 2) for each in seen[::50]])
+    assert seen[0] > 0.7
+    assert seen[-1] == pytest.approx(0.52, abs=0.06)
+
+
+def test_a_source_that_brings_more_than_was_expected_gains_little(memory: Memory) -> None:
+    for _ in range(200):
+        update_record(memory, NEURAL, 1.0, 2.0, 2)
+    assert factor_of(memory, KNOBS, NEURAL) == pytest.approx(1.15)
+
+
+def test_a_source_that_rests_for_days_is_taken_at_its_word_again(memory: Memory) -> None:
+    update_record(memory, NGRAM, 60.0, 0.0, 40)
+    assert factor_of(memory, KNOBS, NGRAM) < 0.5
+    for _ in range(1_000_000):
+        update_record(memory, NGRAM, 0.0, 0.0, 0)
+    assert factor_of(memory, KNOBS, NGRAM) == 1.0
+
+
+def test_without_recalibration_nothing_moves(memory: Memory) -> None:
+    update_record(memory, NGRAM, 50.0, 0.0, 40)
+    assert factor_of(memory, knob_row({"recalibrate": 0.0}), NGRAM) == 1.0

@@ -1,0 +1,134 @@
+"""A drafter is known by its config, its weights' names, or by what its user says that it is."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from adaspec.errors import ServingError
+from adaspec.vllm.choice import Target
+from adaspec.vllm.drafters import drafter_method, weight_names
+
+TARGET = Target(name="org/target", vocabulary=128, width=64, tokenizer="org/target")
+LAYER = ("layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight")
+EAGLE = ("fc.weight", "embed_tokens.weight", *LAYER)
+EAGLE3 = ("fc.weight", "midlayer.self_attn.q_proj.weight", "norm.weight", "lm_head.weight", "d2t")
+LLAMA = ("model.embed_tokens.weight", "model.norm.weight", *(f"model.{name}" for name in LAYER))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A head of the first format, in a folder whose name says nothing."""
+    made = tmp_path / "mine"
+    made.mkdir()
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    config |= {"vocab_size": 128, "hidden_size": 64}
+    (made / "config.json").write_text(json.dumps(config))
+    return made
+
+
+def write_header(path, names):
+    header = {name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for name in names}
+    content = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.write_bytes(len(content).to_bytes(8, "little") + content)
+
+
+def write_index(path, names):
+    path.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "one")}))
+
+
+WEIGHTS = [
+    (EAGLE, "eagle"),
+    ([f"model.{name}" for name in EAGLE], "eagle"),
+    (["fc.qweight", "fc.scales", *LAYER], "eagle"),
+    (EAGLE3, "eagle3"),
+    (["model.fc.weight", "model.layers.0.hidden_norm.weight", *LAYER], "eagle3"),
+    (LLAMA, "draft_model"),
+]
+
+
+@pytest.mark.parametrize(("names", "method"), WEIGHTS)
+def test_a_head_is_known_by_its_weights_names(folder, names, method):
+    write_header(folder / "model.safetensors", names)
+    assert drafter_method(str(folder), TARGET) == method
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+@pytest.mark.parametrize(("names", "method"), WEIGHTS)
+def test_an_index_says_the_names_and_no_weights_are_opened(folder, index, names, method):
+    write_index(folder / index, names)
+    (folder / "model.safetensors").write_bytes(b"not safetensors")
+    (folder / "pytorch_model.bin").write_bytes(b"not a pickle")
+    assert drafter_method(str(folder), TARGET) == method
+
+
+def test_the_headers_of_all_files_are_read(folder):
+    write_header(folder / "model-00001-of-00002.safetensors", EAGLE[1:])
+    write_header(folder / "model-00002-of-00002.safetensors", EAGLE[:1])
+    assert weight_names(str(folder)) == frozenset(EAGLE)
+
+
+def test_weights_say_more_than_the_name_of_a_folder_above_them(tmp_path, folder):
+    drafts = tmp_path / "eagle" / "llama-68m"
+    drafts.parent.mkdir()
+    folder.rename(drafts)
+    write_header(drafts / "model.safetensors", LLAMA)
+    assert drafter_method(str(drafts), TARGET) == "draft_model"
+
+
+def test_a_head_in_the_hubs_own_cache_is_known_by_its_weights(folder, monkeypatch):
+    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    write_header(folder / "model.safetensors", EAGLE)
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache",
+        lambda model, name, revision: str(folder / name) if model == "org/mine" else None,
+    )
+    assert weight_names("org/mine") == frozenset(EAGLE)
+    assert weight_names("org/other") is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0{", b"\x02\0\0\0\0\0\0\0[]x"]
+)
+def test_weights_that_cannot_be_read_say_nothing(folder, content):
+    (folder / "model.safetensors").write_bytes(content)
+    assert not weight_names(str(folder))
+
+
+def test_where_nothing_tells_the_folders_name_does_and_it_is_said(tmp_path, folder, caplog):
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    with caplog.at_level(logging.WARNING):
+        assert drafter_method(str(folder), TARGET) == "draft_model"
+    assert "draft_method" in caplog.text
+    assert str(folder) in caplog.text
+    named = folder.rename(tmp_path / "EAGLE3-of-mine")
+    caplog.clear()
+    assert drafter_method(str(named), TARGET) == "eagle3"
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "mtp", "draft_model"])
+def test_what_the_user_says_is_believed(folder, method, caplog):
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert drafter_method(str(folder), TARGET, method=method) == method
+    assert not caplog.text
+
+
+def test_what_the_user_says_makes_no_head_fit(folder):
+    record = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(record | {"hidden_size": 96}))
+    with pytest.raises(ServingError, match="hidden states of 96"):
+        drafter_method(str(folder), TARGET, method="eagle")
+    (folder / "config.json").write_text(json.dumps(record | {"model_type": "medusa"}))
+    with pytest.raises(ServingError, match="does not drive"):
+        drafter_method(str(folder), TARGET, method="eagle")
+
+
+def test_names_are_read_without_torch(folder, monkeypatch):
+    for name in ("torch", "safetensors"):
+        monkeypatch.setitem(sys.modules, name, None)
+    write_header(folder / "model.safetensors", EAGLE)
+    assert weight_names(str(folder)) == frozenset(EAGLE)

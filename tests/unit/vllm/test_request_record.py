@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES, LoggedStep
+from adaspec.trace.soundness import check_request, check_step
+from adaspec.vllm.events import source_of
+from adaspec.vllm.request_record import (
+    SERVED,
+    UNKNOWN,
+    RequestRecord,
+    accepted_counts,
+    engine_id,
+    trace_key,
+)
+from adaspec.vllm.scrambling import Scrambler
+
+CAP = 3
+
+
+def whole(output, drafts):
+    """The record of one request that was drafted for at every position."""
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32), recorded=True)
+    for position, draft in enumerate(drafts, 1):
+        made.extend(position, np.array(output[:position], np.int32))
+        made.add_draft(np.array(draft, np.int32), np.zeros((CAP, 3), np.float32), CAP)
+    return made
+
+
+def logged(position, context_tokens, running, neural_len, ngram_len, tokens, accepted):
+    """A step as the recorder adds it."""
+    return LoggedStep(
+        "w",
+        "7",
+        step=0,
+        draft_len=len(tokens),
+        accepted=accepted,
+        source=source_of(neural_len, ngram_len),
+        position=position,
+        context_tokens=context_tokens,
+        running=running,
+        neural_len=neural_len,
+        ngram_len=ngram_len,
+        drafted_tokens=np.array(tokens, np.int32),
+    )
+
+
+def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
+    output = [5, 6, 7, 8]
+    drafts = [[6, 7, 8], [7, 9, 8], [9, 9, 9], [1, 2, 3]]
+    made = whole(output, drafts).dense_row(CAP)
+    assert made.neural_accepted.tolist() == [-1, 3, 1, 0]
+    assert made.output_tokens.tolist() == output
+    assert made.drafted_tokens[1:].tolist() == drafts[:3]
+    manifest = Manifest(kind="dense", neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
+    check_request(made, manifest, "here")
+
+
+def test_a_common_prefix_is_what_a_slow_count_says():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        output = rng.integers(0, 2, rng.integers(1, 12)).astype(np.int32)
+        drafted = rng.integers(-1, 2, (len(output), CAP)).astype(np.int32)
+        for at, counted in enumerate(accepted_counts(drafted, output)):
+            slow = 0
+            while slow < CAP and at + slow < len(output) and drafted[at, slow] == output[at + slow]:
+                slow += 1
+            assert counted == slow
+
+
+def test_a_missed_position_makes_no_dense_row():
+    made = whole([5, 6, 7], [[6, 7, 8]])
+    made.extend(3, np.array([6, 7], np.int32))
+    made.add_draft(np.zeros(CAP, np.int32), np.zeros((CAP, 3), np.float32), CAP)
+    assert made.dense_row(CAP) is None
+
+
+def test_a_draft_that_ended_early_makes_no_dense_row():
+    made = RequestRecord("w", "7", np.array([1], np.int32), recorded=True)
+    made.extend(1, np.array([5], np.int32))
+    made.add_draft(np.zeros(1, np.int32), np.zeros((1, 3), np.float32), CAP)
+    assert made.dense_row(CAP) is None
+
+
+def test_unknown_confidences_are_nulls():
+    made = whole([5, 6, 7], [[6, 7, 8], [7, 8, 9]])
+    made.drafts[0][1][0, 1] = np.inf
+    assert np.isnan(made.dense_row(CAP).confidences[1, 0, 1])
+
+
+def test_shadow_steps_are_judged_by_what_came():
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+    made.extend(1, np.array([5], np.int32))
+    made.steps.append(logged(1, 3, 2, 1, 2, [6, 7, 9], UNKNOWN))
+    for position, token in ((2, 6), (3, 7), (4, 8)):
+        made.extend(position, np.array([token], np.int32))
+    # Right as far as the text goes, and no text to go on with: nobody knows.
+    made.steps.append(logged(3, 5, 2, 0, 2, [8, 9], UNKNOWN))
+    made.steps.append(logged(4, 6, 2, 0, 0, [], UNKNOWN))
+    (step,) = made.logged_rows()
+    check_step(step, "here")
+    assert (step.source, step.accepted, step.output_len) == ("splice", 2, 4)
+
+
+def test_a_logged_request_has_its_text_at_its_first_step_alone():
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+    for position, token in enumerate((5, 6, 7), 1):
+        made.extend(position, np.array([token], np.int32))
+        made.steps.append(logged(position, 2 + position, 1, 1, 0, [6], 0))
+    first, *others = made.logged_rows()
+    assert first.prompt_tokens.tolist() == [1, 2]
+    assert first.output_tokens.tolist() == [5, 6, 7]
+    assert all(step.prompt_tokens is None and step.output_tokens is None for step in others)
+    for step in (first, *others):
+        check_step(step, "here")
+    scrambled = Scrambler(b"s" * 32, 100).step(first)
+    assert scrambled.prompt_tokens.tolist() != [1, 2]
+
+
+def test_a_text_with_a_gap_is_not_told():
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+    made.extend(1, np.array([5], np.int32))
+    made.steps.append(logged(1, 3, 1, 1, 0, [6], 0))
+    made.extend(4, np.array([8], np.int32))
+    (step,) = made.logged_rows()
+    assert step.prompt_tokens is None
+
+
+def test_what_came_behind_a_gap_is_not_guessed():
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+    made.extend(1, np.array([5], np.int32))
+    for position, token in ((4, 8), (5, 9), (6, 3)):
+        made.extend(position, np.array([token], np.int32))
+        made.steps.append(logged(position, 2 + position, 1, 1, 0, [4], UNKNOWN))
+    assert made.logged_rows() == []
+
+
+@pytest.mark.parametrize(
+    ("workload", "id"), [("chat", "7"), ("a:b", "c/d e"), ("ü%", "::"), ("x", "1_2")]
+)
+@pytest.mark.parametrize("around", ["{}", "{}-1a2b3c4d", "cmpl-{}-0-1a2b3c4d"])
+def test_a_name_survives_what_an_engine_puts_around_it(workload, id, around):
+    assert trace_key(around.format(engine_id(workload, id))) == (workload, id)
+
+
+def test_samples_of_one_prompt_are_told_apart():
+    name = engine_id("chat", "7") + "-1a2b"
+    assert trace_key(f"2_{name}") == ("chat", "7#2")
+
+
+def test_a_request_without_a_name_goes_by_the_engines():
+    assert trace_key("cmpl-1a2b-0") == (SERVED, "cmpl-1a2b-0")

@@ -1,0 +1,127 @@
+"""Whatever the disk does, nothing is raised and every row is counted."""
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adaspec.trace import folder as trace_folder
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep, Request
+from adaspec.vllm import trace_output
+from adaspec.vllm.trace_output import TraceOutput, folder_bytes
+
+LOGGED = Manifest(kind="logged")
+
+
+def step(at):
+    return LoggedStep("w", "7", at, 2, 1, drafted_tokens=np.array([1, 2], np.int32))
+
+
+def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=LOGGED):
+    def count(why, rows):
+        lost[why] += rows
+
+    return TraceOutput(tmp_path / "trace", tmp_path, manifest, max_bytes, 60.0, count)
+
+
+def test_rows_are_on_disk_once_it_is_closed(tmp_path):
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    for at in range(100):
+        made.add(step(at))
+    made.close()
+    reader = TraceReader(tmp_path / "trace")
+    assert reader.warnings == []
+    assert len(list(reader.steps())) == made.rows == 100
+    assert not lost
+
+
+def test_a_folder_deleted_while_serving_is_counted(tmp_path):
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    made.add(step(0))
+    made.flush()
+    shutil.rmtree(tmp_path / "trace")
+    for at in range(1, 11):
+        made.add(step(at))
+    made.flush()
+    made.add(step(11))
+    made.close()
+    assert lost == {"disk": 11}
+    assert made.rows == 1
+
+
+def test_a_full_disk_is_counted(tmp_path, monkeypatch):
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    made.add(step(0))
+    made.flush()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trace_folder.os, "fsync", full)
+    for at in range(1, 6):
+        made.add(step(at))
+    made.flush()
+    made.add(step(6))
+    made.close()
+    assert lost == {"disk": 6}
+    monkeypatch.undo()
+    assert len(list(TraceReader(tmp_path / "trace").steps())) == 1
+
+
+def test_the_limit_holds_whatever_lay_there_before(tmp_path):
+    (tmp_path / "older").write_bytes(b"x" * 50_000)
+    lost, rng = Counter(), np.random.default_rng(1)
+    made = output_in(tmp_path, lost, max_bytes=120_000, manifest=Manifest(kind="dense"))
+    for at in range(400):
+        output = rng.integers(0, 1 << 30, 100).astype(np.int32)
+        made.add(Request("w", str(at), output[:50], output))
+    made.close()
+    assert folder_bytes(tmp_path) <= 120_000
+    kept = len(list(TraceReader(tmp_path / "trace").requests()))
+    assert 0 < kept < 400
+    assert lost == {"limit": 400 - kept}
+
+
+def test_a_folder_that_cannot_be_made_is_counted(tmp_path):
+    (tmp_path / "trace").write_text("a file")
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    made.add(step(0))
+    made.add(step(1))
+    made.close()
+    assert lost == {"disk": 2}
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_an_unsound_row_costs_itself_alone(tmp_path, at):
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    made.add(step(0))
+    made.add(step(at))
+    made.add(step(1))
+    made.close()
+    assert lost == {"rejected": 1}
+    assert made.rows == 2
+
+
+def test_a_server_that_logs_for_long_forgets_requests_and_still_refuses_what_comes_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(trace_output, "_REMEMBERED", 8, raising=False)
+    lost = Counter()
+    made = output_in(tmp_path, lost)
+    for request in range(100):
+        for at in (0, 1, 1, 0, 2):
+            made.add(replace(step(at), id=str(request)))
+    made.add(replace(step(0), id="92"))
+    assert len(made._writer._latest) == 8
+    made.close()
+    assert lost == {"rejected": 201}
+    assert len(list(TraceReader(tmp_path / "trace").steps())) == made.rows == 300
