@@ -77,8 +77,8 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
     files are never deleted.
     """
 
-    def refusal(found: str) -> AdaspecError:
-        return contents.error(f"{folder}: {found}")
+    def refusal(why: str) -> AdaspecError:
+        return contents.error(f"{folder}: {why}")
 
     if os.path.lexists(folder) and not folder.is_dir():
         raise refusal("exists and is not a folder: choose another place")
@@ -258,8 +258,8 @@ def _remove(path: Path) -> None:
 def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
     """Raise where the system would not let anything appear, or be replaced, at `path`."""
 
-    def refusal(found: str) -> AdaspecError:
-        return error(f"{path}: {found}")
+    def refusal(why: str) -> AdaspecError:
+        return error(f"{path}: {why}")
 
     if "\0" in str(path):
         raise error(f"{str(path)!r}: no name may hold a NUL sign: choose another one")
