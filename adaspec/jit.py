@@ -1,12 +1,12 @@
-"""How this package compiles: `compiled` and `inlined` functions, cached, and never stale.
+"""Compilation with numba: `compiled` and `inlined` functions, cached, and never stale.
 
 numba's cache looks at the file of the outermost function only: an edit to something that it calls
-in another file would go unnoticed, and old code would run. So whatever was cached before the
-newest of the sources that hold or feed compiled code is dropped as soon as this is imported.
+in another file would go unnoticed, and old code would run. So this module, when it is imported,
+drops all machine code that is older than the newest source with compiled code or its constants.
 
 numba keeps machine code beside the sources, or else below the user's home. Where neither can be
-written, as in a container that runs as anybody, it is kept in the folder for temporary files, and
-where even that cannot be had functions are compiled anew by every process.
+written, as in a container that runs as any user, it is kept in the folder for temporary files, and
+where even that cannot be used functions are compiled anew by every process.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ def _drop_stale_caches(folder: Path) -> None:
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     """numba's function of a Python function, its machine code cached where that can be."""
     try:
-        found = njit(cache=True, **options)(function)
+        dispatcher = njit(cache=True, **options)(function)
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise
     else:
-        # Where there is no home either numba looks for one in the working folder, which may be
-        # anybody's.
-        if config.DISABLE_JIT or config.CACHE_DIR or Path(found.stats.cache_path).is_absolute():
-            return found
-    folder = _own_folder()
+        # Without a home numba would keep code in the working folder, which may be anybody's.
+        if (
+            config.DISABLE_JIT
+            or config.CACHE_DIR
+            or Path(dispatcher.stats.cache_path).is_absolute()
+        ):
+            return dispatcher
+    folder = _private_folder()
     if folder is None:
         return njit(**options)(function)
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
@@ -65,7 +68,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
 
 
 @cache
-def _own_folder() -> Path | None:
+def _private_folder() -> Path | None:
     """A folder for temporary files that this user alone can have filled; None where none can be.
 
     Cached machine code is run as it is found: what others could have put there must not be.
@@ -81,11 +84,11 @@ def _own_folder() -> Path | None:
                 "user's home can be written to",
                 folder,
             )
-        found, around = folder.lstat(), parent.stat()
-        is_ours = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
-        is_shared = around.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        is_fixed = around.st_uid in (0, user) and (not is_shared or around.st_mode & stat.S_ISVTX)
-        if is_ours and found.st_uid == user and is_fixed:
+        status, above = folder.lstat(), parent.stat()
+        is_private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+        is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        is_fixed = above.st_uid in (0, user) and (not is_shared or above.st_mode & stat.S_ISVTX)
+        if is_private and status.st_uid == user and is_fixed:
             _drop_stale_caches(folder)
             return folder
     except OSError:

@@ -1,7 +1,7 @@
-"""What appears whole or not at all: filled beside its place, then renamed into it.
+"""Files and folders that appear complete or not at all: filled beside their place, then renamed.
 
 A place is looked at before the work that fills it begins. At the end only what was seen there is
-replaced: what came meanwhile stays, and the finished work is left beside it.
+replaced: anything that came meanwhile stays, and the finished work is left beside it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from adaspec.places import (
     REPLACED,
     STAGED,
     Place,
+    TakenError,
     all_beside,
     beside,
-    difference,
+    check_unchanged,
+    exchange,
     flush,
     look,
     reason,
+    rename_to_free,
     sync_folder,
 )
-from adaspec.renames import exchange, rename_to_free
 
 log = logging.getLogger("adaspec")
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a kind of folder is made of, so that --force never deletes anything else."""
+    """What a kind of folder may hold, so that --force never deletes anything else."""
 
     what: str
     """'a report', say."""
@@ -52,15 +54,11 @@ class Contents:
     """The one folder inside it, looked into as well."""
 
 
-class _TakenError(Exception):
-    """What is at a place is not what was seen there."""
-
-
 def check_place(path: Path, error: type[AdaspecError], force: bool = True) -> Place:
     """The place at `path`, with what is there now; an `error` where nothing can appear there.
 
-    Only with `force` anything may be there. Leaves no trace, but puts back what a killed writer
-    had set aside.
+    Without `force` nothing may be there. No trace is left, but what a killed writer had set aside
+    is put back.
     """
     _check_reachable(path, error)
     put_back(path)
@@ -75,12 +73,12 @@ def check_place(path: Path, error: type[AdaspecError], force: bool = True) -> Pl
 def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
     """The place at `folder`, or the contents' error where it may not be written or replaced.
 
-    With `force` a folder is replaced only if it holds the mark and nothing strange: nobody's other
-    files are ever deleted.
+    With `force` a folder may be replaced only if it holds the mark and nothing strange: other
+    files are never deleted.
     """
 
-    def refusal(found: str) -> AdaspecError:
-        return contents.error(f"{folder}: {found}")
+    def refusal(why: str) -> AdaspecError:
+        return contents.error(f"{folder}: {why}")
 
     if os.path.lexists(folder) and not folder.is_dir():
         raise refusal("exists and is not a folder: choose another place")
@@ -107,9 +105,9 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
 
 @contextmanager
 def whole_folder(place: Place, error: type[AdaspecError]) -> Iterator[Path]:
-    """An empty folder to fill that takes its place, on disk, only if the block succeeds.
+    """An empty folder to fill, which takes its place, on disk, only if the block succeeds.
 
-    If the block fails nothing new is left and what was there stays; a failure of the operating
+    If the block fails nothing new is left and the old folder stays; a failure of the operating
     system is an `error` about the place.
     """
     made: list[Path] = []
@@ -141,7 +139,7 @@ def whole_folder(place: Place, error: type[AdaspecError]) -> Iterator[Path]:
 def stage(final: Path, private: bool = False) -> Path:
     """A new empty folder beside `final`, for the owner alone where `private`.
 
-    What killed writers staged for the same place is removed.
+    Folders that killed writers staged for the same place are removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     for old in all_beside(final, STAGED):
@@ -168,17 +166,17 @@ def hold(folder: Path) -> int:
 
 
 def publish(staged: Path, place: Place, error: type[AdaspecError], keeps: bool = True) -> None:
-    """Give what was staged its place, if what was seen there, or nothing, is what is there.
+    """Rename what was staged into its place, if that is as it was when it was looked at.
 
-    Else an `error`, and what is there stays. What was finished is left under a name that it says,
-    if it `keeps` it.
+    Otherwise an `error`, and the place stays as it is. With `keeps` the finished work is left under
+    a name that the error gives.
     """
     try:
         if place.seen is None:
-            _take_free(staged, place.final)
+            rename_to_free(staged, place.final)
         else:
             _replace(staged, place)
-    except (_TakenError, OSError) as fault:
+    except (TakenError, OSError) as fault:
         why = reason(fault) if isinstance(fault, OSError) else str(fault)
         left = _finished(staged, place.final) if keeps else None
         kept = "nothing was written"
@@ -189,47 +187,30 @@ def publish(staged: Path, place: Place, error: type[AdaspecError], keeps: bool =
 
 
 def put_back(path: Path) -> None:
-    """Where a killed writer left a place empty, give back what it had set aside, and say so."""
+    """Where a killed writer left a place empty, put back the folder that it had set aside."""
     final = Path(os.path.realpath(path))
     for aside in sorted(all_beside(final, REPLACED)):
         if os.path.lexists(final):
             return
-        with suppress(OSError, _TakenError):
+        with suppress(OSError, TakenError):
             lock = hold(aside)  # a living writer has it
             try:
-                _take_free(aside, final)
+                rename_to_free(aside, final)
             finally:
                 os.close(lock)
             log.warning("%s: is back; a writer that was killed had set it aside", path)
 
 
-def _check_seen(path: Path, place: Place) -> None:
-    found = difference(path, place)
-    if found is not None:
-        raise _TakenError(found)
-
-
-def _take_free(staged: Path, final: Path) -> None:
-    try:
-        if rename_to_free(staged, final):
-            return
-    except FileExistsError:
-        pass
-    if os.path.lexists(final):
-        raise _TakenError("came into being meanwhile, and is left as it is")
-    staged.rename(final)
-
-
 def _replace(staged: Path, place: Place) -> None:
-    """Put what was staged where the place's older thing is, and delete that."""
+    """Put what was staged in the place of an older file or folder, and delete that."""
     final = place.final
-    _check_seen(final, place)
-    # Nobody who clears up behind killed writers may take the older thing for theirs.
+    check_unchanged(final, place)
+    # Another process that clears up after killed writers must not take the older one for theirs.
     lock = hold(final)
     try:
         if exchange(staged, final):
             try:
-                _check_seen(staged, place)
+                check_unchanged(staged, place)
             except BaseException:
                 exchange(staged, final)
                 raise
@@ -242,26 +223,26 @@ def _replace(staged: Path, place: Place) -> None:
 
 
 def _replace_in_two(staged: Path, place: Place) -> None:
-    """As `exchange`, where that cannot be had: a kill in between leaves the older thing aside."""
+    """Replace where the system cannot `exchange`: a kill in between leaves the older one aside."""
     final = place.final
     aside = staged.with_name(staged.name.removesuffix(STAGED) + REPLACED)
     final.rename(aside)
     try:
-        _check_seen(aside, place)
-        _take_free(staged, final)
+        check_unchanged(aside, place)
+        rename_to_free(staged, final)
     except BaseException:
-        _take_free(aside, final)
+        rename_to_free(aside, final)
         raise
     aside.rename(staged)
 
 
 def _finished(staged: Path, final: Path) -> Path | None:
-    """What was staged under a name that shows, or None where even that cannot be had."""
+    """What was staged under a visible name, or None where even that cannot be had."""
     shown = beside(final, FINISHED)
     shown = shown.with_name(shown.name.removeprefix("."))
     try:
-        _take_free(staged, shown)
-    except (_TakenError, OSError):
+        rename_to_free(staged, shown)
+    except (TakenError, OSError):
         return None
     return shown
 
@@ -277,8 +258,8 @@ def _remove(path: Path) -> None:
 def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
     """Raise where the system would not let anything appear, or be replaced, at `path`."""
 
-    def refusal(found: str) -> AdaspecError:
-        return error(f"{path}: {found}")
+    def refusal(why: str) -> AdaspecError:
+        return error(f"{path}: {why}")
 
     if "\0" in str(path):
         raise error(f"{str(path)!r}: no name may hold a NUL sign: choose another one")
@@ -307,9 +288,9 @@ def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
 
 
 def held(folder: Path, subfolder: str | None = None) -> list[str]:
-    """What a folder holds, the subfolder by its files, droppings of file browsers aside.
+    """The names in a folder and in its subfolder, but for what file browsers leave.
 
-    Any other folder in it ends in a slash, so that none goes by the name of a file.
+    Any other folder's name ends in a slash, so that none is taken for a file.
     """
     names = _names(folder)
     if subfolder is not None and f"{subfolder}/" in names:
@@ -333,7 +314,7 @@ def _first_existing(folder: Path) -> Path:
 
 
 def _make_parents(folder: Path) -> list[Path]:
-    """Create what is missing of `folder`; the new ones, deepest first."""
+    """Create a folder and its missing parents; returns the new ones, deepest first."""
     missing = []
     while not folder.exists():
         missing.append(folder)

@@ -27,7 +27,6 @@ LAYERS = [
     "jit",
     "staging",
     "places",
-    "renames",
     "documents",
     "arguments",
     "errors",
@@ -99,7 +98,6 @@ def test_every_folder_of_the_package_has_its_layer():
         "errors",
         "jit",
         "places",
-        "renames",
         "staging",
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adaspec import places, renames, staging
+from adaspec import places, staging
 from adaspec.errors import AdaspecError
 
 BOOK = staging.Contents("a book", "i.txt", lambda name: name in ("i.txt", "ii.txt"), AdaspecError)
@@ -21,7 +21,7 @@ BOOK = staging.Contents("a book", "i.txt", lambda name: name in ("i.txt", "ii.tx
 def either_way(request, monkeypatch):
     """With the renames that Linux does in one piece, and without."""
     if request.param == "the system cannot":
-        monkeypatch.setattr(renames, "_rename", lambda *_: False)
+        monkeypatch.setattr(places, "_renameat2", lambda *_: False)
 
 
 def book(folder, text):
@@ -146,7 +146,7 @@ def test_what_a_file_browser_leaves_is_no_change(tmp_path, either_way):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from adaspec import renames, staging
+from adaspec import places, staging
 from adaspec.errors import AdaspecError
 
 folder, moment = Path(sys.argv[1]), sys.argv[2]
@@ -165,7 +165,7 @@ way, when = moment.split()
 if way == "exchange":
     staging.exchange = dies(staging.exchange, when)
 else:
-    renames._rename = lambda *_: False
+    places._renameat2 = lambda *_: False
     if way == "first":
         Path.rename = dies(Path.rename, when)
     else:

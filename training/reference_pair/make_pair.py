@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from whole import DONE
+from model_folder import DONE
 
 HERE = Path(__file__).parent
 PACKAGES = ("torch", "transformers", "safetensors")

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from corpus import BARE_SHARE, SOURCES, ask
+from model_folder import staged_model_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from whole import whole_model
 
 NAMES = ["Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gwen", "Hal"]
 THINGS = ["apples", "books", "coins", "pens", "stamps", "shells"]
@@ -208,7 +208,7 @@ def train_target(folder: Path, steps: int, seed: int) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-    with whole_model(folder) as partial:
+    with staged_model_folder(folder) as partial:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
     size = sum(parameter.numel() for parameter in model.parameters())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adaspec import renames
+from adaspec import places
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -94,7 +94,7 @@ def test_a_failed_exchange_puts_the_old_trace_back(
 
     with pytest.raises(TraceError), TraceWriter(trace, dense, force=True) as writer:
         writer.add(request_of("new"))
-        monkeypatch.setattr(renames, "_rename", lambda *_: False)
+        monkeypatch.setattr(places, "_renameat2", lambda *_: False)
         monkeypatch.setattr(Path, "rename", fail_for_the_new)
     monkeypatch.undo()
     assert TraceReader(trace).rows == 7

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import report_fakes as fakes
 
-from adaspec import renames
+from adaspec import places
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render import markdown
 from adaspec.evaluate.report import EvaluationReport, check_destination
@@ -162,7 +162,7 @@ def test_a_fault_while_renaming_brings_the_old_report_back(tmp_path, small, monk
             raise OSError(errno.EIO, "broken")
         return rename(self, target)
 
-    monkeypatch.setattr(renames, "_rename", lambda *_: False)
+    monkeypatch.setattr(places, "_renameat2", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(EvaluationError):
         small.write(tmp_path / "r", force=True)

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, however early their writer is killed."""
+"""Folders of models that appear complete or not at all, however early their writer is killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DONE = "model.safetensors"
-"""By this file the stages, and whoever comes again, know a model's folder."""
+"""The file whose presence says that a model's folder is complete."""
 
 
 @contextmanager
-def whole_model(folder: Path) -> Iterator[Path]:
+def staged_model_folder(folder: Path) -> Iterator[Path]:
     """An empty folder to fill beside `folder`, which takes its place once the block succeeds.
 
-    What a killed writer left there is removed. Where `folder` exists already, files of other names
-    stay in it, and the weights come last.
+    A folder that a killed writer left there is removed. Where `folder` exists already, files of
+    other names stay in it, and the weights come last.
     """
     # Resolved, for '.' has no name to put anything beside.
     final = folder.resolve()
