@@ -17,16 +17,16 @@ from adaspec.errors import CostError
 Array = NDArray[np.float64]
 
 TERMS = ("fixed_s", "per_token_s", "per_kv_s", "draft_fixed_s", "draft_per_kv_s")
-"""The constants in the order in which they are believed: of two that no point tells apart, the
-earlier takes the share of both. `overhead_s` is not among them: nothing tells it from fixed_s."""
+"""The fitted constants. Of two that no point tells apart, the earlier takes the share of both.
+`overhead_s` is not among them, as no measurement tells it from `fixed_s`."""
 
-FEWEST_KINDS = 10
+MIN_KINDS = 10
 """Different steps that a fit of five constants needs, a few held out."""
 
-SHARE_OF_OWN = 1e-3
+MIN_OWN_SHARE = 1e-3
 """A term's column is told apart where at least this share of it lies outside the earlier ones."""
 
-SHARE_OF_STEP = 0.5
+MAX_ERROR_SHARE = 0.5
 """A constant whose standard error alone is this share of a typical step is not identified."""
 
 
@@ -74,15 +74,15 @@ def fit_cost(
     )
     held_out = _held_out(measured, held_out_share, seed)
     blanks = [blank, *(dataclasses.replace(blank, captured_sizes=(int(at),)) for at in floors)]
-    found = [_fit(measured, each, held_out, seed) for each in blanks]
-    cost, report, _ = min(found, key=lambda fit: fit[2])
+    fits = [_fit(measured, each, held_out, seed) for each in blanks]
+    cost, report, _ = min(fits, key=lambda fit: fit[2])
     return cost, report
 
 
 def _fit(
     measured: Array, blank: CostModel, held_out: NDArray[np.bool_], seed: int
 ) -> tuple[CostModel, FitReport, float]:
-    """The blank with its constants, the report, the mean squared error on what was fitted."""
+    """The fitted cost model, its report, and its mean squared error on the fitted steps."""
     overhead_s = blank.overhead_s
     terms = _columns(measured, blank)
     step_s = measured[:, 3]
@@ -137,9 +137,9 @@ def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
         if not np.isfinite(step.step_s) or step.step_s <= overhead_s:
             raise CostError(f"step {at}: step_s={step.step_s} must be over overhead_s={overhead_s}")
     kinds = {(step.tokens, step.context_tokens, step.forwards) for step in steps}
-    if len(kinds) < FEWEST_KINDS:
+    if len(kinds) < MIN_KINDS:
         raise CostError(
-            f"{len(kinds)} different steps were measured, a fit needs at least {FEWEST_KINDS}:"
+            f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}:"
             " measure more batch sizes, contexts and draft lengths"
         )
     return np.array(
@@ -159,7 +159,7 @@ def _columns(measured: Array, blank: CostModel) -> Array:
 
 
 def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which rows the fit must not see: whole kinds of step, drawn by the seed."""
+    """The rows to hold out of the fit: all steps of some kinds, drawn by the seed."""
     _, kind = np.unique(measured[:, :3], axis=0, return_inverse=True)
     kinds = int(kind.max()) + 1
     count = min(max(1, round(share * kinds)), kinds - len(TERMS))
@@ -168,25 +168,25 @@ def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
 
 
 def _not_told_apart(rows: Array) -> dict[str, str]:
-    """The terms whose column is nought or lies in the span of earlier ones, with why."""
-    found: dict[str, str] = {}
+    """The terms whose column is zero or in the span of earlier ones, with the reason."""
+    reasons: dict[str, str] = {}
     basis: list[Array] = []
     for at, term in enumerate(TERMS):
         column = rows[:, at]
         length = float(np.linalg.norm(column))
         if length == 0.0:
-            found[term] = "what it multiplies is 0 in every point"
+            reasons[term] = "what it multiplies is 0 in every point"
             continue
         own = column / length
         for direction in basis:
             own = own - (own @ direction) * direction
         rest = float(np.linalg.norm(own))
-        if rest < SHARE_OF_OWN:
-            earlier = ", ".join(name for name in TERMS[:at] if name not in found)
-            found[term] = f"the points vary it only along with {earlier}, which took its share"
+        if rest < MIN_OWN_SHARE:
+            earlier = ", ".join(name for name in TERMS[:at] if name not in reasons)
+            reasons[term] = f"the points vary it only along with {earlier}, which took its share"
             continue
         basis.append(own / rest)
-    return found
+    return reasons
 
 
 def _non_negative(rows: Array, wanted: Array) -> Array:
@@ -218,6 +218,6 @@ def _vaguest(rows: Array, errors: Array, values: Array) -> int | None:
     """The last term whose standard error is a large share of a typical step, if any."""
     typical = np.sqrt(np.mean(rows**2, axis=0))
     for at in range(len(values) - 1, 0, -1):
-        if values[at] > 0.0 and errors[at] * typical[at] > SHARE_OF_STEP:
+        if values[at] > 0.0 and errors[at] * typical[at] > MAX_ERROR_SHARE:
             return at
     return None

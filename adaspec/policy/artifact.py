@@ -1,9 +1,8 @@
-"""A policy as a folder: written whole, read back without running or trusting anything in it."""
+"""A policy as a folder: written whole or not at all, read without running anything in it."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,9 +41,9 @@ _RECOVER = "restore the folder from a copy"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """A policy's folder, read: its bytes are those that its checksums vouch for.
+    """A policy's folder as read, with all checksums verified.
 
-    Nothing is said about what the arrays mean: whoever walks them checks that first.
+    What the arrays mean is not checked here, but before they are used.
     """
 
     manifest: PolicyManifest
@@ -53,7 +52,7 @@ class Artifact:
     card: str
     path: Path
     files: dict[str, int]
-    """Bytes by file name."""
+    """Size in bytes of each file, by name."""
 
     @property
     def name(self) -> str:
@@ -72,8 +71,8 @@ def write_artifact(
 ) -> None:
     """Write a policy's folder, all or nothing; the same content gives the same bytes.
 
-    `force` replaces a folder that holds a policy and nothing else; any other stays. A place that
-    was checked before is written to only as it was then.
+    `force` only replaces a folder that holds a policy and nothing else. A `Place` is only written
+    to if nothing changed there since it was checked.
     """
     place = folder if isinstance(folder, Place) else check_destination(Path(folder), force)
     path = place.path
@@ -101,16 +100,16 @@ def write_artifact(
 def check_destination(folder: Path, force: bool = False) -> Place:
     """The place at `folder`, or a PolicyError where `write_artifact` would refuse it.
 
-    Meant for before a long training.
+    To be called before a long training.
     """
     return staging.check_destination(folder, force, _CONTENTS)
 
 
 def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifact:
-    """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is amiss.
+    """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is wrong.
 
-    `fingerprint` is that of the features which this build computes: a policy trained for others is
-    refused. Without one any is taken, which is for looking at a policy, not for running it.
+    A policy trained for other features than those of `fingerprint` is refused. Without a
+    fingerprint every policy is read, to be looked at but not run.
     """
     path = Path(folder)
     contents = _read(path)
@@ -158,43 +157,34 @@ def _read(path: Path) -> dict[str, bytes]:
 
 def _check_names(path: Path) -> None:
     if not path.is_dir():
-        found = "is a file, not a policy's folder" if path.exists() else "there is no such folder"
-        raise PolicyError(f"{path}: {found}: give the folder of a trained policy")
-    held = set()
+        problem = "is a file, not a policy's folder" if path.exists() else "there is no such folder"
+        raise PolicyError(f"{path}: {problem}: give the folder of a trained policy")
     try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name not in MAX_BYTES:
-                    raise PolicyError(
-                        f"{path}: holds {entry.name!r}, which no policy does"
-                        f"{nearest(entry.name, MAX_BYTES)}: {_RECOVER}, or update "
-                        "adaspec if a newer one wrote it"
-                    )
-                held.add(entry.name)
+        names = {file.name for file in path.iterdir()}
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read ({error.strerror}): {_RECOVER}") from error
-    for name in (CHECKSUMS, *_SUMMED):
-        if name not in held:
-            raise PolicyError(f"{path / name}: is missing: {_RECOVER}")
+    for name in sorted(names - MAX_BYTES.keys()):
+        raise PolicyError(
+            f"{path}: holds {name!r}, which no policy does{nearest(name, MAX_BYTES)}: {_RECOVER}, "
+            "or update adaspec if a newer one wrote it"
+        )
+    for name in sorted(MAX_BYTES.keys() - names):
+        raise PolicyError(f"{path / name}: is missing: {_RECOVER}")
 
 
 def _check_sums(contents: Mapping[str, bytes], path: Path) -> None:
-    lines = contents[CHECKSUMS].decode("ascii", "replace").split("\n")
-    if len(lines) != len(_SUMMED) + 1 or lines[-1]:
+    lines = "".join(rf"([0-9a-f]{{64}})  {re.escape(name)}\n" for name in _SUMMED)
+    match = re.fullmatch(lines.encode(), contents[CHECKSUMS])
+    if match is None:
         raise PolicyError(
-            f"{path / CHECKSUMS}: not the checksums of {len(_SUMMED)} files: {_RECOVER}"
+            f"{path / CHECKSUMS}: not the checksums of {', '.join(_SUMMED)}: {_RECOVER}"
         )
-    for number, (line, name) in enumerate(zip(lines, _SUMMED, strict=False), 1):
-        stated = re.fullmatch(rf"([0-9a-f]{{64}})  {re.escape(name)}", line)
-        if stated is None:
+    for name, digits in zip(_SUMMED, match.groups(), strict=True):
+        stated, actual = digits.decode(), hashlib.sha256(contents[name]).hexdigest()
+        if actual != stated:
             raise PolicyError(
-                f"{path / CHECKSUMS} line {number}: not a checksum of {name}: {_RECOVER}"
-            )
-        found = hashlib.sha256(contents[name]).hexdigest()
-        if found != stated[1]:
-            raise PolicyError(
-                f"{path / name}: its SHA-256 is {found[:12]}..., {CHECKSUMS} says "
-                f"{stated[1][:12]}...: {_RECOVER}, nothing in it can be trusted"
+                f"{path / name}: its SHA-256 is {actual[:12]}..., {CHECKSUMS} says "
+                f"{stated[:12]}...: {_RECOVER}, nothing in it can be trusted"
             )
 
 

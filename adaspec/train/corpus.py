@@ -1,4 +1,4 @@
-"""What a policy is trained on, and what is kept back to judge it by."""
+"""The requests that a policy is trained on, and those kept back to judge it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import Request
 
 HELD_OUT = 0.3
-"""Share of each workload's requests that is kept back."""
+"""Share of each workload's requests that is kept back to judge the policy."""
 MIN_TRAINED, MIN_HELD_OUT = 6, 2
-"""Requests of each workload without which folds, or intervals, cannot be made."""
+"""Requests of each workload that folds, or intervals, need at least."""
 ENOUGH = 20
-"""Requests per workload of which the hash deals enough to both sides, but for bad luck."""
+"""Requests per workload of which the hash very likely deals enough to both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def gather(
 def read_everything(
     paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> tuple[Selection, Sequence[TraceReader]]:
-    """All requests of dense traces that can be replayed, and who read them."""
+    """All requests of dense traces that can be replayed, and the traces' readers."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -62,23 +62,23 @@ def read_everything(
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
-    """What the manifests say, each with the first trace that says it; ascending."""
-    found: dict[str, Path] = {}
+    """The values of a manifest field, ascending, each with the first trace that has it."""
+    values: dict[str, Path] = {}
     for reader in readers:
-        said = getattr(reader.manifest, what)
-        if said is not None:
-            found.setdefault(said, reader.path)
-    return dict(sorted(found.items()))
+        value = getattr(reader.manifest, what)
+        if value is not None:
+            values.setdefault(value, reader.path)
+    return dict(sorted(values.items()))
 
 
 def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
-    """The hash of the traces' vocabulary; None where none says one, or they differ."""
-    found = list(known_of("vocabulary_hash", readers))
-    return found[0] if len(found) == 1 else None
+    """The hash of the traces' vocabulary; None where it is unknown, or they differ."""
+    hashes = list(known_of("vocabulary_hash", readers))
+    return hashes[0] if len(hashes) == 1 else None
 
 
 def is_held_out(request: Request) -> bool:
-    """Whether a request is kept back: its content alone decides, so it is always the same side."""
+    """True if a request is kept back. Its content alone decides, so it never changes sides."""
     digest = hashlib.sha256(f"held out: {content_hash(request)}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64
 
@@ -89,7 +89,7 @@ def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
 
 
 def contents_of(*selections: Selection) -> str:
-    """A digest of all requests by content: what two results must share to be about the same."""
+    """A digest of all requests' contents, equal only for results about the same requests."""
     hashes = content_hashes(request for each in selections for request in each.requests)
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 

@@ -50,14 +50,14 @@ class Log:
     """Requests laid out flat, and their steps one after another."""
 
     tape: Tape
-    """With `columns.neural` where a neural draft was verified (censored there), -1 elsewhere."""
+    """`columns.neural` is known, censored, where a neural draft was verified; -1 elsewhere."""
     first: NDArray[np.int64]
-    """Where each request's steps begin; one more at the end."""
+    """Start of each request's steps, and the end of the last one's."""
     position: Ints
     neural_len: Ints
     drafted: Ints
     accepted: Ints
-    """Of the whole draft."""
+    """Accepted tokens of the whole draft."""
     weight: Array
     """1 / propensity, at most `MAX_WEIGHT`; 1 where the propensity is not known."""
 
@@ -73,12 +73,12 @@ class Log:
 
     @property
     def neural_accepted(self) -> Ints:
-        """Of each step's neural tokens, how many were accepted."""
+        """Accepted neural tokens of each step."""
         return np.minimum(self.accepted, self.neural_len)
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """Whether nothing came behind the accepted neural tokens: what follows is not known."""
+        """True where the output ends behind the accepted neural tokens."""
         length = self.tape.columns.length[self.request]
         return self.position + self.neural_accepted >= length
 
@@ -86,31 +86,31 @@ class Log:
 def read_logged(
     readers: Sequence[TraceReader],
 ) -> tuple[list[LoggedRequest], dict[str, dict[str, int]]]:
-    """The requests that can teach, and how many of each workload cannot, by reason."""
-    found: list[LoggedRequest] = []
+    """The requests to learn from, and how many of each workload are unusable, by reason."""
+    requests: list[LoggedRequest] = []
     left_out: dict[str, Counter[str]] = {}
     for reader in readers:
         steps: dict[tuple[str, str], list[LoggedStep]] = {}
         for step in reader.steps():
             steps.setdefault((step.workload, step.id), []).append(step)
-        for (workload, _), own in steps.items():
-            logged = logged_request(own)
+        for (workload, _), steps_of_one in steps.items():
+            logged = logged_request(steps_of_one)
             if isinstance(logged, str):
                 left_out.setdefault(workload, Counter())[logged] += 1
             else:
-                found.append(logged)
-    if not found:
+                requests.append(logged)
+    if not requests:
         counts = sum(left_out.values(), Counter())
         each = "; ".join(f"{count:,} {why}" for why, count in sorted(counts.items())) or "no steps"
         raise TrainingError(
             f"{readers[0].path}: no request of this logged trace can teach ({each}): record with "
             "text, positions and sources, or record a dense trace"
         )
-    return found, {name: dict(counts) for name, counts in left_out.items()}
+    return requests, {name: dict(counts) for name, counts in left_out.items()}
 
 
 def log_of(requests: Sequence[LoggedRequest]) -> Log:
-    """All of them, flat."""
+    """The requests as flat arrays."""
     tape = build_tape([each.request for each in requests], 0)
     first = np.concatenate([[0], np.cumsum([len(each.position) for each in requests])])
 
@@ -128,7 +128,7 @@ def log_of(requests: Sequence[LoggedRequest]) -> Log:
 
 
 def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
-    """A request with its steps, or why there is none."""
+    """A request with its steps, or the reason why it cannot be used."""
     head = steps[0]
     if head.prompt_tokens is None or head.output_tokens is None:
         return NO_TEXT
@@ -157,7 +157,7 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
 
 
 def _neural_len(step: LoggedStep) -> int | None:
-    """How many of a step's drafted tokens were neural, None where it does not say."""
+    """Neural tokens among a step's drafted ones; None where the log does not say."""
     if step.neural_len is not None:
         return step.neural_len
     if step.draft_len == 0 or step.source in ("none", "ngram"):
