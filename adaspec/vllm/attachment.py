@@ -73,7 +73,6 @@ def session_of(runner: Any, options: Options) -> Session:
         setup=setup,
         target=target.name,
         drafter=options.model,
-        rank=parallel.rank,
         record_fraction=float(recording) if fraction is None else fraction,
         # A live server's recorded requests are not drafted for up to a splice's cap.
         record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),

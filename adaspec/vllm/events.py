@@ -23,7 +23,6 @@ class Serving:
     setup: Setup
     target: str
     drafter: str | None
-    rank: int
     record_fraction: float = 0.0
     """The fraction of requests that are drafted for at every position, and proposed nothing."""
     record_cap: int = 0
@@ -46,10 +45,8 @@ class RequestEntered:
     """A request that is seen for the first time."""
 
     request: str
-    slot: int
     prompt_tokens: Ints
-    holds_neural: bool
-    recorded: bool = False
+    recorded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +94,6 @@ class StepVerified:
     """Tokens that were verified."""
     neural_drafted: Ints
     accepted: Ints
-    emitted: Ints
-    emitted_tokens: Ints
     step_s: float
     """The step's time by the cost model."""
     took_s: float | None = None

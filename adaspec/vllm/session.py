@@ -253,8 +253,6 @@ class Session:
             drafted=result.drafted.copy(),
             neural_drafted=result.neural_drafted.copy(),
             accepted=result.accepted.copy(),
-            emitted=result.emitted.copy(),
-            emitted_tokens=result.emitted_tokens.copy(),
             step_s=outcome.step_s,
             took_s=since_s if result.complete else None,
         )
@@ -284,10 +282,7 @@ class Session:
                 )
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
-            self.observers.notify(
-                "entered",
-                RequestEntered(name, request.slot, prompt, request.holds_neural, request.recorded),
-            )
+            self.observers.notify("entered", RequestEntered(name, prompt, request.recorded))
 
     def _new_step(self, batch: EngineBatch) -> EngineStep | None:
         """A step of all rows whose prompt has been read; sets whether the drafter must run."""

@@ -60,9 +60,9 @@ def told(tmp_path):
 
         manifest = Manifest(kind="logged")
         output = TraceOutput(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
-        serving = Serving("p", "why", "shadow", None, "t", None, 0, propensity=1.0)
+        serving = Serving("p", "why", "shadow", None, "t", None, propensity=1.0)
         made = Recorder(None, output, serving, count)
-        made.entered(RequestEntered("r", 0, PROMPT, False))
+        made.entered(RequestEntered("r", PROMPT, False))
         for step, position in enumerate(positions):
             made._max_queued = 0 if step in dropped else module.MAX_QUEUED
             made.proposed(proposed(step, position))

@@ -165,7 +165,7 @@ class ScriptedEngine:
 
 def session_of(policy, rows, mode="serve", vocabulary=1000, stop_if_slow=False):
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
-    serving = Serving("p", "why", mode, setup, "t", "d", 0, vocabulary=vocabulary)
+    serving = Serving("p", "why", mode, setup, "t", "d", vocabulary=vocabulary)
     return Session(policy, serving, stop_if_slow)
 
 
@@ -446,7 +446,7 @@ def test_a_drafter_that_is_let_go_runs_no_more():
 def test_recorded_requests_hold_a_drafter_that_others_let_go():
     policy = LettingGo()
     setup = Setup(COST, CAP, NEURAL_CAP, 40, shows_tokens=True, shows_confidences=True)
-    serving = Serving("p", "why", "serve", setup, "t", "d", 2, record_fraction=0.5, vocabulary=1000)
+    serving = Serving("p", "why", "serve", setup, "t", "d", record_fraction=0.5, vocabulary=1000)
     session = Session(policy, serving, False)
     engine = ScriptedEngine(random_requests(7, 20, tokens=True, output_tokens=(40, 44)), session)
     recorded = [is_recorded(f"r{at}", 0.5) for at in range(20)]
