@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +34,7 @@ from adaspec.bench.engine.server import Server, ended_by_signals
 from adaspec.bench.machine import free_memory
 from adaspec.errors import BenchError
 from adaspec.vllm.doctor import plugin_finding
+from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
