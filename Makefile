@@ -16,11 +16,12 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-engine test-long engine lint bench docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long engine lint bench docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
 	@echo 'make test            run every test; those on a real vLLM where it can be installed'
+	@echo 'make test-fast       the quick unit tests, some three minutes'
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make test-long       2,000 random requests in random mixes through a real vLLM, with a table'
 	@echo 'make lint            ruff and mypy'
@@ -83,6 +84,10 @@ demo: $(READY)
 test: $(READY) engine
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
 	$(ENGINE_TESTS) -m 'not thorough'
+
+# Compiled code is kept between runs: the first one after a change to it takes longer.
+test-fast: $(READY)
+	$(PY) -m pytest tests/unit -n $(WORKERS) --dist loadfile -m 'not slow'
 
 # Every process keeps its engine to a core of its own; on a GPU they would be in each other's way.
 ENGINES := $(if $(shell command -v nvidia-smi),1,$(WORKERS))

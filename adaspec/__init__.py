@@ -1,6 +1,6 @@
 """adaspec: decides, per step and per request, which drafter speculates and how far.
 
-What is named here is imported when it is first used: `import adaspec` loads nothing.
+The names below are imported when they are first used: `import adaspec` loads nothing.
 """
 
 from importlib import import_module
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from adaspec.trace.store import read_trace, write_trace
     from adaspec.trace.synthetic import write_synthetic
 
-_HOMES = {
+_MODULES = {
     "AdaspecError": "errors",
     "BasePolicy": "policy.base",
     "EvaluationReport": "evaluate.report",
@@ -58,11 +58,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'adaspec' has no attribute {name!r}")
-    found = getattr(import_module(f"adaspec.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"adaspec.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

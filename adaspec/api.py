@@ -1,6 +1,6 @@
-"""What `import adaspec` offers beyond traces: train, load and evaluate policies.
+"""Train, load and evaluate policies: the Python API, which the command line uses as well.
 
-The command line calls the same functions. Heavy modules are imported as they are needed.
+Heavy modules are imported when a function needs them.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def evaluate_policies(
     jobs: int = 0,
     progress: Progress = silent,
 ) -> EvaluationReport:
-    """Judge policies over dense traces beside every baseline and bound: `adaspec eval`.
+    """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost` steps are charged as on one
-    H100. `batching` is closed-loop or lockstep; `orders` and `resamples` trade time for certainty.
+    H100. `batching` is closed-loop or lockstep; more `orders` and `resamples` take longer and are
+    more certain.
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
@@ -98,39 +99,30 @@ def evaluate_policies(
     if max_output_tokens is not None:
         whole_number(max_output_tokens, "max_output_tokens", 1, None, EvaluationError)
     named = _contenders(policies)
+    keep_seen = truth(include_training, "include_training", EvaluationError)
     wanted = Wanted(
         text_of(workload, "workload", EvaluationError),
         max_output_tokens,
         texts_of(exclude_requests, "exclude_requests", EvaluationError),
         filtered=protocol is None,
-        seen=(
-            frozenset()
-            if truth(include_training, "include_training", EvaluationError)
-            else seen_in_training(named)
-        ),
+        seen=frozenset() if keep_seen else seen_in_training(named),
     )
     folders = paths_of(traces, "traces", EvaluationError)
-    if protocol is None:
-        model = _cost(cost, keep_alive)
-        selection = select(folders, wanted)
-        document = evaluate(
-            selection,
-            named,
-            model,
-            options,
-            batching if batching is not None else CLOSED_LOOP,
-            progress,
-        )
-        note_costs(document, model, given=cost is not None)
-    else:
-        defaults = dataclasses.asdict(Options()) | {"max_output_tokens": MAX_OUTPUT}
-        asked = dataclasses.asdict(options) | {"max_output_tokens": max_output_tokens}
-        asked |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
-        given = {name: each for name, each in asked.items() if each != defaults.get(name)}
+    if protocol is not None:
+        defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
+        values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
+        values |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
+        given = {name: each for name, each in values.items() if each != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
         note_costs(document, None, given=False)
+    else:
+        model = _cost(cost, keep_alive)
+        selection = select(folders, wanted)
+        batching = CLOSED_LOOP if batching is None else batching
+        document = evaluate(selection, named, model, options, batching, progress)
+        note_costs(document, model, given=cost is not None)
     return EvaluationReport(document, selection.requests)
 
 
@@ -154,8 +146,8 @@ def train_policy(
 ) -> Product:
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
-    30% of each workload's requests are kept back, and the policy is judged on them. `concurrency`
-    are the loads to train for. Returns the `policy`, its `manifest`, and what it was judged by.
+    30% of each workload's requests are kept back to judge the policy. `concurrency` are the loads
+    to train for. Returns the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.train import recipe
@@ -204,7 +196,7 @@ def train_policy(
 def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
     several = isinstance(policies, Iterable) and not isinstance(policies, str)
     given: list[Any] = list(policies) if several else [policies]  # type: ignore[arg-type]
-    # Twice the same is once: a spec by its text, an object by being the same.
+    # Duplicates count once: specs with the same text, or one object given twice.
     distinct = {each if isinstance(each, str) else id(each): each for each in given}
     return [load_policy(each) for each in distinct.values()]
 

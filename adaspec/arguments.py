@@ -1,4 +1,4 @@
-"""What callers of the library give: paths, texts and numbers, checked before anything is done."""
+"""Check the arguments of library functions: paths, texts and numbers, before any work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adaspec.errors import AdaspecError, nearest, shown
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
-"""One path, or several: a text is a path, never a row of letters."""
+"""One path, or several; a text is one path."""
 
 
 def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
@@ -30,7 +30,7 @@ def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
 
 
 def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]:
-    """The path or paths given as `what`; that there are any is for the caller to check."""
+    """The path or paths given as `what`; may be none."""
     if isinstance(values, str | os.PathLike):
         return [path_of(values, what, error)]
     if isinstance(values, bytes) or not isinstance(values, Iterable):
@@ -40,11 +40,9 @@ def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]
 
 def texts_of(values: object, what: str, error: type[AdaspecError]) -> tuple[str, ...]:
     """The text or texts given as `what`."""
-    if isinstance(values, str):
-        return (values,)
     if isinstance(values, bytes) or not isinstance(values, Iterable):
         raise error(f"{what} is {shown(values)}: give a list of texts")
-    texts = tuple(values)
+    texts = (values,) if isinstance(values, str) else tuple(values)
     for each in texts:
         if not isinstance(each, str):
             raise error(f"{what} holds {shown(each)}: give texts")
@@ -71,8 +69,8 @@ def whole_number(
     value: object, what: str, least: int, most: int | None, error: type[AdaspecError]
 ) -> int:
     """The whole number given as `what`, from `least` to `most`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         reach = f"{least} up" if most is None else f"{least} to {most}"
         raise error(f"{what} is {shown(value)}: give a whole number from {reach}")
     return int(value)  # type: ignore[call-overload]
@@ -83,10 +81,10 @@ def numbers_of(
 ) -> tuple[int, ...]:
     """The whole number or numbers given as `what`, at least one of them."""
     several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
-    found = tuple(values) if several else (values,)  # type: ignore[arg-type]
-    if not found:
+    numbers = tuple(values) if several else (values,)  # type: ignore[arg-type]
+    if not numbers:
         raise error(f"{what} is empty: give at least one whole number")
-    return tuple(whole_number(each, what, least, most, error) for each in found)
+    return tuple(whole_number(each, what, least, most, error) for each in numbers)
 
 
 def truth(value: object, what: str, error: type[AdaspecError]) -> bool:

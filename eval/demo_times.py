@@ -1,4 +1,4 @@
-"""Say how long each part of `make demo` took, and write it down.
+"""Print how long each part of `make demo` took, and write it to a file.
 
     python eval/demo_times.py demo/stages demo/times.json
 
@@ -25,18 +25,18 @@ def times(lines: list[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read, say, write."""
+    """Read the stages, print the times and write them."""
     stages, written = map(Path, sys.argv[1:])
     minutes = times(stages.read_text().splitlines())
-    said = ", ".join(f"{name} {value:.1f}" for name, value in minutes.items() if name != "all")
-    print(f"It took {minutes['all']:.1f} minutes: {said}")
-    found = {
+    parts = ", ".join(f"{name} {value:.1f}" for name, value in minutes.items() if name != "all")
+    print(f"It took {minutes['all']:.1f} minutes: {parts}")
+    document = {
         "schema": 1,
         "command": "make demo",
         "hardware": hardware(),
         "minutes": minutes,
     }
-    written.write_text(json.dumps(found, indent=1) + "\n")
+    written.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,16 +69,16 @@ class Followers:
 
 def followers(outputs: Iterable[Ints]) -> Followers:
     """Every pair of neighbours in the outputs, by its first token."""
-    held = [np.empty(0, np.int32), *outputs]
-    first = np.concatenate([output[:-1] for output in held])
-    second = np.concatenate([output[1:] for output in held])
+    arrays = [np.empty(0, np.int32), *outputs]
+    first = np.concatenate([output[:-1] for output in arrays])
+    second = np.concatenate([output[1:] for output in arrays])
     order = np.lexsort((second, first))
     tokens, starts = np.unique(first[order], return_index=True)
     return Followers(
         tokens=tokens.astype(np.int32),
         starts=np.append(starts, len(order)).astype(np.int64),
         following=second[order].astype(np.int32),
-        anywhere=np.sort(np.concatenate(held)).astype(np.int32),
+        anywhere=np.sort(np.concatenate(arrays)).astype(np.int32),
     )
 
 
@@ -258,9 +258,13 @@ def main() -> int:
     parser.add_argument("--auc", type=_auc, default=0.85, help="of the margins (default 0.85)")
     parser.add_argument("--seed", type=_seed, required=True)
     parser.add_argument("--force", action="store_true", help="replace the trace at OUT")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        print(emulate(asked.source, asked.target, asked.auc, asked.seed, asked.force))
+        print(
+            emulate(
+                arguments.source, arguments.target, arguments.auc, arguments.seed, arguments.force
+            )
+        )
     except AdaspecError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 2
-MOST = 1.02
+MAX_RATIO = 1.02
 SEED = 0
 
 
@@ -84,7 +84,7 @@ def config_of(system: str, draft: str | None) -> dict[str, Any] | None:
 class Worker:
     """One engine, in this process: a round for every line on standard input."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace) -> None:
         os.environ |= {
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
@@ -100,14 +100,14 @@ class Worker:
 
         register()
         shield_llvmlite()
-        self.batch, self.tokens = asked.batch, asked.tokens
+        self.batch, self.tokens = arguments.batch, arguments.tokens
         self.llm = LLM(
-            asked.model,
-            speculative_config=config_of(asked.worker, asked.draft),
-            enforce_eager=asked.eager,
+            arguments.model,
+            speculative_config=config_of(arguments.worker, arguments.draft),
+            enforce_eager=arguments.eager,
             dtype="auto" if _has_gpu() else "float32",
             max_model_len=512,
-            max_num_seqs=asked.batch,
+            max_num_seqs=arguments.batch,
             gpu_memory_utilization=0.2 if _has_gpu() else 0.4,
             enable_prefix_caching=False,
             disable_log_stats=True,
@@ -127,19 +127,19 @@ class Worker:
 
         worker = self
 
-        class Listener(Observer):
+        class DecisionClock(Observer):
             def proposed(self, proposed: Any) -> None:
                 worker.deciding += proposed.decision_s
 
-        session.add_observers(Listener())
+        session.add_observers(DecisionClock())
         if isinstance(drafter, HeadMixin):
             base = type(drafter).__bases__[1]
-            whole = base.propose
+            propose_drafts = base.propose
 
             def propose(*args: Any, **kwargs: Any) -> Any:
                 began = time.perf_counter()
                 try:
-                    return whole(*args, **kwargs)
+                    return propose_drafts(*args, **kwargs)
                 finally:
                     worker.keeping += time.perf_counter() - began
 
@@ -160,13 +160,13 @@ class Worker:
         while engine.has_unfinished_requests():
             before = self.deciding, self.keeping
             began = time.perf_counter()
-            told = engine.step()
-            took = time.perf_counter() - began
-            decoding = len(told) == self.batch and all(
-                1 < len(out.outputs[0].token_ids) < self.tokens for out in told
+            outputs = engine.step()
+            step_s = time.perf_counter() - began
+            decoding = len(outputs) == self.batch and all(
+                1 < len(out.outputs[0].token_ids) < self.tokens for out in outputs
             )
             if decoding:
-                steps.append(took)
+                steps.append(step_s)
             else:
                 self.deciding, self.keeping = before
         deciding, self.deciding = self.deciding, 0.0
@@ -185,25 +185,25 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def work(asked: argparse.Namespace) -> None:
+def work(arguments: argparse.Namespace) -> None:
     """Serve rounds until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever vLLM prints is not an answer
-    worker = Worker(asked)
+    worker = Worker(arguments)
     print("ready", file=answers, flush=True)
     for _ in sys.stdin:
         print(json.dumps(worker.round()), file=answers, flush=True)
 
 
 class Remote:
-    """A worker as its parent sees it."""
+    """A worker in a process of its own, started and asked by this one."""
 
-    def __init__(self, asked: argparse.Namespace, system: str) -> None:
-        words = [sys.executable, __file__, "--worker", system, "--model", asked.model]
-        words += ["--batch", str(asked.batch), "--tokens", str(asked.tokens)]
-        words += ["--eager"] if asked.eager else []
-        if asked.draft:
-            words += ["--draft", asked.draft]
+    def __init__(self, arguments: argparse.Namespace, system: str) -> None:
+        words = [sys.executable, __file__, "--worker", system, "--model", arguments.model]
+        words += ["--batch", str(arguments.batch), "--tokens", str(arguments.tokens)]
+        words += ["--eager"] if arguments.eager else []
+        if arguments.draft:
+            words += ["--draft", arguments.draft]
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             words,
@@ -222,7 +222,7 @@ class Remote:
         return line
 
     def round(self) -> dict[str, float]:
-        """One round of it."""
+        """The worker's next round."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -254,18 +254,18 @@ def summary(rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
             "keep_alive_share": round(float(np.median(keeping / plain)), 4),
             "left": round(float(np.median(left)), 4),
             "left_ci95": interval(left),
-            "verdict": verdict(*interval(left)),
+            "verdict": judge(*interval(left)),
             "decide_us": round(1e6 * float(np.median(deciding)), 1),
             "decide_share_of_step": round(float(np.median(deciding / steps[name])), 5),
         }
     return found
 
 
-def verdict(low: float, high: float) -> str:
-    """Whether a ratio is within what is allowed, as far as its interval tells."""
-    if high <= MOST:
+def judge(low: float, high: float) -> str:
+    """Whether a ratio is at most `MAX_RATIO`, as far as its interval tells."""
+    if high <= MAX_RATIO:
         return "within"
-    return "beyond" if low > MOST else "too noisy to say"
+    return "beyond" if low > MAX_RATIO else "too noisy to say"
 
 
 def text_of(report: dict[str, Any]) -> str:
@@ -299,20 +299,20 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--eager", action="store_true", help="without compilation or CUDA graphs")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.worker:
-        work(asked)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        work(arguments)
         return
-    names = ["plain", "ngram-0", "plain-too", *(["head-0"] if asked.draft else [])]
-    remotes = {name: Remote(asked, name) for name in names}
+    names = ["plain", "ngram-0", "plain-too", *(["head-0"] if arguments.draft else [])]
+    remotes = {name: Remote(arguments, name) for name in names}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for turn in range(-WARM_UP, asked.rounds):
+    for turn in range(-WARM_UP, arguments.rounds):
         for at in range(len(names)):
             name = names[(turn + at) % len(names)]
             found = remotes[name].round()
             if turn >= 0:
                 rounds[name].append(found)
-        print(f"round {turn + 1} of {asked.rounds}", file=sys.stderr, flush=True)
+        print(f"round {turn + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
     for remote in remotes.values():
         assert remote.process.stdin is not None
         remote.process.stdin.close()
@@ -322,19 +322,19 @@ def main() -> None:
 
     report = {
         "schema": 1,
-        "batch": asked.batch,
-        "tokens": asked.tokens,
-        "rounds": asked.rounds,
-        "eager": asked.eager,
+        "batch": arguments.batch,
+        "tokens": arguments.tokens,
+        "rounds": arguments.rounds,
+        "eager": arguments.eager,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "vllm": version(packages_distributions()["vllm"][0]),
         "systems": summary(rounds),
     }
     print(text_of(report))
-    if asked.out:
-        asked.out.mkdir(parents=True, exist_ok=True)
-        (asked.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-        (asked.out / "report.md").write_text(text_of(report))
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        (arguments.out / "report.md").write_text(text_of(report))
 
 
 if __name__ == "__main__":

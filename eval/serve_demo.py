@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +34,6 @@ from adaspec.bench.engine.methods import Drafter, adaspec_candidate
 from adaspec.bench.engine.server import Server, ended_by_signals
 from adaspec.bench.machine import free_memory
 from adaspec.errors import BenchError
-from adaspec.vllm.counters import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 from adaspec.vllm.doctor import plugin_finding
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -55,7 +55,7 @@ ENGINE = {
     # No compiler is needed so, and the server starts sooner.
     "enforce_eager": True,
 }
-MOST_TOKENS = 160
+MAX_TOKENS = 160
 NOTHING = "-"
 CLOCKED = {
     "none": "step time over the costs', no draft",
@@ -204,7 +204,7 @@ def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
     each = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
-        text, tokens = client.chat(address, question, MOST_TOKENS)
+        text, tokens = client.chat(address, question, MAX_TOKENS)
         seconds = time.monotonic() - began
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)

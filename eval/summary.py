@@ -67,27 +67,31 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
     rows = []
     for entry in filter(_mixed, found["headline"]):
         load = entry["concurrency"]
-        ours = cells[load, policy]
+        adaspec_row = cells[load, policy]
         offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
-        here = [row for row in suffixes if row["concurrency"] == load]
-        offered += [(row["policy"], row) for row in here if _mixed(row)]
+        suffixes_at_load = [row for row in suffixes if row["concurrency"] == load]
+        offered += [(row["policy"], row) for row in suffixes_at_load if _mixed(row)]
         spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
-        emitted = 1 + ours["accepted_per_step"]
-        step_s = load * emitted / ours["tokens_per_s"]
+        emitted = 1 + adaspec_row["accepted_per_step"]
+        step_s = load * emitted / adaspec_row["tokens_per_s"]
         decision_s = decision(REPLAYS[name][1], load)
         rows.append(
             {
                 "concurrency": load,
-                "speedup": ours["speedup"],
-                "speedup_ci95": ours["ci95"],
+                "speedup": adaspec_row["speedup"],
+                "speedup_ci95": adaspec_row["ci95"],
                 "vllm_best": spec,
                 "vllm_best_speedup": best["speedup"],
-                "lift_over_vllm_best": ours["tokens_per_s"] / best["tokens_per_s"] - 1,
-                "suffix_best_speedup": max(row["speedup"] for row in here if _mixed(row)),
+                "lift_over_vllm_best": adaspec_row["tokens_per_s"] / best["tokens_per_s"] - 1,
+                "suffix_best_speedup": max(
+                    row["speedup"] for row in suffixes_at_load if _mixed(row)
+                ),
                 "worst_workload_over_suffix": min(
                     row["tokens_per_s"]
                     / max(
-                        each["tokens_per_s"] for each in here if each["workload"] == row["workload"]
+                        each["tokens_per_s"]
+                        for each in suffixes_at_load
+                        if each["workload"] == row["workload"]
                     )
                     - 1
                     for row in found["rows"]
@@ -123,15 +127,15 @@ def server_row(name: str, load: int) -> dict[str, Any]:
     """One benchmark of whole servers: adaspec over no speculation and over the best of the rest."""
     rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if _mixed(row)]
     speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
-    (ours,) = (row for row in rows if row["method"] == "adaspec")
+    (adaspec_row,) = (row for row in rows if row["method"] == "adaspec")
 
     def over(methods: tuple[str, ...]) -> tuple[str | None, float | None]:
-        theirs = [key for key in speed if key[0] in methods]
-        best = max(theirs, key=lambda key: speed[key], default=None)
+        candidates = [key for key in speed if key[0] in methods]
+        best = max(candidates, key=lambda key: speed[key], default=None)
         return (
             (None, None)
             if best is None
-            else (" ".join(best).strip(), ours["speedup"] / speed[best])
+            else (" ".join(best).strip(), adaspec_row["speedup"] / speed[best])
         )
 
     # Where neither of vLLM's two best methods ran, the rest say little.
@@ -141,8 +145,8 @@ def server_row(name: str, load: int) -> dict[str, Any]:
     return {
         "report": name,
         "concurrency": load,
-        "rounds": ours["rounds"],
-        "speedup": ours["speedup"],
+        "rounds": adaspec_row["rounds"],
+        "speedup": adaspec_row["speedup"],
         "vllm_best": vllm,
         "over_vllm_best": over_vllm,
         "static_best": static,
@@ -209,7 +213,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
             _pooled(row["over_vllm_best"], row["speedup"]["rounds"]),
             _pooled(row["over_static_best"], row["speedup"]["rounds"]),
         ])  # fmt: skip
-    return _said_once(rows)
+    return _without_repeats(rows)
 
 
 def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
@@ -255,9 +259,9 @@ def decide_table() -> list[list[str]]:
     batches = sorted({row["batch"] for row in rows})
     table = [["policy", *(f"batch {batch}" for batch in batches)]]
     for policy, evidence in sorted({(row["policy"], row["evidence"]) for row in rows}):
-        mine = {row["batch"]: row for row in rows if row["policy"] == policy}
+        by_batch = {row["batch"]: row for row in rows if row["policy"] == policy}
         name = f"`{policy}`, which {'reads' if evidence else 'knows no'} confidences"
-        table.append([name, *(f"{mine[batch]['median_us']:.0f}" for batch in batches)])
+        table.append([name, *(f"{by_batch[batch]['median_us']:.0f}" for batch in batches)])
     fixed = min(row["reference_us"] for row in rows), max(row["reference_us"] for row in rows)
     times_of_loop = f"{fixed[0]:.1f} to {fixed[1]:.1f}"
     return [
@@ -322,7 +326,7 @@ def _mixed(row: dict[str, Any]) -> bool:
     return bool(row["workload"] == "all")
 
 
-def _said_once(rows: list[list[str]]) -> list[list[str]]:
+def _without_repeats(rows: list[list[str]]) -> list[list[str]]:
     """The same table with a first cell that repeats left empty."""
     return [
         ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)

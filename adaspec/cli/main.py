@@ -27,10 +27,10 @@ COMMANDS = {
     "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
 }
 
-OK, OURS, USERS, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+OK, FAULT, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what a shell shows for a process that SIGINT or SIGPIPE ended."""
 
-_SURROUNDINGS = {
+_SYSTEM_ADVICE = {
     errno.ENOSPC: "free some space or write elsewhere",
     errno.EDQUOT: "free some of your quota or write elsewhere",
     errno.EACCES: "check its permissions or choose another path",
@@ -38,7 +38,7 @@ _SURROUNDINGS = {
     errno.EROFS: "choose a path that can be written",
     errno.ENAMETOOLONG: "choose a shorter path",
 }
-"""What the machine refuses and the user can mend, with how."""
+"""What to do about refusals of the operating system that the user can mend."""
 
 
 @click.group(
@@ -59,12 +59,12 @@ def adaspec() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: 0, 2 for the user's mistake, 1 for ours."""
+    """Run the command line and exit: 0, 2 for the user's mistake, 1 for a fault of adaspec."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of `adaspec ARGUMENTS`, any failure said in one line on standard error."""
+    """The exit code of `adaspec ARGUMENTS`; a failure is one line on standard error."""
     if "_ADASPEC_COMPLETE" in os.environ:
         adaspec.main(prog_name="adaspec")
     try:
@@ -75,36 +75,36 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as exit_request:
         return exit_request.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return _say("interrupted", INTERRUPTED)
+        return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         _give_up_stdout()
         return BROKEN_PIPE
     except click.ClickException as mistake:
-        return _say(_usage(mistake, arguments), USERS)
+        return _fail(_usage(mistake, arguments), USER_ERROR)
     except AdaspecError as error:
         _traceback_if_asked()
-        return _say(str(error), USERS)
+        return _fail(str(error), USER_ERROR)
     except Exception as error:
         _traceback_if_asked()
-        if isinstance(error, OSError) and error.errno in _SURROUNDINGS:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ADVICE:
             _give_up_stdout()
             where = f"{error.filename}: " if error.filename is not None else ""
             what = os.strerror(error.errno)
-            return _say(f"{where}{what}: {_SURROUNDINGS[error.errno]}", USERS)
-        return _say(
+            return _fail(f"{where}{what}: {_SYSTEM_ADVICE[error.errno]}", USER_ERROR)
+        return _fail(
             f"{type(error).__name__}: {error} (this is a fault in adaspec, not yours; run it again"
             " with ADASPEC_TRACEBACK=1 and report what it prints)",
-            OURS,
+            FAULT,
         )
     return OK
 
 
 def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
-    """One line for a command line that does not parse, naming what is nearest and where to read."""
+    """One line for a command line that does not parse: the nearest name, and where to read."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
     if context is None:
-        # click does not say of every mistake whose it was.
+        # click does not name the command for every mistake.
         path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
         return f"{text.rstrip('.')} (see '{path} --help')"
     command = context.command
@@ -117,17 +117,17 @@ def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
 
 
 def _names_no_command(mistake: click.ClickException) -> bool:
-    """Whether a group was called bare, for which newer versions of click say the whole help."""
+    """Whether a group was called without a command; newer versions of click print its help."""
     return type(mistake).__name__ == "NoArgsIsHelpError" or mistake.message == "Missing command."
 
 
-def _say(text: str, code: int) -> int:
-    """Write `adaspec: error: TEXT` as one line to standard error, and hand back the code."""
+def _fail(text: str, code: int) -> int:
+    """Write `adaspec: error: TEXT` as one line to standard error, and return the code."""
     # Imported here: it brings rich, which --help should not wait for.
     from adaspec.cli.output import printable
 
     line = printable(" ".join(part.strip() for part in text.splitlines()))
-    # Where even standard error is gone there is nobody left to tell.
+    # Standard error may be closed as well.
     with contextlib.suppress(OSError):
         print(f"adaspec: error: {line}", file=sys.stderr, flush=True)
     return code
@@ -139,7 +139,7 @@ def _traceback_if_asked() -> None:
 
 
 def _give_up_stdout() -> None:
-    """Where standard output takes no more, point it at nothing: the interpreter flushes at exit."""
+    """Point a broken standard output at nothing, since the interpreter flushes it at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -108,15 +108,7 @@ class WorkloadAcceptance:
 
     def document(self) -> dict[str, Any]:
         """The workload in JSON's own types."""
-        return {
-            "workload": self.workload,
-            "requests": self.requests,
-            "paired": self.paired,
-            "prompt_tokens": self.prompt_tokens,
-            "output_tokens": self.output_tokens,
-            "steps": self.steps,
-            "sources": [sums.document() for sums in self.sources.values()],
-        }
+        return {**asdict(self), "sources": [sums.document() for sums in self.sources.values()]}
 
     def _source(self, name: str) -> SourceAcceptance:
         return self.sources.setdefault(name, SourceAcceptance(name))

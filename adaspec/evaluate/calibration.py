@@ -1,7 +1,7 @@
-"""How far a model's survival curves can be believed, in the states that its policy visits.
+"""How well calibrated a model's survival curves are, in the states that its policy visits.
 
-Judged as before drafting, by the forests and curves alone: no planner knob, no trust, no evidence.
-Where the policy listens to drafts, also token by token, once each was seen.
+Forests and curves are judged alone, as before drafting: without planner settings, recalibration or
+evidence. Where the policy reads the drafted tokens, it is judged token by token as well.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ DEPTHS = 4
 BINS = 15
 SOURCES = ("ngram", "neural")
 _HEADS = {"ngram": (NGRAM_FIRST, NGRAM_MORE), "neural": (NEURAL_FIRST, NEURAL_MORE)}
-_SURE = 1e-6
-"""A probability nearer to 0 or 1 is judged as if it were this near."""
-_DIGITS = 6
+_CERTAIN = 1e-6
+"""Probabilities are kept this far from 0 and 1: one certain miss would outweigh all else."""
 _ORDERS = 0xCA11B
 
 
@@ -105,85 +104,84 @@ def calibration_of(
     """The calibration document: per source and depth ECE, AUC, log-loss, and its bins.
 
     The states of all loads and policies are judged together. `without_tables` has the AUC and
-    log-loss in the same states of models that were grown on the same examples, but for the token
-    tables' columns. `drafted` is of single tokens once they were seen, with `before` they were;
-    empty where no policy listens.
+    log-loss, in the same states, of models grown without the token tables' columns. `drafted` is
+    about single tokens after they were seen, and `before` they were; empty where no policy reads
+    drafted tokens.
     """
-    predicted: dict[str, list[Array]] = {name: [] for name in SOURCES}
-    without_tables: dict[str, list[Array]] = {name: [] for name in SOURCES}
-    outcomes: dict[str, list[Array]] = {name: [] for name in SOURCES}
-    tokens: list[tuple[Array, Array, Array]] = [(np.empty(0), np.empty(0), np.empty((0, 2)))]
+    states: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in SOURCES}
+    tokens: list[tuple[Array, Array, Array]] = []
     for each in judged:
         for load in concurrency:
             visits = visits_of(tape, film, each, load, cost, seed)
             for source in SOURCES:
                 usable, accepted = _outcomes(tape, visits, source)
                 x = visits.x[usable]
-                predicted[source].append(survivals(each.policy.model, x, source))
-                without_tables[source].append(survivals(each.without_tables, x, source))
-                levels = np.arange(1, DEPTHS + 1)
-                outcomes[source].append((accepted[usable, None] >= levels).astype(np.float64))
+                outcomes = accepted[usable, None] >= np.arange(1, DEPTHS + 1)
+                predicted = survivals(each.policy.model, x, source)
+                bare = survivals(each.without_tables, x, source)
+                states[source].append((outcomes.astype(np.float64), predicted, bare))
             if each.policy.model.reads_evidence:
                 tokens.append(_drafted(tape, visits, each.policy.model))
     return {
         "concurrency": list(concurrency),
         "bins": BINS,
         "sources": {
-            source: _judge_depths(*(np.concatenate(each[source]) for each in states))
-            for states in [(outcomes, predicted, without_tables)]
-            for source in SOURCES
-            if sum(map(len, outcomes[source]))
+            source: _judge_depths(*map(np.concatenate, zip(*parts, strict=True)))
+            for source, parts in states.items()
+            if any(len(outcomes) for outcomes, _, _ in parts)
         },
-        "drafted": _judge_drafted(*(np.concatenate(each) for each in zip(*tokens, strict=True))),
+        "drafted": _judge_drafted(*map(np.concatenate, zip(*tokens, strict=True)))
+        if tokens
+        else [],
     }
 
 
-def _judge_depths(outcomes: Array, predicted: Array, without_tables: Array) -> list[dict[str, Any]]:
+def _judge_depths(outcomes: Array, predicted: Array, bare: Array) -> list[dict[str, Any]]:
     return [
-        {"survival": j + 1}
-        | judge(outcomes[:, j], predicted[:, j])
-        | {"without_tables": sharpness(outcomes[:, j], without_tables[:, j])}
-        for j in range(DEPTHS)
+        {"survival": depth + 1}
+        | judge(outcomes[:, depth], predicted[:, depth])
+        | {"without_tables": sharpness(outcomes[:, depth], bare[:, depth])}
+        for depth in range(DEPTHS)
     ]
 
 
 def _drafted(tape: Tape, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
-    """Of tokens before which all were right: depth, whether right, predicted before and after.
+    """Depth, whether right, and (predicted before, after it was seen) of drafted tokens.
 
-    The last two stand side by side: a row has the probabilities before the token was seen, and
-    once it was.
+    Only tokens before which all were right count.
     """
     accepted = tape.columns.neural[visits.drafted_at]
     judged = (accepted >= visits.depth - 1) & (visits.depth <= DEPTHS)
     x, depth = visits.shown[judged], visits.depth[judged]
+    before = x[:, EXPECTED].astype(np.float64)
     after = predict(model.forests["evidence"], x)[:, ACCEPTED_NEXT]
     right = accepted[judged] >= depth
-    predicted = np.stack([x[:, EXPECTED].astype(np.float64), after], axis=1)
+    predicted = np.stack([before, after], axis=1)
     return depth.astype(np.float64), right.astype(np.float64), predicted
 
 
 def _judge_drafted(depth: Array, right: Array, predicted: Array) -> list[dict[str, Any]]:
-    judged = []
+    entries = []
     for token in range(1, DEPTHS + 1):
-        mine = depth == token
-        if mine.any():
-            outcomes, (before, after) = right[mine], predicted[mine].T
+        members = depth == token
+        if members.any():
+            outcomes, (before, after) = right[members], predicted[members].T
             figures = judge(outcomes, after) | {"before": sharpness(outcomes, before)}
-            judged.append({"token": token} | figures)
-    return judged
+            entries.append({"token": token} | figures)
+    return entries
 
 
 def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
-    """S(1) .. S(DEPTHS) of a source, a row per row of features, as forests and curves say."""
+    """S(1) .. S(DEPTHS) of a source by forests and curves, a row per row of features."""
     heads = predict(model.forests["before"], x)
-    first, more = (np.ascontiguousarray(heads[:, at]) for at in _HEADS[source])
+    first, more = (np.ascontiguousarray(heads[:, head]) for head in _HEADS[source])
     out = np.empty((len(x), DEPTHS + 1))
     fill_survivals(first, more, model.curves[source], out)
     return np.clip(out[:, 1:], 0.0, 1.0)
 
 
 def judge(outcomes: Array, predicted: Array) -> dict[str, Any]:
-    """How good probabilities were: numbers rounded, None where there is but one outcome."""
+    """How good probabilities were: rounded, the AUC None where all outcomes are alike."""
     bins = reliability(outcomes, predicted)
     return {
         "states": len(outcomes),
@@ -195,9 +193,9 @@ def judge(outcomes: Array, predicted: Array) -> dict[str, Any]:
 
 
 def reliability(outcomes: Array, predicted: Array) -> list[tuple[float, float, int]]:
-    """(mean predicted, share that came true, states) of `BINS` bins, of equally many states each.
+    """(mean predicted, share that came true, states) of `BINS` equally large bins, ascending.
 
-    Ascending. scikit-learn's quantile bins differ in size where predictions are equal.
+    scikit-learn's quantile bins differ in size where predictions are equal.
     """
     order = np.argsort(predicted, kind="stable")
     parts = np.array_split(order, min(BINS, len(order)))
@@ -213,10 +211,9 @@ def expected_calibration_error(bins: Sequence[tuple[float, float, int]]) -> floa
 
 
 def sharpness(outcomes: Array, predicted: Array) -> dict[str, float | None]:
-    """AUC, or None where there is but one outcome, and log-loss."""
+    """AUC, or None where all outcomes are alike, and log-loss."""
     both = 0 < outcomes.sum() < len(outcomes)
-    # Nothing is certain: one miss would outweigh all else.
-    bounded = np.clip(predicted, _SURE, 1 - _SURE)
+    bounded = np.clip(predicted, _CERTAIN, 1 - _CERTAIN)
     return {
         "auc": _rounded(roc_auc_score(outcomes, predicted)) if both else None,
         "log_loss": _rounded(log_loss(outcomes, bounded, labels=[0, 1])),
@@ -232,4 +229,4 @@ def _outcomes(tape: Tape, visits: Visits, source: str) -> tuple[Bools, NDArray[n
 
 
 def _rounded(value: float) -> float:
-    return round(float(value), _DIGITS)
+    return round(float(value), 6)

@@ -1,4 +1,4 @@
-"""The static settings among which hindsight chooses; not to be thinned."""
+"""The static settings among which hindsight chooses; fewer would make `static:best` weaker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Setting:
     family: str
     rule: StaticRule
     edge: tuple[str, ...]
-    """Fields that stand at an end of their grid beyond which other values would be legal."""
+    """Fields at an end of their grid, where values beyond it would be legal."""
 
     def policy(self) -> StaticPolicy:
         """The setting as a policy."""
@@ -61,18 +61,18 @@ class Setting:
 
 
 def settings(tape: Tape) -> list[Setting]:
-    """Every setting that the tape can replay; the grids' own order."""
-    found = []
+    """Every setting that the tape can replay, in the order of the grids."""
+    replayable = []
     for grid in GRIDS:
         form = FORMS[grid.head]
         for values in product(*grid.values):
             rule = form.build(*values)
             if rule.neural_len > tape.neural_cap or (rule.needs.tokens and not tape.shows_tokens):
                 continue
-            found.append(
+            replayable.append(
                 Setting(rule_spec(grid.head, *values), grid.family, rule, _edge(grid, values))
             )
-    return found
+    return replayable
 
 
 def _edge(grid: Grid, values: tuple[int, ...]) -> tuple[str, ...]:

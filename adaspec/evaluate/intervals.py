@@ -47,22 +47,19 @@ def replicate_speeds(
     )
     count = options.resamples
     progress("intervals", 0, count)
-    if options.workers == 1:
-        runs = (_replicate(player, contenders, options, number) for number in range(count))
-    else:
-        workers = Parallel(
-            n_jobs=options.workers,
-            prefer="threads" if compiled else "processes",
-            return_as="generator",
-        )
-        runs = workers(
-            delayed(_replicate)(player, contenders, options, number) for number in range(count)
-        )
-    found = []
-    for replicate in runs:
-        found.append(replicate)
-        progress("intervals", len(found), count)
-    return {cell: np.stack([run[cell] for run in found]) for cell in contenders}
+    # With one job joblib runs everything here, in turn.
+    workers = Parallel(
+        n_jobs=options.workers,
+        prefer="threads" if compiled else "processes",
+        return_as="generator",
+    )
+    replicates = []
+    for speeds in workers(
+        delayed(_replicate)(player, contenders, options, number) for number in range(count)
+    ):
+        replicates.append(speeds)
+        progress("intervals", len(replicates), count)
+    return {cell: np.stack([speeds[cell] for speeds in replicates]) for cell in contenders}
 
 
 def _replicate(
@@ -110,13 +107,12 @@ def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float
     workload's. Infinite where a workload has one request: that says nothing of others.
     """
     n = entries(concurrency)
-    return max(_variance_ratio(m, n, orders) for m in sizes)
-
-
-def _variance_ratio(m: int, n: int, orders: int) -> float:
-    more = n % m
-    again = (more / n) ** 2 * (1 / more - 1 / m) if more else 0.0
-    return (1 / m + again / orders) / (1 / m + again) * bootstrap_ratio(m)
+    ratios = []
+    for m in sizes:
+        r = n % m
+        a = (r / n) ** 2 * (1 / r - 1 / m) if r else 0.0
+        ratios.append((1 / m + a / orders) / (1 / m + a) * bootstrap_ratio(m))
+    return max(ratios)
 
 
 def bootstrap_ratio(m: int) -> float:

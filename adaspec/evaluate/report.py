@@ -83,7 +83,8 @@ class EvaluationReport:
     def _fill(self, folder: Path, progress: Progress) -> None:
         # Imported here: matplotlib is slow to load.
         from adaspec.evaluate.acceptance import acceptance
-        from adaspec.evaluate.render.markdown import Plot, report_markdown
+        from adaspec.evaluate.render.markdown import report_markdown
+        from adaspec.evaluate.render.page import Plot
         from adaspec.evaluate.render.report import parse_report
         from adaspec.evaluate.render.report_plots import REPORT_PLOTS
         from adaspec.evaluate.render.trace_plots import TRACE_PLOTS

@@ -1,4 +1,4 @@
-"""Which requests of which traces an evaluation replays, and what was left out and why."""
+"""Choose the requests of traces that an evaluation replays, and say which were left out and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from adaspec.arguments import Paths
 from adaspec.errors import EvaluationError, nearest
 from adaspec.trace.identity import request_hash
-from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 
 MIN_OUTPUT = 16
@@ -22,21 +22,36 @@ SEEN = "seen in training"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the caller asks for."""
+    """Which requests the caller wants."""
 
     workload: str | None = None
     max_output_tokens: int | None = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
     """Requests as WORKLOAD/ID."""
     filtered: bool = True
-    """Whether length and pairing matter; the protocol takes everything."""
+    """Leave out short, long and unpaired requests; a protocol takes all."""
     seen: frozenset[str] = frozenset()
-    """Content hashes of requests that a policy to be judged was trained on: they are left out."""
+    """Content hashes of requests that a policy was trained on: they are left out."""
+
+    def reason_against(self, request: Request, neural: bool) -> str | None:
+        """Why a request is left out, if it is; `neural`: some trace has neural drafts."""
+        output, most = len(request.output_tokens), self.max_output_tokens
+        if f"{request.workload}/{request.id}" in self.exclude:
+            return EXCLUDED
+        if self.filtered and neural and not request.paired:
+            return UNPAIRED
+        if self.filtered and output < MIN_OUTPUT:
+            return SHORT
+        if self.filtered and most is not None and output > most:
+            return f"longer than {most}"
+        if self.seen and content_hash(request) in self.seen:
+            return SEEN
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The requests, the cap of their neural counts, and what was left out."""
+    """The chosen requests, the cap of their neural counts, and what was left out."""
 
     requests: tuple[Request, ...]
     neural_cap: int
@@ -45,7 +60,7 @@ class Selection:
     drafter: str | None
     synthetic: bool
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Workload to reason to count."""
+    """Workload -> reason -> count."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -55,7 +70,7 @@ class Selection:
 
 
 def select(paths: Paths, wanted: Wanted) -> Selection:
-    """Read dense traces and keep what can be replayed as asked."""
+    """Read dense traces and choose the requests that are wanted."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -63,45 +78,31 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
                 f"{reader.path}: is a {reader.manifest.kind} trace, which knows only what was "
                 "tried: eval needs a dense one (see docs/train-on-your-traffic.md)"
             )
-    everything = [(r, reader) for reader in readers for r in reader.requests()]
-    _check_names(everything, wanted, readers)
+    requests = [request for reader in readers for request in reader.requests()]
+    where = ", ".join(str(reader.path) for reader in readers)
+    _check_names(requests, wanted, where)
     neural = [reader for reader in readers if reader.manifest.drafter is not None]
     caps = [reader.manifest.neural_cap for reader in neural]
-    neural_cap = min((cap for cap in caps if cap is not None), default=0)
-    longest = wanted.max_output_tokens
-    too_long = f"longer than {longest}"
     left_out: dict[str, Counter[str]] = {}
     kept = []
-    for request, _ in everything:
-        if wanted.workload is not None and request.workload != wanted.workload:
-            continue
-        output = len(request.output_tokens)
-        why = None
-        if f"{request.workload}/{request.id}" in wanted.exclude:
-            why = EXCLUDED
-        elif wanted.filtered and neural and not request.paired:
-            why = UNPAIRED
-        elif wanted.filtered and output < MIN_OUTPUT:
-            why = SHORT
-        elif wanted.filtered and longest is not None and output > longest:
-            why = too_long
-        elif wanted.seen and content_hash(request) in wanted.seen:
-            why = SEEN
-        if why is None:
-            kept.append(request)
-        else:
-            left_out.setdefault(request.workload, Counter())[why] += 1
+    for request in requests:
+        if wanted.workload in (None, request.workload):
+            reason = wanted.reason_against(request, bool(neural))
+            if reason is None:
+                kept.append(request)
+            else:
+                left_out.setdefault(request.workload, Counter())[reason] += 1
     _check_held_out(kept, left_out)
     if not kept:
         total: Counter[str] = sum(left_out.values(), Counter())
         reasons = "; ".join(f"{n} {why}" for why, n in total.items())
         raise EvaluationError(
-            f"{', '.join(str(reader.path) for reader in readers)}: no request is left to replay "
-            f"({reasons or 'none was recorded'}){_mend(set(total))}"
+            f"{where}: no request is left to replay ({reasons or 'none was recorded'})"
+            f"{_advice(set(total))}"
         )
     return Selection(
         requests=tuple(kept),
-        neural_cap=neural_cap,
+        neural_cap=min((cap for cap in caps if cap is not None), default=0),
         sources=tuple(str(reader.path) for reader in readers),
         target=_common([reader.manifest.target for reader in readers]),
         drafter=_common([reader.manifest.drafter for reader in neural]),
@@ -112,7 +113,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 
 def content_hash(request: Request) -> str:
-    """What makes the request the same wherever it was recorded."""
+    """The same for a request wherever it was recorded."""
     return request_hash(request.prompt_tokens, request.output_tokens)
 
 
@@ -127,17 +128,14 @@ def _check_held_out(kept: list[Request], left_out: dict[str, Counter[str]]) -> N
             )
 
 
-def _check_names(
-    everything: list[tuple[Request, TraceReader]], wanted: Wanted, readers: list[TraceReader]
-) -> None:
-    where = ", ".join(str(reader.path) for reader in readers)
-    workloads = sorted({request.workload for request, _ in everything})
+def _check_names(requests: list[Request], wanted: Wanted, where: str) -> None:
+    workloads = sorted({request.workload for request in requests})
     if wanted.workload is not None and wanted.workload not in workloads:
         raise EvaluationError(
             f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "
             f"(has: {', '.join(workloads) or 'none'})"
         )
-    names = {f"{request.workload}/{request.id}" for request, _ in everything}
+    names = {f"{request.workload}/{request.id}" for request in requests}
     for name in wanted.exclude:
         if name not in names:
             raise EvaluationError(
@@ -145,17 +143,16 @@ def _check_names(
             )
 
 
-def _mend(reasons: set[str]) -> str:
+def _advice(reasons: set[str]) -> str:
     """What to do about requests that were left out."""
     ways = {
         EXCLUDED: "exclude fewer",
         UNPAIRED: "record or import requests whose neural counts belong to their output",
         SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
     }
-    found = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
-    return f": {', or '.join(found)}" if found else ": record or import some"
+    advice = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
+    return f": {', or '.join(advice)}" if advice else ": record or import some"
 
 
 def _common(values: list[str | None]) -> str | None:
-    found = sorted({value for value in values if value is not None})
-    return ", ".join(found) or None
+    return ", ".join(sorted({value for value in values if value is not None})) or None

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Report
+from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Interval, Report
 from adaspec.evaluate.render.result_tables import SOURCES, place_name
 from adaspec.evaluate.render.style import (
     INK,
@@ -280,19 +280,12 @@ def _speedup_lines(axes: Axes, report: Report, workload: str, shown: Sequence[st
         if name == "none" or not points:
             continue
         look = looks(report)[name]
-        axes.plot(
-            *zip(*points, strict=True),
-            color=look.colour,
-            linestyle=look.dashes,
-            linewidth=look.width,
-            # A bound that holds at one load only has no line to be seen by.
-            marker=look.marker or ("D" if len(points) == 1 else ""),
-            markersize=4.5 if name in report.policies else 3.5,
-            zorder=look.order,
-            gid=name,
-        )
-        for load, _ in points:
-            interval_bar(axes, report.row(workload, load, name).interval, load, look)
+        style = {"linestyle": look.dashes, "linewidth": look.width}
+        # A bound that holds at one load only has no line to be seen by.
+        style |= {"marker": look.marker or ("D" if len(points) == 1 else "")}
+        style |= {"markersize": 4.5 if name in report.policies else 3.5}
+        intervals = [report.row(workload, load, name).interval for load, _ in points]
+        _line(axes, name, points, intervals, look, style)
     log2_loads(axes, report.concurrencies)
     speedup_ticks(axes)
 
@@ -304,27 +297,18 @@ def _lift_points(axes: Axes, report: Report, workload: str) -> None:
     steps = [math.log2(high / low) for low, high in pairwise(report.concurrencies)]
     room = min(steps, default=1.0) * 0.5
     for index, name in enumerate(names):
-        shift = (index - (len(names) - 1) / 2) * room / max(len(names), 3)
-        points = report.known(report.lifts(workload, name))
         look = looks(report)[name]
-        axes.plot(
-            [load * 2**shift for load, _ in points],
-            [lift for _, lift in points],
-            color=look.colour,
-            marker=look.marker,
-            markersize=5,
-            linewidth=0.8,
-            alpha=0.95,
-            zorder=look.order,
-            gid=name,
-        )
-        for load, lift in points:
-            interval = report.headline(workload, load, name).interval
-            interval_bar(axes, interval, load * 2**shift, look)
+        shift = 2 ** ((index - (len(names) - 1) / 2) * room / max(len(names), 3))
+        known = report.known(report.lifts(workload, name))
+        points = [(load * shift, lift) for load, lift in known]
+        intervals = [report.headline(workload, load, name).interval for load, _ in known]
+        style = {"marker": look.marker, "markersize": 5, "linewidth": 0.8, "alpha": 0.95}
+        _line(axes, name, points, intervals, look, style)
+        for (x, lift), interval in zip(points, intervals, strict=True):
             if len(names) == 1:
                 axes.annotate(
                     signed_percent(lift),
-                    (load * 2**shift, interval[1] if interval else lift),
+                    (x, interval[1] if interval else lift),
                     xytext=(0, 3),
                     textcoords="offset points",
                     fontsize=TEXT,
@@ -338,6 +322,21 @@ def _lift_points(axes: Axes, report: Report, workload: str) -> None:
     axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
     percent_ticks(axes)
     axes.margins(y=0.12)
+
+
+def _line(
+    axes: Axes,
+    name: str,
+    points: Sequence[tuple[float, float]],
+    intervals: Sequence[Interval | None],
+    look: Look,
+    style: dict[str, Any],
+) -> None:
+    """A policy's line through its points, with an interval at each."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    axes.plot(xs, ys, color=look.colour, zorder=look.order, gid=name, **style)
+    for x, interval in zip(xs, intervals, strict=True):
+        interval_bar(axes, interval, x, look)
 
 
 def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour: str) -> None:

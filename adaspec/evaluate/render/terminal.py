@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from adaspec.evaluate.render import context_tables, result_tables
+from adaspec.evaluate.render.page import summary
 from adaspec.evaluate.render.report import Report
 from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
 from adaspec.evaluate.render.wording import plain
@@ -35,30 +35,12 @@ _MIN_NAME = 20
 
 def print_report(report: Report, console: Console) -> None:
     """Print what was run, the headline per policy, the speedups and the lifts per workload."""
-    print_table(context_tables.settings(report), console)
+    tables, notes = summary(report)
+    for table in tables:
+        print_table(table, console)
     if report.main is None:
         console.print("no rows: nothing was evaluated", style="yellow")
         return
-    judged = report.policies if report.headlines else ()
-    tables: list[Table | None] = [result_tables.headline(report, policy) for policy in judged]
-    if judged:
-        tables.append(result_tables.latency(report))
-    for workload in [report.representative] if report.representative else report.workloads:
-        tables += [
-            result_tables.speedups(report, workload),
-            result_tables.winners(report, workload),
-        ]
-    if report.alone:
-        tables += [result_tables.lifts_alone(report, policy) for policy in judged]
-    for table in tables:
-        if table is not None:
-            print_table(table, console)
-    notes = context_tables.footnotes(report)
-    if judged:
-        notes.append(
-            "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
-            "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
-        )
     console.print()
     for note in notes:
         console.print(_text(note), style="dim")

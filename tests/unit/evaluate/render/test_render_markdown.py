@@ -1,7 +1,8 @@
 import report_fakes as fakes
 
 from adaspec.evaluate.render import markdown
-from adaspec.evaluate.render.markdown import Plot, text_markdown
+from adaspec.evaluate.render.markdown import text_markdown
+from adaspec.evaluate.render.page import Plot
 from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.table import code, foreign
 

@@ -1,0 +1,118 @@
+"""CONTRIBUTING's lists of what to touch are complete: a forgotten place fails here."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.cost.load import cost_document, cost_from_document
+from adaspec.cost.model import CostModel, Costs, StepShape
+from adaspec.evaluate.render.report import parse_report
+from adaspec.policy.planner.state import new_rows
+from adaspec.predict import features, tables
+from adaspec.predict.evidence import EVIDENCE, observe_evidence
+from adaspec.predict.splicing import SPLICE, observe_splice
+from adaspec.replay.tape import build_tape
+from adaspec.trace.synthetic import WORKLOADS, synthesize
+from adaspec.vllm.compatibility import NEWEST, OLDEST, TESTED
+from adaspec.vllm.metrics import METRICS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+UNSET = np.float32(-12345.0)
+
+
+def page(name: str) -> str:
+    path = CHECKOUT / "docs" / name
+    if not path.exists():
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    return path.read_text(encoding="utf-8")
+
+
+def some_tables() -> tables.Tables:
+    few = np.full(1, 0.5, np.float32)
+    return tables.packed(np.array([7], np.uint64), few, few, few, (0.5, 0.5, 1.0, 1.0), 1)
+
+
+def test_every_feature_is_filled_in() -> None:
+    rows = new_rows(2)
+    rows.prompt_tokens[:], rows.position[:], rows.slots[:] = 20, 3, (0, 1)
+    rows.length[:], rows.start[:], rows.available[:] = (4, 0), 5, 9
+    rows.tail[:], rows.candidate[:] = 3, 4
+    history, keys = np.zeros((2, features.HISTORY)), np.zeros(tables.LEVELS, np.uint64)
+    before = np.full((2, features.FEATURES), UNSET)
+    features.observe(rows, rows.slots, history, some_tables(), keys, before)
+    assert before.shape[1] == len(features.BEFORE)
+    assert not (before == UNSET).any()
+    least = np.zeros(2, np.float32)
+    evidence, splice = np.full(len(EVIDENCE), UNSET), np.full(len(SPLICE), UNSET)
+    observe_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
+    assert not (evidence == UNSET).any()
+    facts = (3, 1, 1, 9, 2, 0.5, 4.0, history[0], 3)
+    observe_splice(*facts, some_tables(), 3, 4, keys, splice)
+    assert not (splice == UNSET).any()
+
+
+def test_every_cost_term_is_charged_read_back_and_documented() -> None:
+    terms = [item.name for item in fields(CostModel) if item.name.endswith("_s")]
+    assert set(Costs._fields) == {*terms, "keep_alive_forwards", "captured_sizes"}
+    cost = CostModel("any", **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)})
+    assert cost_from_document(cost_document(cost), "here") == cost
+    shape = StepShape(4, 900, 3, 2, 1, 2, True)
+    tape = build_tape(synthesize(0, WORKLOADS[:1], requests_per_workload=1), 3)
+    for term in terms:
+        dearer = replace(cost, **{term: 2 * getattr(cost, term)})
+        charged = dearer.step_s(shape) > cost.step_s(shape)
+        columns, before = (tape.with_prefill(each).columns for each in (dearer, cost))
+        assert charged or columns.draft_entry_s[0] > before.draft_entry_s[0], term
+        assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term
+
+
+SHOWN_NOWHERE = {"tokens_per_s"}
+"""Figures of a row that are for other programs."""
+
+
+def test_every_figure_of_a_row_is_read_back() -> None:
+    path = CHECKOUT / "eval" / "reports" / "reference-pair-h100" / "report.json"
+    if not path.exists():
+        pytest.skip("eval/ is not here: a source distribution leaves it out")
+    report = json.loads(path.read_text(encoding="utf-8"))
+    known = parse_report(report)
+    for part, entries in (("rows", known.rows), ("headline", known.headlines)):
+        at = next(at for at, row in enumerate(report[part]) if row["policy"] in known.policies)
+        for key, value in report[part][at].items():
+            if key in {*SHOWN_NOWHERE, "workload", "concurrency", "policy", "detail"}:
+                continue
+            changed = copy.deepcopy(report)
+            changed[part][at][key] = [0.125, 0.25] if isinstance(value, list) else 0.125
+            again = parse_report(changed)
+            assert (again.rows if part == "rows" else again.headlines) != entries, key
+
+
+def test_every_metric_is_counted_and_documented() -> None:
+    sources = [
+        path.read_text(encoding="utf-8") for path in (CHECKOUT / "adaspec/vllm").glob("*.py")
+    ]
+    code = "\n".join(sources)
+    for metric in METRICS:
+        # Once in the table, and at least once where something is counted.
+        assert len(re.findall(rf'"{metric.name}["/]', code)) >= 2, metric.name
+        assert f"`adaspec:{metric.name}" in page("serve.md"), metric.name
+
+
+def test_every_supported_vllm_is_documented_and_resolved() -> None:
+    def dotted(version: tuple[int, int]) -> str:
+        return f"{version[0]}.{version[1]}"
+
+    assert f"vLLM {dotted(OLDEST)} to {dotted(NEWEST)}" in page("serve.md")
+    script = CHECKOUT / "tests" / "packaging" / "resolve_beside_vllm.py"
+    resolved = re.findall(r'"(\d+\.\d+)\.\d+"', script.read_text(encoding="utf-8"))
+    for version in {OLDEST, NEWEST, *TESTED}:
+        assert dotted(version) in resolved
+    for version in TESTED:
+        assert f"vLLM {dotted(version)}" in page("serve.md")
