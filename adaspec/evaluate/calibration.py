@@ -30,8 +30,8 @@ from adaspec.predict.model import (
 from adaspec.predict.survival import fill_survivals
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.recorded import Film
-from adaspec.replay.tape import Tape
+from adaspec.replay.recorded import RecordedArrays
+from adaspec.replay.recording import Recording
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -71,16 +71,23 @@ class Visits:
 
 
 def visits_of(
-    tape: Tape, film: Film, judged: Judged, concurrency: int, cost: CostModel, seed: int
+    recording: Recording,
+    recorded: RecordedArrays,
+    judged: Judged,
+    concurrency: int,
+    cost: CostModel,
+    seed: int,
 ) -> Visits:
     """Every decision of one closed loop over the marked requests."""
     rng = np.random.default_rng([seed, _ORDERS, concurrency])
-    order = draw_order(pools_among(tape, judged.members), concurrency, rng)
+    order = draw_order(pools_among(recording, judged.members), concurrency, rng)
     policy = judged.policy
-    decisions = int(tape.columns.length[order].sum())
+    decisions = int(recording.columns.length[order].sum())
     drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, decisions, 0, drafted)
-    run_learned(tape, film, policy, order, concurrency, cost, policy.cap, recorder=recorder)
+    run_learned(
+        recording, recorded, policy, order, concurrency, cost, policy.cap, recorder=recorder
+    )
     filled = recorder.filled[0]
     states, tokens = slice(0, int(filled["decisions"])), slice(0, int(filled["drafted"]))
     return Visits(
@@ -94,8 +101,8 @@ def visits_of(
 
 
 def calibration_of(
-    tape: Tape,
-    film: Film,
+    recording: Recording,
+    recorded: RecordedArrays,
     judged: Sequence[Judged],
     cost: CostModel,
     concurrency: Sequence[int],
@@ -112,16 +119,16 @@ def calibration_of(
     tokens: list[tuple[Array, Array, Array]] = []
     for each in judged:
         for load in concurrency:
-            visits = visits_of(tape, film, each, load, cost, seed)
+            visits = visits_of(recording, recorded, each, load, cost, seed)
             for source in SOURCES:
-                usable, accepted = _outcomes(tape, visits, source)
+                usable, accepted = _outcomes(recording, visits, source)
                 x = visits.x[usable]
                 outcomes = accepted[usable, None] >= np.arange(1, DEPTHS + 1)
                 predicted = survivals(each.policy.model, x, source)
                 bare = survivals(each.without_tables, x, source)
                 states[source].append((outcomes.astype(np.float64), predicted, bare))
             if each.policy.model.reads_evidence:
-                tokens.append(_drafted(tape, visits, each.policy.model))
+                tokens.append(_drafted(recording, visits, each.policy.model))
     return {
         "concurrency": list(concurrency),
         "bins": BINS,
@@ -145,12 +152,12 @@ def _judge_depths(outcomes: Array, predicted: Array, bare: Array) -> list[dict[s
     ]
 
 
-def _drafted(tape: Tape, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
+def _drafted(recording: Recording, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
     """Depth, whether right, and (predicted before, after it was seen) of drafted tokens.
 
     Only tokens before which all were right count.
     """
-    accepted = tape.columns.neural[visits.drafted_at]
+    accepted = recording.columns.neural[visits.drafted_at]
     judged = (accepted >= visits.depth - 1) & (visits.depth <= DEPTHS)
     x, depth = visits.shown[judged], visits.depth[judged]
     before = x[:, EXPECTED].astype(np.float64)
@@ -220,9 +227,9 @@ def sharpness(outcomes: Array, predicted: Array) -> dict[str, float | None]:
     }
 
 
-def _outcomes(tape: Tape, visits: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
+def _outcomes(recording: Recording, visits: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
     """The states in which a source could draft, and how many of its tokens were right in each."""
-    columns = tape.columns
+    columns = recording.columns
     if source == "ngram":
         return columns.match[visits.at] > 0, columns.run[visits.at]
     return visits.held & (columns.neural[visits.at] >= 0), columns.neural[visits.at]

@@ -27,15 +27,15 @@ def evaluate_closed_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
     """`rows` and `headline` of a report, and the number of settings tried."""
-    tape = player.tape
+    recording = player.recording
     orders = {
-        cell: draw_orders(tape, cell[0], cell[1], options.seed, options.orders)
-        for cell in cells(tape.workloads, options)
+        cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
+        for cell in cells(recording.workloads, options)
     }
     grid = grid_of(player)
     speeds = grid_speeds(player, grid, orders, options, progress)
     winners = static_winners(grid, speeds, list(orders))
-    if tape.neural_cap:
+    if recording.neural_cap:
         adaptive = adaptive_winners(player, grid, speeds, orders, progress)
         for cell, winner in adaptive.items():
             winners[cell][ADAPTIVE_BEST] = winner
@@ -48,7 +48,7 @@ def evaluate_closed_loop(
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
         _add_replicates(player, results, options, progress)
-    return report_parts(results, named, tape.workloads) | {"settings": len(grid)}
+    return report_parts(results, named, recording.workloads) | {"settings": len(grid)}
 
 
 def _add_replicates(
@@ -66,7 +66,7 @@ def _add_replicates(
         player, {cell: list(by.values()) for cell, by in distinct.items()}, options, progress
     )
     for cell, result in results.items():
-        sizes = [len(pool) for pool in pools_of(player.tape, cell[0])]
+        sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
         result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
         column = {each: index for index, each in enumerate(distinct[cell])}
         result.replicates = {

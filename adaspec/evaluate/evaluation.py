@@ -21,8 +21,8 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import Oracle
+from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
-from adaspec.replay.tape import build_tape
 from adaspec.trace.schema import Request
 
 REPORT_SCHEMA = 1
@@ -54,14 +54,14 @@ def evaluate(
     one_of(batching, BATCHINGS, "batching", EvaluationError)
     _check_distinct(named)
     progress("looking up", 0, 1)
-    tape = build_tape(selection.requests, selection.neural_cap)
+    recording = build_recording(selection.requests, selection.neural_cap)
     if options.prefill:
-        tape = tape.with_prefill(cost)
+        recording = recording.with_prefill(cost)
     if options.stress_splices:
-        tape = tape.with_longest_splices()
+        recording = recording.with_longest_splices()
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
-    player = Player(tape, cost, options.cap, charged)
+    player = Player(recording, cost, options.cap, charged)
     for contender in named:
         player.check(contender)
     parts = BATCHINGS[batching](player, named, options, progress)

@@ -7,7 +7,7 @@ from itertools import product
 
 from adaspec.policy.spec import FORMS, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 
 FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
 
@@ -60,14 +60,16 @@ class Setting:
         return StaticPolicy(self.spec, self.rule)
 
 
-def settings(tape: Tape) -> list[Setting]:
-    """Every setting that the tape can replay, in the order of the grids."""
+def settings(recording: Recording) -> list[Setting]:
+    """Every setting that the recording can replay, in the order of the grids."""
     replayable = []
     for grid in GRIDS:
         form = FORMS[grid.head]
         for values in product(*grid.values):
             rule = form.build(*values)
-            if rule.neural_len > tape.neural_cap or (rule.needs.tokens and not tape.shows_tokens):
+            if rule.neural_len > recording.neural_cap or (
+                rule.needs.tokens and not recording.shows_tokens
+            ):
                 continue
             replayable.append(
                 Setting(rule_spec(grid.head, *values), grid.family, rule, _edge(grid, values))

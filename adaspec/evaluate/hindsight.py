@@ -81,7 +81,7 @@ def grid_speeds(
     """Mean tokens per second (setting, cell) of every setting over the cell's orders."""
     runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
     order_of_run, load_of_run = [order for order, _ in runs], [load for _, load in runs]
-    columns, costs = player.tape.columns, player.cost.constants()
+    columns, costs = player.recording.columns, player.cost.constants()
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
         return rule_speeds(columns, rules, player.cap, order_of_run, load_of_run, costs)
@@ -121,7 +121,7 @@ def adaptive_winners(
     progress: Progress,
 ) -> dict[Cell, Winner]:
     """Per cell the best of budget:K, of the best batch table, and of the usual ema setting."""
-    deepest = min(player.tape.neural_cap, BUDGET_DEPTH)
+    deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
     budgets = [parse_policy(f"budget:{k}") for k in range(2, deepest + 1)]
     usual = [each for each in (*budgets, parse_policy("ema")) if player.refusal(each) is None]
     winners: dict[Cell, Winner] = {}
@@ -180,7 +180,7 @@ def is_hidden(row: str) -> bool:
 def tuned_winners(
     player: Player, named: Sequence[Contender], concurrency: int
 ) -> dict[str, Winner]:
-    """The tuned rules at a concurrency by the name of their row, those that the tape can replay."""
+    """The tuned rules at a concurrency by the name of their row, those that the recording can replay."""
     rows, winners = tuned_rows(named), {}
     for each in named:
         specs = tuned_spec(_static_tuned(each), concurrency)
@@ -212,8 +212,8 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | Non
 
 
 def grid_of(player: Player) -> list[Setting]:
-    """Every static setting that the player's tape can replay."""
-    return settings(player.tape)
+    """Every static setting that the player's recording can replay."""
+    return settings(player.recording)
 
 
 def _speed(player: Player, policy: Contender, orders: Sequence[Ints], cell: Cell) -> float:

@@ -68,10 +68,10 @@ def _replicate(
     options: Options,
     number: int,
 ) -> dict[Cell, Speeds]:
-    tape = player.tape
+    recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
-    members = [tape.members(workload) for workload in tape.workloads]
-    pools = dict(zip(tape.workloads, resampled(members, rng), strict=True))
+    members = [recording.members(workload) for workload in recording.workloads]
+    pools = dict(zip(recording.workloads, resampled(members, rng), strict=True))
     speeds = {}
     for cell, several in contenders.items():
         workload, concurrency = cell

@@ -26,16 +26,18 @@ def evaluate_lockstep(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
     """`rows` and `headline` of a report, and the number of settings tried."""
-    tape, grid = player.tape, grid_of(player)
-    columns, cost, loads = tape.columns, player.cost.constants(), options.concurrency
+    recording, grid = player.recording, grid_of(player)
+    columns, cost, loads = recording.columns, player.cost.constants(), options.concurrency
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
         return lockstep_speeds(columns, rules, player.cap, loads, cost)
 
     by_request = walk_grid(grid, walk, options, progress)
-    order = cells(tape.workloads, options)
+    order = cells(recording.workloads, options)
     speeds = [
-        weighted(by_request[..., loads.index(cell[1])], tape.workload, tape.members(cell[0]))
+        weighted(
+            by_request[..., loads.index(cell[1])], recording.workload, recording.members(cell[0])
+        )
         for cell in order
     ]
     winners = static_winners(grid, np.stack(speeds, axis=1), order)
@@ -43,8 +45,8 @@ def evaluate_lockstep(
     runs: dict[tuple[str, bool, int], list[Result]] = {}
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
-        members = tape.members(cell[0])
-        workload = tape.workload[members]
+        members = recording.members(cell[0])
+        workload = recording.workload[members]
         for name, contender in result.contenders.items():
             key = (contender.name, player.charges(contender), cell[1])
             if key not in runs:
@@ -58,7 +60,7 @@ def evaluate_lockstep(
         _, sizes = np.unique(workload, return_counts=True)
         result.variance_ratio = max(bootstrap_ratio(int(size)) for size in sizes)
     progress("policies and bounds", len(results), len(results))
-    return report_parts(results, named, tape.workloads) | {"settings": len(grid)}
+    return report_parts(results, named, recording.workloads) | {"settings": len(grid)}
 
 
 def weighted(speeds: Speeds, workload: NDArray[np.int32], members: NDArray[np.integer]) -> Speeds:
@@ -71,7 +73,7 @@ def weighted(speeds: Speeds, workload: NDArray[np.int32], members: NDArray[np.in
 def _play_all(player: Player, contender: Contender, copies: int) -> list[Result]:
     return [
         player.play(contender, np.full(copies, request, dtype=np.int32), copies, refills=False)
-        for request in range(len(player.tape))
+        for request in range(len(player.recording))
     ]
 
 

@@ -27,8 +27,8 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
+from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -84,7 +84,7 @@ def _run(
 
 
 def run_adaptive(
-    tape: Tape,
+    recording: Recording,
     policy: Budget | Ema,
     order: Ints,
     concurrency: int,
@@ -102,5 +102,5 @@ def run_adaptive(
         state = ema_state(len(tiers))
     costs = cost.constants()
     return result_of(
-        _run(tape.columns, order, concurrency, refills, is_budget, state, tiers, alpha, costs)
+        _run(recording.columns, order, concurrency, refills, is_budget, state, tiers, alpha, costs)
     )

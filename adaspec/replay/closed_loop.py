@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import StepShape
 from adaspec.jit import compiled
+from adaspec.replay.recording import Columns
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Columns
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -33,7 +33,8 @@ from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
-from adaspec.replay.recorded import Film, film_of
+from adaspec.replay.recorded import RecordedArrays, recorded_arrays
+from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import (
     HEAD,
@@ -43,7 +44,6 @@ from adaspec.replay.suffix import (
     run_suffix,
     why_not_here,
 )
-from adaspec.replay.tape import Tape
 
 Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | SuffixDecoding
 
@@ -146,19 +146,19 @@ def _refuse_path(text: str) -> None:
 
 
 class Player:
-    """Replays contenders over one tape and cost model; walks each rule once and remembers it."""
+    """Replays contenders over one recording and cost model; walks each rule once and remembers it."""
 
     def __init__(
-        self, tape: Tape, cost: CostModel, cap: int, charged: Sequence[Contender] = ()
+        self, recording: Recording, cost: CostModel, cap: int, charged: Sequence[Contender] = ()
     ) -> None:
         """`charged` are the very policies whose own decision time counts as time.
 
         A winner of the grids that goes by the same name is another object, and not charged.
         """
-        self.tape, self.cost, self.cap, self.charged = tape, cost, cap, charged
+        self.recording, self.cost, self.cap, self.charged = recording, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
         self._mixed: dict[CrossfitRule, Paths] = {}
-        self._film: Film | None = None
+        self._recorded: RecordedArrays | None = None
 
     def charges(self, contender: Contender) -> bool:
         """Whether deciding counts as time."""
@@ -172,7 +172,7 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        name, cap, needs = contender.name, self.tape.neural_cap, needs_of(contender)
+        name, cap, needs = contender.name, self.recording.neural_cap, needs_of(contender)
         if needs.drafter and not cap:
             return f"'{name}' drafts with a neural drafter, but the trace recorded none"
         if needs.neural_len > cap:
@@ -180,7 +180,7 @@ class Player:
                 f"'{name}' drafts {needs.neural_len} neural tokens, but the trace's accepted "
                 f"counts end at {cap}: name a shorter draft"
             )
-        if needs.tokens and not self.tape.shows_tokens:
+        if needs.tokens and not self.recording.shows_tokens:
             return f"'{name}' compares drafted tokens, but the trace holds none"
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
@@ -223,48 +223,66 @@ class Player:
     def _play_crossfit(
         self, policy: CrossfitPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        if self.charges(policy) or self.tape.charges_longest_splices:
+        if self.charges(policy) or self.recording.charges_longest_splices:
             raise EvaluationError(
                 f"'{policy.name}' is several policies, which only the plain closed loop "
                 "plays: leave --charge-decisions and --stress-splices out"
             )
         return run_learned(
-            self.tape, self._filmed(), policy, order, concurrency, self.cost, self.cap, refills
+            self.recording,
+            self._recorded_arrays(),
+            policy,
+            order,
+            concurrency,
+            self.cost,
+            self.cap,
+            refills,
         )
 
     def _play_learned(
         self, policy: LearnedPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         if (
-            self.tape.charges_longest_splices
+            self.recording.charges_longest_splices
         ):  # Only the loop for any policy knows what the longest splices cost.
             return self._play_any(policy, order, concurrency, refills)
         return run_learned(
-            self.tape, self._filmed(), policy, order, concurrency, self.cost, self.cap, refills
+            self.recording,
+            self._recorded_arrays(),
+            policy,
+            order,
+            concurrency,
+            self.cost,
+            self.cap,
+            refills,
         )
 
-    def _filmed(self) -> Film:
-        if self._film is None:
-            self._film = film_of(self.tape)
-        return self._film
+    def _recorded_arrays(self) -> RecordedArrays:
+        if self._recorded is None:
+            self._recorded = recorded_arrays(self.recording)
+        return self._recorded
 
     def _play_adaptive(
         self, policy: Budget | Ema, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        return run_adaptive(self.tape, policy, order, concurrency, self.cost, self.cap, refills)
+        return run_adaptive(
+            self.recording, policy, order, concurrency, self.cost, self.cap, refills
+        )
 
     def _play_oracle(
         self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         if oracle.kind in LOOPS:
-            return run_oracle(self.tape, oracle, order, concurrency, self.cost, self.cap, refills)
+            return run_oracle(
+                self.recording, oracle, order, concurrency, self.cost, self.cap, refills
+            )
         if refills and concurrency > 1:
             raise EvaluationError(
                 f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "
                 f"closed loop at concurrency {concurrency}; see --batching lockstep"
             )
         one = order if refills else order[:1]
-        return run_cheapest(self.tape, oracle, one, concurrency, self.cost, self.cap)
+        return run_cheapest(self.recording, oracle, one, concurrency, self.cost, self.cap)
 
     def _play_suffix(
         self,
@@ -276,7 +294,7 @@ class Player:
     ) -> Result:
         charged = self.charges(suffix)
         return run_suffix(
-            self.tape,
+            self.recording,
             suffix,
             order,
             concurrency,
@@ -292,7 +310,7 @@ class Player:
     ) -> Result:
         charged = self.charges(policy)
         return run_policy(
-            self.tape, policy, order, concurrency, self.cost, self.cap, refills, charged
+            self.recording, policy, order, concurrency, self.cost, self.cap, refills, charged
         )
 
     def _play_static(
@@ -315,7 +333,7 @@ class Player:
 
     def _walked(self, rule: StaticRule) -> Paths:
         if rule not in self._paths:
-            self._paths[rule] = walk_rule(self.tape, rule, self.cap)
+            self._paths[rule] = walk_rule(self.recording, rule, self.cap)
         return self._paths[rule]
 
     def _play_paths(
@@ -326,7 +344,7 @@ class Player:
         concurrency: int,
         refills: bool,
     ) -> Result:
-        columns, costs = self.tape.columns, self.cost.constants()
+        columns, costs = self.recording.columns, self.cost.constants()
         if refills:
             return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
         totals = np.zeros(1, TOTALS)

@@ -27,7 +27,7 @@ class CrossfitPolicy:
     name: str
     policies: tuple[LearnedPolicy, ...]
     policy_of_request: Ints
-    """Which of them predicts for each request of the tape."""
+    """Which of them predicts for each request of the recording."""
     static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By concurrency, for each of them the static rule tuned on the requests that it saw."""
 
@@ -42,7 +42,7 @@ class CrossfitRule:
     name: str
     rules: tuple[StaticRule, ...]
     rule_of_request: Ints
-    """Which of them decides for each request of the tape."""
+    """Which of them decides for each request of the recording."""
 
     @property
     def holds(self) -> bool:

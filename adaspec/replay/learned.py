@@ -28,9 +28,9 @@ from adaspec.replay.closed_loop import (
     take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
-from adaspec.replay.recorded import Film
+from adaspec.replay.recorded import RecordedArrays
+from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -40,7 +40,7 @@ Bools = NDArray[np.bool_]
 
 @compiled
 def _run(
-    film: Film,
+    recorded: RecordedArrays,
     order: Ints,
     concurrency: int,
     refills: bool,
@@ -58,20 +58,20 @@ def _run(
     planner, ruled = planner_at(address), rule.shape[0] > 0
     limits = planner.limits[0]
     reads_drafts = limits.reads_drafts > 0
-    loop = start(film.columns, order, concurrency, refills, False)
+    loop = start(recorded.columns, order, concurrency, refills, False)
     _admit(loop, 0, address, ruled)
     while goes_on(loop):
         count, context = loop.state[0].rows, context_tokens(loop)
         holders = np.count_nonzero(loop.holds_neural[:count])
         if not ruled and holders > 0 and not stages.keeps(address, count, holders, context):
             loop.holds_neural[:count] = False
-        _take_in(film, loop, planner, model_of_request)
+        _take_in(recorded, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
         forwards = stages.plan(address)
         if ruled:
             forwards = min(rule[2], limits.neural_cap)
         if reads_drafts and forwards > 0:
-            forwards = _draft(film, loop, address, forwards, ruled)
+            forwards = _draft(recorded, loop, address, forwards, ruled)
         neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
         if ruled:
             _apply_rule(rule, rows, forwards, limits.cap, neural_len, ngram_len)
@@ -80,9 +80,9 @@ def _run(
         else:
             splices = stages.choose(address, forwards, neural_len, ngram_len)
         if splices:
-            behind = _behind(film, loop, rows, neural_len, cap, False)
+            behind = _behind(recorded, loop, rows, neural_len, cap, False)
             stages.splice(address, neural_len, behind, ngram_len)
-        accepted, taken = _verify(film, loop, rows, neural_len, ngram_len)
+        accepted, taken = _verify(recorded, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
         shape = batch_shape(
             count, context, drafted, neural_len, forwards, bool(rows.holds_neural.any())
@@ -91,7 +91,7 @@ def _run(
         counts = loop.emitted[:count].astype(np.int32)
         stages.learn(
             address,
-            _emitted(film, loop),
+            _emitted(recorded, loop),
             counts,
             drafted,
             neural_len,
@@ -126,13 +126,15 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> Non
 
 
 @compiled
-def _take_in(film: Film, loop: ClosedLoop, planner: Planner, model_of_request: Ints) -> None:
+def _take_in(
+    recorded: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
+) -> None:
     """Show the planner the running rows as they are before drafting."""
-    columns, rows, facts = film.columns, planner.rows, film.facts
+    columns, rows, facts = recorded.columns, planner.rows, recorded.facts
     planner.limits[0].rows = loop.state[0].rows
     for row in range(loop.state[0].rows):
         r, p = loop.request[row], loop.position[row]
-        i, base = columns.offset[r] + p, film.text_start[r]
+        i, base = columns.offset[r] + p, recorded.text_start[r]
         known = columns.prompt[r] + p
         planner.model_of_row[row] = model_of_request[r]
         if planner.recorder.at.shape[0] > 0:
@@ -144,14 +146,16 @@ def _take_in(film: Film, loop: ClosedLoop, planner: Planner, model_of_request: I
         rows.agree[row], rows.seen[row] = facts[3, i], facts[4, i]
         rows.available[row] = facts[5, i]
         for k in range(TAIL):
-            rows.tail[row, TAIL - 1 - k] = film.text[base + known - 1 - k] if k < known else -1
+            rows.tail[row, TAIL - 1 - k] = recorded.text[base + known - 1 - k] if k < known else -1
         for k in range(CANDIDATE):
             copied = k < rows.available[row]
-            rows.candidate[row, k] = film.text[base + rows.start[row] + k] if copied else -1
+            rows.candidate[row, k] = recorded.text[base + rows.start[row] + k] if copied else -1
 
 
 @compiled
-def _draft(film: Film, loop: ClosedLoop, address: int, planned: int, ruled: bool) -> int:
+def _draft(
+    recorded: RecordedArrays, loop: ClosedLoop, address: int, planned: int, ruled: bool
+) -> int:
     """Run forwards, their tokens shown to the planner, as long as it wants; how many there were.
 
     Under a rule `planned` of them are run.
@@ -160,17 +164,17 @@ def _draft(film: Film, loop: ClosedLoop, address: int, planned: int, ruled: bool
     rows, most = stages.rows_of(planner), planner.limits[0].neural_cap
     count = rows.slots.shape[0]
     tokens = np.full((count, most), -1, np.int32)
-    confidences = np.full((count, most, film.confidences.shape[2]), np.nan, np.float32)
+    confidences = np.full((count, most, recorded.confidences.shape[2]), np.nan, np.float32)
     for depth in range(1, most + 1):
         for row in range(count):
             if rows.holds_neural[row]:
                 i = loop.columns.offset[loop.request[row]] + loop.position[row]
-                tokens[row, depth - 1] = film.drafted[i, depth - 1]
-                if film.confidences.shape[0] > 0:
-                    confidences[row, depth - 1] = film.confidences[i, depth - 1]
+                tokens[row, depth - 1] = recorded.drafted[i, depth - 1]
+                if recorded.confidences.shape[0] > 0:
+                    confidences[row, depth - 1] = recorded.confidences[i, depth - 1]
         depths = np.full(count, depth, np.int32)
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
-        behind = _behind(film, loop, rows, depths, 0, True)
+        behind = _behind(recorded, loop, rows, depths, 0, True)
         stages.observe(address, depth, tokens, confidences, behind)
         if ruled:
             if depth >= planned:
@@ -182,13 +186,18 @@ def _draft(film: Film, loop: ClosedLoop, address: int, planned: int, ruled: bool
 
 @compiled
 def _behind(
-    film: Film, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, cap: int, tokens: bool
+    recorded: RecordedArrays,
+    loop: ClosedLoop,
+    rows: RowFacts,
+    neural_len: Ints,
+    cap: int,
+    tokens: bool,
 ) -> BehindMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
 
     `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
     """
-    columns, facts = film.columns, film.facts
+    columns, facts = recorded.columns, recorded.facts
     count = rows.slots.shape[0]
     length, agree = np.zeros(count, np.int32), np.zeros(count, np.int32)
     seen, available = np.zeros(count, np.int32), np.zeros(count, np.int32)
@@ -199,17 +208,17 @@ def _behind(
             continue
         r, p = loop.request[row], loop.position[row]
         i = columns.offset[r] + p
-        if film.drafted.shape[1] > 0:
-            if film.drafted[i, k - 1] >= 0:
+        if recorded.drafted.shape[1] > 0:
+            if recorded.drafted[i, k - 1] >= 0:
                 length[row] = columns.behind_match[i, k - 1]
                 agree[row] = columns.behind_agree[i, k - 1]
                 seen[row] = columns.behind_seen[i, k - 1]
                 available[row] = columns.behind_available[i, k - 1]
-                begin, known = film.behind_start[i, k - 1], columns.prompt[r] + p
+                begin, known = recorded.behind_start[i, k - 1], columns.prompt[r] + p
                 if tokens and length[row] > 0 and begin < known:
-                    copied[row] = film.text[film.text_start[r] + begin]
+                    copied[row] = recorded.text[recorded.text_start[r] + begin]
                 elif tokens and length[row] > 0:
-                    copied[row] = film.drafted[i, begin - known]
+                    copied[row] = recorded.drafted[i, begin - known]
         elif p + k < columns.length[r]:
             length[row], agree[row], seen[row] = facts[0, i + k], facts[3, i + k], facts[4, i + k]
             available[row] = min(facts[5, i + k], cap)
@@ -231,13 +240,13 @@ def _apply_rule(
 
 @compiled
 def _verify(
-    film: Film, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
+    recorded: RecordedArrays, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
 ) -> tuple[Ints, int]:
     """What the target accepts per row, and of the whole batch; `loop.emitted` is filled in.
 
     Lengths are cut to what can be verified.
     """
-    columns = film.columns
+    columns = recorded.columns
     accepted = np.zeros(rows.slots.shape[0], np.int32)
     total = 0
     for row in range(rows.slots.shape[0]):
@@ -259,20 +268,20 @@ def _verify(
 
 
 @compiled
-def _emitted(film: Film, loop: ClosedLoop) -> Ints:
+def _emitted(recorded: RecordedArrays, loop: ClosedLoop) -> Ints:
     """(rows, most) the tokens that this step emits, padded with -1."""
     rows = loop.state[0].rows
     tokens = np.full((rows, loop.emitted[:rows].max()), -1, np.int32)
     for row in range(rows):
         r, count = loop.request[row], loop.emitted[row]
-        begin = film.text_start[r] + film.columns.prompt[r] + loop.position[row]
-        tokens[row, :count] = film.text[begin : begin + count]
+        begin = recorded.text_start[r] + recorded.columns.prompt[r] + loop.position[row]
+        tokens[row, :count] = recorded.text[begin : begin + count]
     return tokens
 
 
 def run_learned(
-    tape: Tape,
-    film: Film,
+    recording: Recording,
+    recorded: RecordedArrays,
     policy: LearnedPolicy | CrossfitPolicy,
     order: Ints,
     concurrency: int,
@@ -286,7 +295,7 @@ def run_learned(
     if isinstance(policy, CrossfitPolicy):
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
-        policies, model_of_request = (policy,), np.zeros(len(tape), np.int32)
+        policies, model_of_request = (policy,), np.zeros(len(recording), np.int32)
     first, models = policies[0], [each.model for each in policies]
     pinned = [Pinned(model.compiled()) for model in models]
     run_cap, cap = cap, min(first.cap, cap)
@@ -297,14 +306,14 @@ def run_learned(
         cost.constants(),
         concurrency,
         cap,
-        min(first.neural_cap, tape.neural_cap, cap),
-        reads_drafts=first.model.reads_evidence and tape.shows_tokens,
+        min(first.neural_cap, recording.neural_cap, cap),
+        reads_drafts=first.model.reads_evidence and recording.shows_tokens,
         recorder=recorder,
     )
     planner.limits["weighs_every_splice"] = rule is not None
     kept = Pinned(planner)
     row = np.empty(0, np.int64) if rule is None else rule.row()
-    loop = _run(film, order, concurrency, refills, kept.address, model_of_request, row, run_cap)
+    loop = _run(recorded, order, concurrency, refills, kept.address, model_of_request, row, run_cap)
     # The compiled loop knows addresses only: what lies there must outlive it.
     del kept, pinned
     return result_of(loop)

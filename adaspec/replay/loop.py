@@ -1,7 +1,7 @@
 """Any policy, driven through a closed loop or in lockstep exactly as an engine would drive it.
 
 What a policy can see is what the executor of its steps hands over: facts about the text known so
-far, and what was drafted in this step. The tape itself never leaves this file and `recorded`.
+far, and what was drafted in this step. The recording itself never leaves this file and `recorded`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from adaspec.cost.model import CostModel
 from adaspec.draft import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter
-from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, film_of, verify
+from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, recorded_arrays, verify
+from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape
 from adaspec.step.executor import DraftSource, Executor, Step
 
 Ints = NDArray[np.int32]
 
 
 def run_policy(
-    tape: Tape,
+    recording: Recording,
     policy: Policy,
     order: Ints,
     concurrency: int,
@@ -40,7 +40,7 @@ def run_policy(
     What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
     where it is `charged`, it also counts as time.
     """
-    run = _Run(tape, policy, order, concurrency, cost, cap, refills)
+    run = _Run(recording, policy, order, concurrency, cost, cap, refills)
     while goes_on(run.loop):
         decision_s = run.step()
         if charged:
@@ -54,7 +54,7 @@ class _Run:
 
     def __init__(
         self,
-        tape: Tape,
+        recording: Recording,
         policy: Policy,
         order: Ints,
         concurrency: int,
@@ -62,18 +62,18 @@ class _Run:
         cap: int,
         refills: bool,
     ) -> None:
-        self.tape, self.film = tape, film_of(tape)
+        self.recording, self.recorded = recording, recorded_arrays(recording)
         self.index = NgramIndex()
         setup = Setup(
             cost=cost,
             cap=cap,
-            neural_cap=min(tape.neural_cap, cap),
+            neural_cap=min(recording.neural_cap, cap),
             slots=concurrency,
-            shows_tokens=tape.shows_tokens,
-            shows_confidences=tape.shows_confidences,
+            shows_tokens=recording.shows_tokens,
+            shows_confidences=recording.shows_confidences,
         )
         self.executor = Executor(policy, setup, self.index)
-        self.loop = start(tape.columns, order, concurrency, refills, False)
+        self.loop = start(recording.columns, order, concurrency, refills, False)
         self.decision_s = 0.0
         self._admit(0)
 
@@ -82,7 +82,7 @@ class _Run:
         loop, waited_s = self.loop, 0.0
         rows = int(loop.state["rows"][0])
         for row in np.flatnonzero(loop.entry[:rows] >= first_entry).tolist():
-            request = self.tape.requests[loop.request[row]]
+            request = self.recording.requests[loop.request[row]]
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
             loop.slot[row] = self.index.open(known)
             if self.executor.admit(int(loop.slot[row]), len(request.prompt_tokens), rows):
@@ -112,7 +112,9 @@ class _Run:
             wants_forward = executor.forward_ran(step)
         cut = executor.settle(step)
         decision_s = perf_counter() - began
-        verified = verify(self.film, request, position, cut.neural_len, cut.ngram_len, cut.start)
+        verified = verify(
+            self.recorded, request, position, cut.neural_len, cut.ngram_len, cut.start
+        )
         outcome = executor.outcome(
             step,
             drafted=cut.neural_len + cut.ngram_len,
@@ -147,10 +149,10 @@ class _Run:
 
     def _drafts(self, step: Step) -> DraftSource:
         """What was recorded of the drafter at these positions."""
-        tape, setup, loop = self.tape, self.executor.setup, self.loop
+        recording, setup, loop = self.recording, self.executor.setup, self.loop
         rows = len(step.slots)
         request, position = loop.request[:rows], loop.position[:rows].astype(np.int32)
-        if tape.shows_tokens:
-            return RecordedDrafts(tape, request, position, self.index, step, setup.neural_cap)
-        facts, name = self.film.facts, self.executor.policy.name
-        return HiddenDrafts(tape, request, position, facts, step.holds_neural, setup.cap, name)
+        if recording.shows_tokens:
+            return RecordedDrafts(recording, request, position, self.index, step, setup.neural_cap)
+        facts, name = self.recorded.facts, self.executor.policy.name
+        return HiddenDrafts(recording, request, position, facts, step.holds_neural, setup.cap, name)

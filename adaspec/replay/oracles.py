@@ -32,8 +32,8 @@ from adaspec.replay.closed_loop import (
     seconds_per_token,
     start,
 )
+from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Columns, Tape
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -230,23 +230,23 @@ def _cheapest(
 
 
 def cheapest_s(
-    tape: Tape, request: int, copies: int, cost: CostModel, cap: int, splices: bool
+    recording: Recording, request: int, copies: int, cost: CostModel, cap: int, splices: bool
 ) -> float:
     """Least seconds in which any plan within the caps decodes one request, `copies` in lockstep.
 
     A request that never holds the neural drafter pays no keep-alive: both ways are tried.
     """
-    columns, costs = tape.columns, cost.constants()
+    columns, costs = recording.columns, cost.constants()
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
-    for holds in (False, True) if tape.neural_cap else (False,):
-        _cheapest(columns, request, copies, cap, tape.neural_cap, splices, holds, costs, best)
+    for holds in (False, True) if recording.neural_cap else (False,):
+        _cheapest(columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best)
         seconds.append(float(best[1]) + copies * entry_s(columns, request, holds))
     return min(seconds)
 
 
 def run_cheapest(
-    tape: Tape,
+    recording: Recording,
     oracle: Oracle,
     order: Ints,
     copies: int,
@@ -255,22 +255,24 @@ def run_cheapest(
 ) -> Result:
     """Requests of `order` one after another, each the cheapest way, in `copies` of lockstep."""
     splices = oracle.kind == "dp-splice"
-    seconds = {int(r): cheapest_s(tape, int(r), copies, cost, cap, splices) for r in set(order)}
+    seconds = {
+        int(r): cheapest_s(recording, int(r), copies, cost, cap, splices) for r in set(order)
+    }
     latency = np.array([seconds[int(r)] for r in order])
     return Result(
-        tokens=copies * float((tape.columns.length[order] - 1).sum()),
+        tokens=copies * float((recording.columns.length[order] - 1).sum()),
         time_s=float(latency.sum()),
         steps=0,
         row_steps=0,
         accepted=0,
         drafted=0,
         neural_steps=0,
-        token_s=seconds_per_token(tape.columns, order, latency),
+        token_s=seconds_per_token(recording.columns, order, latency),
     )
 
 
 def run_oracle(
-    tape: Tape,
+    recording: Recording,
     oracle: Oracle,
     order: Ints,
     concurrency: int,
@@ -283,5 +285,5 @@ def run_oracle(
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     costs = cost.constants()
     return result_of(
-        _run(tape.columns, order, concurrency, refills, kind, tape.neural_cap, cap, costs)
+        _run(recording.columns, order, concurrency, refills, kind, recording.neural_cap, cap, costs)
     )

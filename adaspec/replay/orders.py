@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 
@@ -26,24 +26,24 @@ def draw_order(pools: list[Ints], concurrency: int, rng: np.random.Generator) ->
     return rng.permutation(np.concatenate(drawn)).astype(np.int32)
 
 
-def pools_of(tape: Tape, workload: str | None) -> list[Ints]:
+def pools_of(recording: Recording, workload: str | None) -> list[Ints]:
     """One pool per workload: all of them for the mix, or the named one."""
-    names = tape.workloads if workload is None else (workload,)
-    return [tape.members(name) for name in names]
+    names = recording.workloads if workload is None else (workload,)
+    return [recording.members(name) for name in names]
 
 
-def pools_among(tape: Tape, members: NDArray[np.bool_]) -> list[Ints]:
+def pools_among(recording: Recording, members: NDArray[np.bool_]) -> list[Ints]:
     """The marked requests, one pool per workload that has any."""
-    pools = [tape.members(name) for name in tape.workloads]
+    pools = [recording.members(name) for name in recording.workloads]
     return [pool[members[pool]] for pool in pools if members[pool].any()]
 
 
 def draw_orders(
-    tape: Tape, workload: str | None, concurrency: int, seed: int, orders: int
+    recording: Recording, workload: str | None, concurrency: int, seed: int, orders: int
 ) -> list[Ints]:
     """The orders of one cell of a report; each draws afresh from its own seed."""
-    pools = pools_of(tape, workload)
-    cell = 0 if workload is None else 1 + tape.workloads.index(workload)
+    pools = pools_of(recording, workload)
+    cell = 0 if workload is None else 1 + recording.workloads.index(workload)
     return [
         draw_order(pools, concurrency, np.random.default_rng([seed, order, cell, concurrency]))
         for order in range(orders)

@@ -23,7 +23,7 @@ from adaspec.replay.closed_loop import (
     replace_ended,
     start,
 )
-from adaspec.replay.tape import Columns, Tape
+from adaspec.replay.recording import Columns, Recording
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -232,9 +232,9 @@ def _grid(
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 
-def walk_rule(tape: Tape, rule: StaticRule, cap: int) -> Paths:
-    """The path of one rule through every request of the tape."""
-    columns = rule_columns(tape, rule)
+def walk_rule(recording: Recording, rule: StaticRule, cap: int) -> Paths:
+    """The path of one rule through every request of the recording."""
+    columns = rule_columns(recording, rule)
     paths = _new_paths(columns)
     count = _walk(columns, rule.row(), cap, paths)
     return Paths(paths.start, paths.steps[:count].copy())
@@ -265,12 +265,14 @@ def lockstep_speeds(
     return speeds
 
 
-def rule_columns(tape: Tape, rule: StaticRule) -> Columns:
-    """The tape's columns with the look-up that the rule copies from.
+def rule_columns(recording: Recording, rule: StaticRule) -> Columns:
+    """The recording's columns with the look-up that the rule copies from.
 
     Splices always use the default look-up; a rule with vLLM's own never splices.
     """
     if rule.vllm_match is None:
-        return tape.columns
-    lookup = tape.vllm_lookup(*rule.vllm_match)
-    return tape.columns._replace(match=lookup.match, available=lookup.available, run=lookup.run)
+        return recording.columns
+    lookup = recording.vllm_lookup(*rule.vllm_match)
+    return recording.columns._replace(
+        match=lookup.match, available=lookup.available, run=lookup.run
+    )

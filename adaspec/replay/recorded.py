@@ -12,7 +12,7 @@ from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
-from adaspec.replay.tape import Columns, Tape
+from adaspec.replay.recording import Columns, Recording
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import lengths_behind
 from adaspec.trace.schema import CONFIDENCES
@@ -26,8 +26,8 @@ START, FIRST, AVAILABLE, FACTS = 1, 2, 5, 6
 """Facts of a match, in the order of `Matches`: length, start, first, agree, seen, available."""
 
 
-class Film(NamedTuple):
-    """A tape as replays read it: what compiled loops need, and the text of all requests."""
+class RecordedArrays(NamedTuple):
+    """A recording as replays read it: what compiled loops need, and the text of all requests."""
 
     columns: Columns
     facts: Ints
@@ -42,18 +42,18 @@ class Film(NamedTuple):
     """(positions, draft cap) where the match behind the first drafted tokens lies."""
 
 
-def film_of(tape: Tape) -> Film:
-    """The tape as replays read it."""
-    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in tape.requests]
-    matches = tape.matches
-    return Film(
-        columns=tape.columns,
+def recorded_arrays(recording: Recording) -> RecordedArrays:
+    """The recording as replays read it."""
+    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in recording.requests]
+    matches = recording.matches
+    return RecordedArrays(
+        columns=recording.columns,
         facts=np.stack([getattr(matches, field.name) for field in fields(Matches)]),
         text=np.concatenate(texts).astype(np.int32),
         text_start=np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64),
-        drafted=tape.drafted,
-        confidences=tape.confidences,
-        behind_start=tape.behind_start,
+        drafted=recording.drafted,
+        confidences=recording.confidences,
+        behind_start=recording.behind_start,
     )
 
 
@@ -62,18 +62,18 @@ class RecordedDrafts(ShownDrafts):
 
     def __init__(
         self,
-        tape: Tape,
+        recording: Recording,
         request: Longs,
         position: Ints,
         index: NgramIndex,
         step: Step,
         neural_cap: int,
     ) -> None:
-        columns = self._columns = tape.columns
+        columns = self._columns = recording.columns
         self._place = columns.offset[request] + position
         self._left = columns.length[request] - position
         tokens, confidences = _drafted(
-            tape.drafted, tape.confidences, self._place, step.holds_neural, neural_cap
+            recording.drafted, recording.confidences, self._place, step.holds_neural, neural_cap
         )
         super().__init__(index, step, tokens, confidences)
 
@@ -97,7 +97,7 @@ class HiddenDrafts:
 
     def __init__(
         self,
-        tape: Tape,
+        recording: Recording,
         request: Longs,
         position: Ints,
         facts: Ints,
@@ -105,10 +105,10 @@ class HiddenDrafts:
         cap: int,
         name: str,
     ) -> None:
-        """`facts` are the `Film`'s; `name` is the policy's, for its faults."""
+        """`facts` are the `RecordedArrays`'s; `name` is the policy's, for its faults."""
         self._facts, self._cap, self._name = facts, cap, name
-        self._charges_longest, self._holds = tape.charges_longest_splices, holds
-        columns = self._columns = tape.columns
+        self._charges_longest, self._holds = recording.charges_longest_splices, holds
+        columns = self._columns = recording.columns
         self._place = columns.offset[request] + position
         self._left = columns.length[request] - position
         self._committed = np.zeros(len(position), np.int32)
@@ -227,7 +227,7 @@ class Verification(NamedTuple):
 
 @compiled
 def verify(
-    film: Film,
+    recorded: RecordedArrays,
     request: Longs,
     position: Longs,
     neural_len: Ints,
@@ -235,7 +235,7 @@ def verify(
     start: Ints,
 ) -> Verification:
     """What the target makes of `neural_len` drafted tokens, then `ngram_len` from `start` on."""
-    columns, text = film.columns, film.text
+    columns, text = recorded.columns, recorded.text
     rows = request.shape[0]
     accepted = np.zeros(rows, np.int32)
     emitted_tokens = np.zeros(rows, np.int32)
@@ -245,7 +245,7 @@ def verify(
     for row in range(rows):
         r, p = request[row], position[row]
         left[row] = columns.length[r] - p
-        base, end = film.text_start[r], film.text_start[r + 1]
+        base, end = recorded.text_start[r], recorded.text_start[r + 1]
         taken = 0
         if neural_len[row] > 0:
             taken = min(columns.neural[columns.offset[r] + p], neural_len[row])
@@ -266,7 +266,7 @@ def verify(
     flat = np.empty(total, np.int32)
     place = 0
     for row in range(rows):
-        truth = film.text_start[request[row]] + columns.prompt[request[row]] + position[row]
+        truth = recorded.text_start[request[row]] + columns.prompt[request[row]] + position[row]
         for j in range(emitted_tokens[row]):
             emitted[row, j] = text[truth + j]
             if not done[row]:

@@ -28,8 +28,8 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
+from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape
 
 Ints = NDArray[np.int32]
 
@@ -159,7 +159,7 @@ class _Running:
 
 
 def run_suffix(
-    tape: Tape,
+    recording: Recording,
     suffix: SuffixDecoding,
     order: Ints,
     concurrency: int,
@@ -173,7 +173,7 @@ def run_suffix(
 
     What drafting takes on this machine is clocked; where it is `charged`, it also counts as time.
     """
-    run = _Run(tape, suffix, order, concurrency, cost, cap, memory or Memory(), refills)
+    run = _Run(recording, suffix, order, concurrency, cost, cap, memory or Memory(), refills)
     return run.result(charged)
 
 
@@ -182,7 +182,7 @@ class _Run:
 
     def __init__(
         self,
-        tape: Tape,
+        recording: Recording,
         suffix: SuffixDecoding,
         order: Ints,
         concurrency: int,
@@ -191,12 +191,12 @@ class _Run:
         memory: Memory,
         refills: bool,
     ) -> None:
-        self.tape, self.suffix, self.memory = tape, suffix, memory
+        self.recording, self.suffix, self.memory = recording, suffix, memory
         self.costs = cost.constants()
         self.longest = min(cap, TREE_DEPTH)
         self.running: dict[int, _Running] = {}
         """By place in the order."""
-        self.loop = start(tape.columns, order, concurrency, refills, False)
+        self.loop = start(recording.columns, order, concurrency, refills, False)
         self.decision_s = 0.0
 
     def result(self, charged: bool) -> Result:
@@ -213,7 +213,7 @@ class _Run:
 
     def _step(self) -> None:
         """Draft for every row and verify."""
-        loop, columns = self.loop, self.tape.columns
+        loop, columns = self.loop, self.recording.columns
         rows = int(loop.state["rows"][0])
         request, position = loop.request[:rows], loop.position[:rows]
         positions = position.tolist()
@@ -269,7 +269,7 @@ class _Run:
         self.running.clear()
 
     def _take_in(self, request: int) -> _Running:
-        row = self.tape.requests[request]
+        row = self.recording.requests[request]
         text = np.concatenate([row.prompt_tokens, row.output_tokens]).astype(np.int32)
         prompt = len(row.prompt_tokens)
         running = _Running(self.memory.start(request, text[:prompt]), text, prompt)

@@ -20,7 +20,7 @@ from adaspec.replay.contender import Contender, Player
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 from adaspec.train.ablations import ABLATIONS, Ablation
 from adaspec.train.metrics import rounded
 
@@ -30,7 +30,7 @@ Order = NDArray[np.int32]
 
 
 def ablation_table(
-    tape: Tape,
+    recording: Recording,
     report: Mapping[str, Any],
     policy: Learned,
     retrained: Callable[[Ablation], Learned],
@@ -43,11 +43,11 @@ def ablation_table(
     `retrained` trains without a part, and judges as `policy` was: on requests that it never saw.
     """
     orders: dict[Cell, list[Order]] = {
-        (None, at): draw_orders(tape, None, at, options.seed, options.orders)
+        (None, at): draw_orders(recording, None, at, options.seed, options.orders)
         for at in options.concurrency
     }
     best = _speeds(report, STATIC_BEST)
-    player = Player(tape, cost, options.cap)
+    player = Player(recording, cost, options.cap)
 
     def lift(speeds: Mapping[int, float]) -> dict[str, float | None]:
         return {
@@ -61,16 +61,16 @@ def ablation_table(
     for done, ablation in enumerate(ABLATIONS):
         progress("ablations", done, len(ABLATIONS))
         speeds: dict[int, float] = {}
-        if ablation.applies(tape) and ablation.played is not None:
+        if ablation.applies(recording) and ablation.played is not None:
             if isinstance(policy, LearnedPolicy):
-                speeds = _played_as(ablation.played, tape, policy, orders, cost, options)
-        elif ablation.applies(tape):
-            other = Player(ablation.shown(tape), cost, options.cap)
+                speeds = _played_as(ablation.played, recording, policy, orders, cost, options)
+        elif ablation.applies(recording):
+            other = Player(ablation.shown(recording), cost, options.cap)
             found = retrained(ablation)
             speeds = {at: _mean(other, found, orders[None, at], at) for at in options.concurrency}
         rows.append({"name": ablation.name, "without": ablation.missing, "lift": lift(speeds)})
     progress("ablations", len(ABLATIONS), len(ABLATIONS))
-    if tape.neural_cap:
+    if recording.neural_cap:
         rows += [
             {
                 "name": name,
@@ -99,7 +99,7 @@ def _mean(player: Player, contender: Contender, orders: Sequence[Order], at: int
 
 def _played_as(
     kind: type[LearnedPolicy],
-    tape: Tape,
+    recording: Recording,
     policy: LearnedPolicy,
     orders: Mapping[Cell, Sequence[Order]],
     cost: CostModel,
@@ -112,7 +112,7 @@ def _played_as(
         at: float(
             np.mean(
                 [
-                    run_policy(tape, other, order, at, cost, options.cap).tokens_per_s
+                    run_policy(recording, other, order, at, cost, options.cap).tokens_per_s
                     for order in orders[None, at]
                 ]
             )
@@ -122,7 +122,7 @@ def _played_as(
 
 
 def _best_budget(player: Player, orders: Mapping[Cell, Sequence[Order]]) -> dict[int, float]:
-    most = min(player.tape.neural_cap, BUDGET_DEPTH)
+    most = min(player.recording.neural_cap, BUDGET_DEPTH)
     budgets = [parse_policy(f"budget:{k}") for k in range(2, most + 1)]
     playable = [each for each in budgets if player.refusal(each) is None]
     if not playable:
@@ -136,7 +136,7 @@ def _best_budget(player: Player, orders: Mapping[Cell, Sequence[Order]]) -> dict
 def _best_splice(
     player: Player, orders: Mapping[Cell, Sequence[Order]], options: Options, progress: Progress
 ) -> dict[int, float]:
-    grid = [each for each in settings(player.tape) if each.spec.startswith("hybrid-splice:")]
+    grid = [each for each in settings(player.recording) if each.spec.startswith("hybrid-splice:")]
     if not grid:
         return {}
     speeds = grid_speeds(player, grid, orders, options, progress)

@@ -18,7 +18,7 @@ from adaspec.predict.features import BEFORE, TABLES_AT
 from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.splicing import COPY_AT, SPLICE
 from adaspec.predict.tables import Tables
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 from adaspec.train.ablated_policies import (
     NoBatchPlanning,
     NoListeningAfterDrafting,
@@ -47,17 +47,19 @@ UNKNOWN_TOKEN = np.iinfo(np.int32).max
 """A token that occurs in no text."""
 
 
-def never_agreeing(tape: Tape) -> Tape:
+def never_agreeing(recording: Recording) -> Recording:
     """Every drafted token is shown as one that the n-gram candidate never has.
 
     The matches behind it, and its acceptance, stay as they are.
     """
-    return replace(tape, drafted=np.where(tape.drafted >= 0, UNKNOWN_TOKEN, tape.drafted))
+    return replace(
+        recording, drafted=np.where(recording.drafted >= 0, UNKNOWN_TOKEN, recording.drafted)
+    )
 
 
-def without_confidences(tape: Tape) -> Tape:
+def without_confidences(recording: Recording) -> Recording:
     """Drafted tokens are shown without confidences."""
-    return replace(tape, confidences=tape.confidences[:0], shows_confidences=False)
+    return replace(recording, confidences=recording.confidences[:0], shows_confidences=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,18 @@ class Ablation:
     """False trains on no policy's rollouts, and so on nothing about a request's earlier drafts."""
     played: type[LearnedPolicy] | None = None
     """Class that the trained policy is replayed as; nothing is trained anew."""
-    shown: Callable[[Tape], Tape] = lambda tape: tape
+    shown: Callable[[Recording], Recording] = lambda recording: recording
     """What the drafter shows, to training and to the policy."""
 
-    def applies(self, tape: Tape) -> bool:
-        """True if the tape has the part that would be taken away."""
+    def applies(self, recording: Recording) -> bool:
+        """True if the recording has the part that would be taken away."""
         if self.shown is without_confidences:
-            return tape.shows_confidences
+            return recording.shows_confidences
         if self.shown is never_agreeing:
-            return tape.shows_tokens
+            return recording.shows_tokens
         if self.played in (NoListeningWhileDrafting, NoListeningAfterDrafting):
-            return tape.shows_tokens
-        return tape.neural_cap > 0 or (self.played is None and self.splices)
+            return recording.shows_tokens
+        return recording.neural_cap > 0 or (self.played is None and self.splices)
 
 
 ABLATIONS = (
@@ -123,7 +125,7 @@ class AblatedTrainer(Trainer):
 
     def __init__(self, ablation: Ablation, trainer: Trainer) -> None:
         self.ablation = ablation
-        shown = ablation.shown(trainer.tape)
+        shown = ablation.shown(trainer.recording)
         super().__init__(
             shown, trainer.cost, trainer.settings, trainer.cap, trainer.loads, trainer.progress
         )
@@ -156,7 +158,7 @@ class AblatedTrainer(Trainer):
         # Without speculation a request is at every position once.
         rng = np.random.default_rng([self.settings.seed, 1])
         rule = StaticRule()
-        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
+        return rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
         return self._without_visits(super()._roll_full_drafts(policy, fold))
@@ -181,9 +183,9 @@ def hidden(examples: Examples, names: Collection[str]) -> Examples:
     )
 
 
-def without_tables(tape: Tape, trained: Trained, settings: Settings) -> Model:
+def without_tables(recording: Recording, trained: Trained, settings: Settings) -> Model:
     """The model that the same examples give without token tables, to compare calibrations with."""
-    boosters, curves = fit_before(tape, hidden(trained.examples, TABLE_FEATURES), settings)
+    boosters, curves = fit_before(recording, hidden(trained.examples, TABLE_FEATURES), settings)
     groups = {"before": boosters, "splice": trained.boosters["splice"]}
     model = trained.model
     curves["splice"] = model.curves["splice"]

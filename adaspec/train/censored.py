@@ -38,7 +38,7 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
-from adaspec.replay.recorded import Film, film_of
+from adaspec.replay.recorded import RecordedArrays, recorded_arrays
 from adaspec.train.examples import NO_SPLICES, Array, Examples, Floats, Longs, Sample, sample
 from adaspec.train.heads import (
     CURVE_BINS,
@@ -100,12 +100,12 @@ class Fitted:
 
 def fit_censored(log: Log, settings: Settings) -> Fitted:
     """Fit every head that a log identifies, on all of its requests."""
-    everyone = np.ones(len(log.tape), np.bool_)
-    maker = TableMaker(log.tape, settings.seed)
-    film = film_of(log.tape)
+    everyone = np.ones(len(log.recording), np.bool_)
+    maker = TableMaker(log.recording, settings.seed)
+    recorded = recorded_arrays(log.recording)
     seen = new_seen(log)
     for fold in _folds(log, settings.seed):
-        walk(log, film, maker.make(everyone & ~fold), fold, seen)
+        walk(log, recorded, maker.make(everyone & ~fold), fold, seen)
     hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
     deepest = identified_depth(hazards)
     drafts = int((log.neural_len > 0).sum())
@@ -116,12 +116,12 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
             "record a dense trace"
         )
     decisions = replace(sample(log.at, seen.x), weight=log.weight)
-    before, curves = fit_before(log.tape, Examples(decisions), settings)
+    before, curves = fit_before(log.recording, Examples(decisions), settings)
     if deepest:
         heads, curves["neural"] = _fit_neural(log, seen.x, hazards, deepest, settings)
         before = {head: heads.get(head, booster) for head, booster in before.items()}
     examples = Examples(decisions, _splices(log, seen, before, curves["neural"]))
-    splice, curves["splice"] = fit_splice(log.tape, examples, settings)
+    splice, curves["splice"] = fit_splice(log.recording, examples, settings)
     boosters = {"before": before, "splice": splice}
     return Fitted(model_of(boosters, curves, maker.make(everyone)), boosters, deepest)
 
@@ -201,14 +201,14 @@ def _splices(log: Log, seen: Seen, before: Boosters, curves: Curves) -> Sample:
 
 def _folds(log: Log, seed: int) -> list[Members]:
     rng = np.random.default_rng([seed, 0x106])
-    dealt = rng.permutation(len(log.tape)) % FOLDS
+    dealt = rng.permutation(len(log.recording)) % FOLDS
     return [dealt == fold for fold in range(FOLDS)]
 
 
-def walk(log: Log, film: Film, tables: Tables, members: Members, seen: Seen) -> None:
+def walk(log: Log, recorded: RecordedArrays, tables: Tables, members: Members, seen: Seen) -> None:
     """Fill in what the marked requests' steps saw, in the order they came."""
     _walk(
-        film,
+        recorded,
         log.first,
         log.position,
         log.drafted,
@@ -243,7 +243,7 @@ def _splice_room(log: Log) -> Longs:
 
 @compiled
 def _walk(
-    film: Film,
+    recorded: RecordedArrays,
     first: Longs,
     position: Ints,
     drafted: Ints,
@@ -257,7 +257,7 @@ def _walk(
     splice_tokens: Ints,
     splice_x: Floats,
 ) -> None:
-    columns, facts = film.columns, film.facts
+    columns, facts = recorded.columns, recorded.facts
     history = np.zeros((1, HISTORY))
     keys = np.zeros(LEVELS, np.uint64)
     alone = np.zeros(1, np.int32)
@@ -268,10 +268,10 @@ def _walk(
         for step in range(first[r], first[r + 1]):
             # Steps that the engine did not report drafted nothing, and emitted one token each.
             while p < position[step]:
-                observe(_row_at(film, r, p), alone, history, tables, keys, unseen)
-                _take_in(film, r, p, 1, 0, 0, 0, history)
+                observe(_row_at(recorded, r, p), alone, history, tables, keys, unseen)
+                _take_in(recorded, r, p, 1, 0, 0, 0, history)
                 p += 1
-            rows = _row_at(film, r, p)
+            rows = _row_at(recorded, r, p)
             observe(rows, alone, history, tables, keys, out[step : step + 1])
             came = min(accepted[step] + 1, columns.length[r] - p)
             i, at = columns.offset[r] + p, room[step]
@@ -294,18 +294,25 @@ def _walk(
                         splice_x[at + k - 1],
                     )
                     splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k
-            _take_in(film, r, p, came, drafted[step], neural_len[step], accepted[step], history)
+            _take_in(recorded, r, p, came, drafted[step], neural_len[step], accepted[step], history)
             p += came
 
 
 @compiled
 def _take_in(
-    film: Film, r: int, p: int, came: int, drafted: int, neural: int, accepted: int, history: Array
+    recorded: RecordedArrays,
+    r: int,
+    p: int,
+    came: int,
+    drafted: int,
+    neural: int,
+    accepted: int,
+    history: Array,
 ) -> None:
-    truth = film.text_start[r] + film.columns.prompt[r] + p
-    emitted = film.text[truth : truth + came].copy().reshape(1, came)
+    truth = recorded.text_start[r] + recorded.columns.prompt[r] + p
+    emitted = recorded.text[truth : truth + came].copy().reshape(1, came)
     remember(
-        _row_at(film, r, p),
+        _row_at(recorded, r, p),
         history,
         emitted,
         np.full(1, came, np.int32),
@@ -316,27 +323,27 @@ def _take_in(
 
 
 @compiled
-def _row_at(film: Film, r: int, p: int) -> RowFacts:
+def _row_at(recorded: RecordedArrays, r: int, p: int) -> RowFacts:
     """The facts of one request at one position, alone in its batch."""
-    columns = film.columns
-    i, base = columns.offset[r] + p, film.text_start[r]
+    columns = recorded.columns
+    i, base = columns.offset[r] + p, recorded.text_start[r]
     known = columns.prompt[r] + p
     tail = np.full((1, TAIL), -1, np.int32)
     candidate = np.full((1, CANDIDATE), -1, np.int32)
     for k in range(min(TAIL, known)):
-        tail[0, TAIL - 1 - k] = film.text[base + known - 1 - k]
-    for k in range(min(CANDIDATE, film.facts[5, i])):
-        candidate[0, k] = film.text[base + film.facts[1, i] + k]
+        tail[0, TAIL - 1 - k] = recorded.text[base + known - 1 - k]
+    for k in range(min(CANDIDATE, recorded.facts[5, i])):
+        candidate[0, k] = recorded.text[base + recorded.facts[1, i] + k]
     return RowFacts(
         np.zeros(1, np.int32),
         np.full(1, columns.prompt[r], np.int32),
         np.full(1, p, np.int32),
         np.ones(1, np.bool_),
-        np.full(1, film.facts[0, i], np.int32),
-        np.full(1, film.facts[1, i], np.int32),
-        np.full(1, film.facts[3, i], np.int32),
-        np.full(1, film.facts[4, i], np.int32),
-        np.full(1, film.facts[5, i], np.int32),
+        np.full(1, recorded.facts[0, i], np.int32),
+        np.full(1, recorded.facts[1, i], np.int32),
+        np.full(1, recorded.facts[3, i], np.int32),
+        np.full(1, recorded.facts[4, i], np.int32),
+        np.full(1, recorded.facts[5, i], np.int32),
         tail,
         candidate,
     )

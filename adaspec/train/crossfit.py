@@ -22,7 +22,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
@@ -61,14 +61,14 @@ def cross_fit(
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
     check_folds(selection, folds)
-    tape = build_tape(selection.requests, selection.neural_cap)
-    check_learnable(tape)
+    recording = build_recording(selection.requests, selection.neural_cap)
+    check_learnable(recording)
     member = deal(selection.requests, folds)
     progress("reading", 1, 1)
     others = [member != fold for fold in range(folds)]
     workers = min(options.workers, folds)
     trainer = Trainer(
-        tape,
+        recording,
         cost,
         Settings(seed=options.seed, threads=max(1, options.workers // workers)),
         cap=options.cap,
@@ -81,7 +81,7 @@ def cross_fit(
         found.append(each)
         progress("folds", len(found), folds)
     policies = tuple(policy for policy, _ in found)
-    tuned = tuned_rules(tape, others, cost, options, progress)
+    tuned = tuned_rules(recording, others, cost, options, progress)
     panel = CrossfitPolicy(
         f"crossfit:{folds}",
         policies,
@@ -92,7 +92,7 @@ def cross_fit(
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(found)]
     report["calibration"] = calibration_of(
-        tape, trainer.film, judged, cost, options.concurrency, options.seed
+        recording, trainer.recorded, judged, cost, options.concurrency, options.seed
     )
     progress("calibration", 1, 1)
     if ablate:
@@ -102,7 +102,7 @@ def cross_fit(
             return CrossfitPolicy(ablation.name, tuple(found), member)
 
         report["ablations"] = ablation_table(
-            tape, report, panel, retrained, cost, options, progress
+            recording, report, panel, retrained, cost, options, progress
         )
     report["cross_fitted"] = {
         "folds": folds,
@@ -139,7 +139,7 @@ def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
 def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
     """The policy, and its model without token tables."""
     trained = trainer.train(members)
-    return trained.policy("fold"), without_tables(trainer.tape, trained, trainer.settings)
+    return trained.policy("fold"), without_tables(trainer.recording, trained, trainer.settings)
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:

@@ -15,8 +15,8 @@ from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.recorded import Film
-from adaspec.replay.tape import Tape
+from adaspec.replay.recorded import RecordedArrays
+from adaspec.replay.recording import Recording
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
@@ -111,8 +111,8 @@ def evened(examples: Examples) -> Examples:
 
 
 def rollout(
-    tape: Tape,
-    film: Film,
+    recording: Recording,
+    recorded: RecordedArrays,
     policy: LearnedPolicy,
     members: NDArray[np.bool_],
     concurrency: int,
@@ -121,12 +121,20 @@ def rollout(
     rule: StaticRule | None = None,
 ) -> Examples:
     """The examples of one closed loop over the marked requests, every one of which enters."""
-    order = draw_passes(pools_among(tape, members), concurrency, rng)
-    size = int(tape.columns.length[order].sum())
+    order = draw_passes(pools_among(recording, members), concurrency, rng)
+    size = int(recording.columns.length[order].sum())
     depths = policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
     run_learned(
-        tape, film, policy, order, concurrency, cost, policy.cap, rule=rule, recorder=recorder
+        recording,
+        recorded,
+        policy,
+        order,
+        concurrency,
+        cost,
+        policy.cap,
+        rule=rule,
+        recorder=recorder,
     )
     # A request that entered several times counts once, so only a share of its examples is kept.
     share = min(1.0, float(members.sum()) / len(order))

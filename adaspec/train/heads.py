@@ -19,7 +19,7 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 from adaspec.train.compilation import compile_forest
 from adaspec.train.examples import Array, Examples, Floats, Longs
 
@@ -148,18 +148,18 @@ def held_out_scores(
 
 
 def fit_before(
-    tape: Tape, examples: Examples, settings: Settings
+    recording: Recording, examples: Examples, settings: Settings
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that predict before drafting, and the survival curves of both sources."""
-    columns = tape.columns
+    columns = recording.columns
     at, x, w = examples.decisions.at, examples.decisions.x, examples.decisions.weight
     run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
     neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
-    request = request_at(tape, at)
+    request = request_at(recording, at)
     boosters: Boosters = {}
     curves = {"ngram": no_curves(LONGEST_NGRAM), "neural": no_curves(LONGEST_NEURAL)}
     sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
-    if tape.neural_cap:
+    if recording.neural_cap:
         sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
     for name, accepted, usable, longest in sources:
         y = (accepted[usable] >= 1).astype(np.float64)
@@ -187,12 +187,14 @@ def fit_before(
     return {head: boosters[head] for head in HEADS["before"]}, curves
 
 
-def fit_splice(tape: Tape, examples: Examples, settings: Settings) -> tuple[Boosters, Curves]:
+def fit_splice(
+    recording: Recording, examples: Examples, settings: Settings
+) -> tuple[Boosters, Curves]:
     """The heads that judge a match behind neural tokens, learned where those were accepted."""
-    columns, splices = tape.columns, examples.splices
+    columns, splices = recording.columns, examples.splices
     at = splices.at + splices.depth
     # Behind the last token of an output there is nothing to copy.
-    request = request_at(tape, splices.at)
+    request = request_at(recording, splices.at)
     known = columns.neural[splices.at] >= splices.depth
     known &= at < columns.offset[request] + columns.length[request]
     at, x, request = at[known], splices.x[known], request[known]
@@ -212,10 +214,10 @@ def fit_splice(tape: Tape, examples: Examples, settings: Settings) -> tuple[Boos
 
 
 def fit_evidence(
-    tape: Tape, examples: Examples, settings: Settings
+    recording: Recording, examples: Examples, settings: Settings
 ) -> tuple[Boosters, EvidenceFactors]:
     """The heads that read drafted tokens, and how far those move the earlier predictions."""
-    columns = tape.columns
+    columns = recording.columns
     at, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
     neural, w = columns.neural[at], np.ones(len(at))
 
@@ -232,7 +234,7 @@ def fit_evidence(
         "accepted_before": fit(depth >= 2, reached),
     }
     x, y = x[reached], (neural >= depth)[reached].astype(np.float64)
-    request = request_at(tape, at[reached])
+    request = request_at(recording, at[reached])
     scores = held_out_scores(accepted_next, x, y, w[reached], request, "binary", EVIDENCE, settings)
     return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
@@ -250,9 +252,9 @@ def model_of(
     return Model(forests, curves, tables, factors or no_factors())
 
 
-def request_at(tape: Tape, at: Longs) -> Longs:
+def request_at(recording: Recording, at: Longs) -> Longs:
     """The request of each flat position."""
-    return np.searchsorted(tape.columns.offset, at, side="right") - 1
+    return np.searchsorted(recording.columns.offset, at, side="right") - 1
 
 
 def model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:

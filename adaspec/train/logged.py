@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import TrainingError
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
 
@@ -49,7 +49,7 @@ class LoggedRequest:
 class Log:
     """Requests laid out flat, and their steps one after another."""
 
-    tape: Tape
+    recording: Recording
     """`columns.neural` is known, censored, where a neural draft was verified; -1 elsewhere."""
     first: NDArray[np.int64]
     """Start of each request's steps, and the end of the last one's."""
@@ -64,12 +64,12 @@ class Log:
     @property
     def request(self) -> Ints:
         """Each step's request."""
-        return np.repeat(np.arange(len(self.tape)), np.diff(self.first)).astype(np.int32)
+        return np.repeat(np.arange(len(self.recording)), np.diff(self.first)).astype(np.int32)
 
     @property
     def at(self) -> NDArray[np.int64]:
         """Each step's flat position."""
-        return self.tape.columns.offset[self.request] + self.position
+        return self.recording.columns.offset[self.request] + self.position
 
     @property
     def neural_accepted(self) -> Ints:
@@ -79,7 +79,7 @@ class Log:
     @property
     def ended(self) -> NDArray[np.bool_]:
         """True where the output ends behind the accepted neural tokens."""
-        length = self.tape.columns.length[self.request]
+        length = self.recording.columns.length[self.request]
         return self.position + self.neural_accepted >= length
 
 
@@ -111,19 +111,19 @@ def read_logged(
 
 def log_of(requests: Sequence[LoggedRequest]) -> Log:
     """The requests as flat arrays."""
-    tape = build_tape([each.request for each in requests], 0)
+    recording = build_recording([each.request for each in requests], 0)
     first = np.concatenate([[0], np.cumsum([len(each.position) for each in requests])])
 
     def joined(name: str) -> NDArray[np.generic]:
         return np.concatenate([getattr(each, name) for each in requests])
 
     log = Log(
-        tape,
+        recording,
         first.astype(np.int64),
         *(joined(name) for name in ("position", "neural_len", "drafted", "accepted", "weight")),  # type: ignore[arg-type]
     )
     drafted = log.neural_len > 0
-    tape.columns.neural[log.at[drafted]] = log.neural_accepted[drafted]
+    recording.columns.neural[log.at[drafted]] = log.neural_accepted[drafted]
     return log
 
 

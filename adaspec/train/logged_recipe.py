@@ -27,7 +27,7 @@ from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.recorded import film_of
+from adaspec.replay.recorded import recorded_arrays
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster
@@ -108,10 +108,16 @@ def train_logged(
 def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     """On requests that the fit never saw: how well it foretells each outcome that the log shows."""
     seen = new_seen(log)
-    walk(log, film_of(log.tape), fitted.model.tables, np.ones(len(log.tape), np.bool_), seen)
+    walk(
+        log,
+        recorded_arrays(log.recording),
+        fitted.model.tables,
+        np.ones(len(log.recording), np.bool_),
+        seen,
+    )
     x = seen.x
     before, curves = fitted.boosters["before"], fitted.model.curves
-    columns, at = log.tape.columns, log.at
+    columns, at = log.recording.columns, log.at
     matched = columns.match[at] > 0
     predicted = survival(before, "ngram", curves["ngram"], x)
     results = {

@@ -25,8 +25,8 @@ from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.recorded import film_of
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recorded import recorded_arrays
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, without_tables
 from adaspec.train.card import card_of
@@ -99,12 +99,12 @@ def train_policy(
         metrics["cross_fitted"] = crossfit_metrics(
             earlier, crossfit_report, cost, options, contents
         )
-    tape = build_tape(corpus.trained.requests, corpus.trained.neural_cap)
+    recording = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
-    check_learnable(tape)
+    check_learnable(recording)
     settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
     trainer = Trainer(
-        tape,
+        recording,
         cost,
         settings,
         cap=options.cap,
@@ -114,19 +114,21 @@ def train_policy(
     )
     trained = trainer.train_all()
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
-    everyone = np.ones(len(tape), np.bool_)
-    (tuned,) = tuned_rules(tape, [everyone], cost, options, progress)
-    manifest = _manifest(corpus, tape, trained, cost, tuned)
+    everyone = np.ones(len(recording), np.bool_)
+    (tuned,) = tuned_rules(recording, [everyone], cost, options, progress)
+    manifest = _manifest(corpus, recording, trained, cost, tuned)
     # What is judged is what a server will load: the arrays, not the objects they came from.
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
-    judged_tape = build_tape(corpus.held_out.requests, corpus.held_out.neural_cap)
-    metrics["calibration"] = _calibration(trainer, trained, policy, judged_tape, options, progress)
+    judged_recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
+    metrics["calibration"] = _calibration(
+        trainer, trained, policy, judged_recording, options, progress
+    )
     if ablate:
         metrics["ablations"] = ablation_table(
-            judged_tape,
+            judged_recording,
             report,
             policy,
             lambda ablation: AblatedTrainer(ablation, trainer).train_all().policy(ablation.name),
@@ -150,23 +152,28 @@ def _calibration(
     trainer: Trainer,
     trained: Trained,
     policy: LearnedPolicy,
-    tape: Tape,
+    recording: Recording,
     options: Options,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Of the policy on a tape that training never saw."""
+    """Of the policy on a recording that training never saw."""
     progress("calibration", 0, 1)
-    bare = without_tables(trainer.tape, trained, trainer.settings)
-    judged = Judged(policy, np.ones(len(tape), np.bool_), bare)
+    bare = without_tables(trainer.recording, trained, trainer.settings)
+    judged = Judged(policy, np.ones(len(recording), np.bool_), bare)
     found = calibration_of(
-        tape, film_of(tape), [judged], trainer.cost, options.concurrency, options.seed
+        recording,
+        recorded_arrays(recording),
+        [judged],
+        trainer.cost,
+        options.concurrency,
+        options.seed,
     )
     progress("calibration", 1, 1)
     return found
 
 
 def tuned_rules(
-    tape: Tape,
+    recording: Recording,
     groups: Sequence[NDArray[np.bool_]],
     cost: CostModel,
     options: Options,
@@ -177,7 +184,7 @@ def tuned_rules(
     def tuning(stage: str, done: float, total: float) -> None:
         progress(f"{stage}, training requests", done, total)
 
-    player = Player(tape, cost, options.cap)
+    player = Player(recording, cost, options.cap)
     cells: list[Cell] = [
         (str(number), concurrency)
         for number in range(len(groups))
@@ -187,7 +194,7 @@ def tuned_rules(
     orders = {
         (name, concurrency): [
             draw_order(
-                pools_among(tape, groups[int(str(name))]),
+                pools_among(recording, groups[int(str(name))]),
                 concurrency,
                 np.random.default_rng([options.seed, order, 0, concurrency]),
             )
@@ -206,9 +213,9 @@ def tuned_rules(
     ]
 
 
-def check_learnable(tape: Tape) -> None:
+def check_learnable(recording: Recording) -> None:
     """Refuse traces in which no draft was ever right."""
-    columns = tape.columns
+    columns = recording.columns
     if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
         raise TrainingError(
             f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
@@ -217,12 +224,16 @@ def check_learnable(tape: Tape) -> None:
 
 
 def _manifest(
-    corpus: Corpus, tape: Tape, trained: Trained, cost: CostModel, tuned: Mapping[int, str]
+    corpus: Corpus,
+    recording: Recording,
+    trained: Trained,
+    cost: CostModel,
+    tuned: Mapping[int, str],
 ) -> PolicyManifest:
-    neural = tape.neural_cap > 0
+    neural = recording.neural_cap > 0
     evidence = []
     if trained.model.reads_evidence:
-        evidence = ["tokens"] + ["confidences"] * tape.shows_confidences
+        evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
     return PolicyManifest(
         fingerprint=feature_fingerprint(),
         sources=("ngram", "neural", "splice") if neural else ("ngram",),

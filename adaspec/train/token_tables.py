@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recorded import film_of
-from adaspec.replay.tape import Columns, Tape
+from adaspec.replay.recorded import recorded_arrays
+from adaspec.replay.recording import Columns, Recording
 
 SHRINKAGE = 5.0
 """Imaginary positions that behave as the shorter key's do."""
@@ -51,20 +51,20 @@ def _depth(accepted: NDArray[np.signedinteger[Any]]) -> NDArray[np.float64]:
 
 
 class TableMaker:
-    """Makes tables from any subset of a tape's requests."""
+    """Makes tables from any subset of a recording's requests."""
 
-    def __init__(self, tape: Tape, seed: int) -> None:
-        film = film_of(tape)
-        columns = tape.columns
+    def __init__(self, recording: Recording, seed: int) -> None:
+        recorded = recorded_arrays(recording)
+        columns = recording.columns
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
         size = len(columns.neural)
         keys = np.zeros((size, LEVELS), np.uint64)
         self.request = np.zeros(size, np.int32)
         _keys(
             columns,
-            film.facts,
-            film.text,
-            film.text_start,
+            recorded.facts,
+            recorded.text,
+            recorded.text_start,
             np.uint64(self.salt),
             keys,
             self.request,

@@ -25,8 +25,8 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.recorded import Film, film_of
-from adaspec.replay.tape import Tape
+from adaspec.replay.recorded import RecordedArrays, recorded_arrays
+from adaspec.replay.recording import Recording
 from adaspec.train.compilation import compile_forest
 from adaspec.train.examples import (
     NO_EVIDENCE,
@@ -109,9 +109,9 @@ class Trained:
 
 @dataclass(slots=True)
 class Trainer:
-    """Trains on a subset of a tape's requests."""
+    """Trains on a subset of a recording's requests."""
 
-    tape: Tape
+    recording: Recording
     cost: CostModel
     settings: Settings
     cap: int = 48
@@ -119,13 +119,13 @@ class Trainer:
     progress: Progress = silent
     spread: Spread | None = None
     """Calls rollouts; None uses this process's threads."""
-    film: Film = field(init=False)
+    recorded: RecordedArrays = field(init=False)
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Prepare what every training on this tape shares."""
-        self.film = film_of(self.tape)
-        self.maker = TableMaker(self.tape, self.settings.seed)
+        """Prepare what every training on this recording shares."""
+        self.recorded = recorded_arrays(self.recording)
+        self.maker = TableMaker(self.recording, self.settings.seed)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
@@ -136,12 +136,12 @@ class Trainer:
 
     @property
     def evidence(self) -> bool:
-        """True if the tape shows drafted tokens to learn from."""
-        return self.tape.shows_tokens and self.tape.neural_cap > 0
+        """True if the recording shows drafted tokens to learn from."""
+        return self.recording.shows_tokens and self.recording.neural_cap > 0
 
     def train_all(self) -> Trained:
-        """Train on every request of the tape."""
-        return self.train(np.ones(len(self.tape), np.bool_))
+        """Train on every request of the recording."""
+        return self.train(np.ones(len(self.recording), np.bool_))
 
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
@@ -174,7 +174,7 @@ class Trainer:
         everything = self.maker.make(members)
         final, boosters = self._fit(examples, everything, self.evidence, final=True)
         self.progress("training", STAGES, STAGES)
-        neural_cap = min(self.tape.neural_cap, LONGEST_NEURAL, self.cap)
+        neural_cap = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
         return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
 
     @property
@@ -183,14 +183,14 @@ class Trainer:
 
     def _some(self, members: Members, most: int) -> Members:
         """The members, or a random part of each workload with about `most` positions in all."""
-        lengths = self.tape.columns.length
+        lengths = self.recording.columns.length
         share = most / max(int(lengths[members].sum()), 1)
         if share >= 1:
             return members
         rng = np.random.default_rng([self.settings.seed, 0x50EE])
         chosen = np.zeros_like(members)
-        for w in range(len(self.tape.workloads)):
-            inside = np.flatnonzero(members & (self.tape.workload == w))
+        for w in range(len(self.recording.workloads)):
+            inside = np.flatnonzero(members & (self.recording.workload == w))
             count = min(len(inside), max(FOLDS, round(share * len(inside))))
             chosen[rng.permutation(inside)[:count]] = True
         return chosen
@@ -198,13 +198,13 @@ class Trainer:
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
         dealt = np.full(len(members), -1)
-        for w in range(len(self.tape.workloads)):
-            inside = np.flatnonzero(members & (self.tape.workload == w))
+        for w in range(len(self.recording.workloads)):
+            inside = np.flatnonzero(members & (self.recording.workload == w))
             dealt[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
         return [dealt == fold for fold in range(FOLDS)]
 
     def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
-        return LearnedPolicy("training", model, knobs or {}, self.cap, self.tape.neural_cap)
+        return LearnedPolicy("training", model, knobs or {}, self.cap, self.recording.neural_cap)
 
     def _fits(
         self,
@@ -227,11 +227,11 @@ class Trainer:
     ) -> tuple[Model, dict[str, Boosters]]:
         settings = self.settings if final else self.settings.rough()
         examples = examples.thinned(settings.max_examples, settings.seed)
-        before, curves = fit_before(self.tape, examples, settings)
-        splice, spliced = fit_splice(self.tape, examples, settings)
+        before, curves = fit_before(self.recording, examples, settings)
+        splice, spliced = fit_splice(self.recording, examples, settings)
         boosters, factors = {"before": before, "splice": splice}, None
         if evidence:
-            boosters["evidence"], factors = fit_evidence(self.tape, examples, settings)
+            boosters["evidence"], factors = fit_evidence(self.recording, examples, settings)
         return model_of(boosters, {**curves, "splice": spliced}, tables, factors), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
@@ -247,24 +247,24 @@ class Trainer:
         """What the policy records while static rules drive the loop."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
-            rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
+            rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
             for rule in FIRST_RULES
-            if self.tape.neural_cap or rule.neural_len == 0
+            if self.recording.neural_cap or rule.neural_len == 0
         ]
         return pooled(parts)
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
         """What it records of full neural drafts, from which the evidence heads learn."""
         rng = np.random.default_rng([self.settings.seed, 2])
-        most = self.tape.neural_cap
+        most = self.recording.neural_cap
         rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
-        return rollout(self.tape, self.film, policy, fold, 1, self.cost, rng, rule)
+        return rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
         rng = np.random.default_rng([self.settings.seed, 3])
         return pooled(
             [
-                rollout(self.tape, self.film, policy, fold, load, self.cost, rng)
+                rollout(self.recording, self.recorded, policy, fold, load, self.cost, rng)
                 for load in self.loads
             ]
         )
@@ -293,9 +293,11 @@ class Trainer:
         self, model: Model, fold: Members, load: int, knobs: Mapping[str, float]
     ) -> float:
         rng = np.random.default_rng([self.settings.seed, 4, load])
-        order = draw_passes(pools_among(self.tape, fold), load, rng)
+        order = draw_passes(pools_among(self.recording, fold), load, rng)
         policy = self._policy(model, knobs)
-        result = run_learned(self.tape, self.film, policy, order, load, self.cost, self.cap)
+        result = run_learned(
+            self.recording, self.recorded, policy, order, load, self.cost, self.cap
+        )
         return float(np.log(result.tokens_per_s))
 
 

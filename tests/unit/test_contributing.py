@@ -18,7 +18,7 @@ from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
 from adaspec.predict.evidence import EVIDENCE, observe_evidence
 from adaspec.predict.splicing import SPLICE, observe_splice
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import WORKLOADS, synthesize
 from adaspec.vllm.compatibility import NEWEST, OLDEST, TESTED
 from adaspec.vllm.metrics import METRICS
@@ -64,11 +64,11 @@ def test_every_cost_term_is_charged_read_back_and_documented() -> None:
     cost = CostModel("any", **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)})
     assert cost_from_document(cost_document(cost), "here") == cost
     shape = StepShape(4, 900, 3, 2, 1, 2, True)
-    tape = build_tape(synthesize(0, WORKLOADS[:1], requests_per_workload=1), 3)
+    recording = build_recording(synthesize(0, WORKLOADS[:1], requests_per_workload=1), 3)
     for term in terms:
         dearer = replace(cost, **{term: 2 * getattr(cost, term)})
         charged = dearer.step_s(shape) > cost.step_s(shape)
-        columns, before = (tape.with_prefill(each).columns for each in (dearer, cost))
+        columns, before = (recording.with_prefill(each).columns for each in (dearer, cost))
         assert charged or columns.draft_entry_s[0] > before.draft_entry_s[0], term
         assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term
 

@@ -33,8 +33,8 @@ from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.recording import build_recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import build_tape
 from adaspec.trace.schema import Request
 
 Rounds = Sequence[Sequence[Call]]
@@ -92,7 +92,7 @@ class RankedSettings(UsualSettings):
 
         Tokens and seconds are summed over rounds, as those measured are.
         """
-        if spec is None or (workload != ALL and workload not in self.player.tape.workloads):
+        if spec is None or (workload != ALL and workload not in self.player.recording.workloads):
             return None
         orders = self._orders_of(rounds) or self._drawn_orders(workload, concurrency)
         runs = self._play(spec, concurrency, orders)
@@ -115,7 +115,7 @@ class RankedSettings(UsualSettings):
     def _drawn_orders(self, workload: str, concurrency: int) -> Orders:
         name = None if workload == ALL else workload
         options = self.options
-        return draw_orders(self.player.tape, name, concurrency, options.seed, options.orders)
+        return draw_orders(self.player.recording, name, concurrency, options.seed, options.orders)
 
     def _play(self, spec: str, concurrency: int, orders: Orders) -> list[Result]:
         """A run of each order; nothing where the trace cannot replay the policy."""
@@ -146,14 +146,14 @@ def rank_settings(
     selection = select(traces, Wanted(seen=trained))
     requests = [shortened(request, max(max_tokens, 2)) for request in selection.requests]
     options = Options(concurrency=tuple(concurrency), seed=seed, prefill=True)
-    tape = build_tape(requests, selection.neural_cap).with_prefill(cost)
+    recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
-    settings = RankedSettings(Player(tape, cost, options.cap), options, prompts)
+    settings = RankedSettings(Player(recording, cost, options.cap), options, prompts)
     grid = grid_of(settings.player)
     cells: list[Cell] = [(None, each) for each in concurrency]
-    orders = {cell: draw_orders(tape, None, cell[1], seed, options.orders) for cell in cells}
+    orders = {cell: draw_orders(recording, None, cell[1], seed, options.orders) for cell in cells}
     speeds = grid_speeds(settings.player, grid, orders, options, report)
-    table = [best_table(grid, speeds, cells, None)] if tape.neural_cap else []
+    table = [best_table(grid, speeds, cells, None)] if recording.neural_cap else []
     ngram = [
         f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
     ]

@@ -148,7 +148,7 @@ def test_what_a_trace_does_not_hold_is_not_expected(ranked):
 
 
 def test_what_is_expected_of_a_round_is_what_its_very_requests_would_do(ranked):
-    tape = ranked.player.tape
+    recording = ranked.player.recording
     by_place = {at: prompt for prompt, at in ranked.prompts.items()}
     order = np.array([3, 0, 2, 1, 5, 4], np.int32)
     calls = [Call("any", str(at), by_place[at], 64) for at in order.tolist()]
@@ -159,7 +159,7 @@ def test_what_is_expected_of_a_round_is_what_its_very_requests_would_do(ranked):
     ]
     found = ranked.expected("fixed:neural:3", "all", 4, [calls])
     assert found == pytest.approx(speeds[0] / speeds[1])
-    assert max(tape.columns.length) <= 64
+    assert max(recording.columns.length) <= 64
     # Tokens over seconds of all rounds, as they are measured.
     rounds = [calls[:4], calls]
     runs = [

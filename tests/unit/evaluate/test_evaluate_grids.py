@@ -9,19 +9,19 @@ import pytest
 
 from adaspec.evaluate.grids import FIXED, HYBRID, NONE, SPLICE, settings
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 
 
 @pytest.fixture(scope="module")
-def tape(requests_of):
-    return build_tape(requests_of(count=1), 8)
+def recording(requests_of):
+    return build_recording(requests_of(count=1), 8)
 
 
 @pytest.fixture(scope="module")
 def bare(requests_of):
-    """A tape whose trace lacks the drafted tokens."""
+    """A recording whose trace lacks the drafted tokens."""
     kept = [replace(r, drafted_tokens=None, confidences=None) for r in requests_of(count=1)]
-    return build_tape(kept, 8)
+    return build_recording(kept, 8)
 
 
 def heads(found):
@@ -40,21 +40,21 @@ def test_without_drafted_tokens_there_are_6758_settings(bare):
     assert len(found) == 6_758
 
 
-def test_with_drafted_tokens_405_more_compare_them(tape):
-    assert len(settings(tape)) == 6_758 + 405
-    assert heads(settings(tape))["hybrid-agree"] == 405
+def test_with_drafted_tokens_405_more_compare_them(recording):
+    assert len(settings(recording)) == 6_758 + 405
+    assert heads(settings(recording))["hybrid-agree"] == 405
 
 
-def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(tape):
-    found = settings(tape)
+def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(recording):
+    found = settings(recording)
     assert len({each.spec for each in found}) == len(found)
     for each in found:
         assert parse_policy(each.spec).rule == each.rule
         assert each.policy().name == each.spec
 
 
-def test_families_follow_the_head(tape):
-    families = {(each.spec.partition(":")[0], each.family) for each in settings(tape)}
+def test_families_follow_the_head(recording):
+    families = {(each.spec.partition(":")[0], each.family) for each in settings(recording)}
     assert families == {
         ("none", NONE),
         ("fixed", FIXED),
@@ -66,7 +66,7 @@ def test_families_follow_the_head(tape):
 
 @pytest.mark.parametrize("cap", [1, 3])
 def test_a_short_neural_cap_leaves_out_what_it_cannot_replay(requests_of, cap):
-    found = settings(build_tape(requests_of(count=1, cap=cap), cap))
+    found = settings(build_recording(requests_of(count=1, cap=cap), cap))
     assert max(each.rule.neural_len for each in found) == cap
     assert heads(found)["fixed:neural"] == cap
     assert heads(found)["hybrid-splice"] == 9 * 5 * cap * 6 * 6
@@ -88,6 +88,6 @@ def test_a_short_neural_cap_leaves_out_what_it_cannot_replay(requests_of, cap):
         ("hybrid-splice:32:48:4:10:15", ("M=32", "KN=48", "KE=4", "MX=10", "KX=15")),
     ],
 )
-def test_an_edge_is_an_end_of_the_grid_beyond_which_values_are_legal(tape, spec, edge):
-    (found,) = [each for each in settings(tape) if each.spec == spec]
+def test_an_edge_is_an_end_of_the_grid_beyond_which_values_are_legal(recording, spec, edge):
+    (found,) = [each for each in settings(recording) if each.spec == spec]
     assert found.edge == edge

@@ -12,7 +12,7 @@ from adaspec.evaluate.options import Options, silent
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 
 CELLS = [(None, 1), (None, 8), ("chat", 1), ("chat", 8)]
 
@@ -73,9 +73,9 @@ def test_the_best_table_takes_the_best_length_from_each_load_on():
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_grid_speeds_are_what_the_player_says_of_each_setting(requests_of, jobs):
-    player = Player(build_tape(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 48)
+    player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 48)
     grid = grid_of(player)[::97]
-    orders = {cell: draw_orders(player.tape, None, cell[1], 0, 2) for cell in CELLS[:2]}
+    orders = {cell: draw_orders(player.recording, None, cell[1], 0, 2) for cell in CELLS[:2]}
     speeds = grid_speeds(player, grid, orders, Options(jobs=jobs), silent)
     for at, each in enumerate(grid):
         for column, (cell, drawn) in enumerate(orders.items()):
@@ -84,8 +84,8 @@ def test_grid_speeds_are_what_the_player_says_of_each_setting(requests_of, jobs)
 
 
 def test_an_interrupt_cancels_what_is_left_of_the_grid(requests_of):
-    player = Player(build_tape(requests_of(count=2), 8), H100_LLAMA_3_1_8B, 48)
-    orders = {(None, 1): draw_orders(player.tape, None, 1, 0, 1)}
+    player = Player(build_recording(requests_of(count=2), 8), H100_LLAMA_3_1_8B, 48)
+    orders = {(None, 1): draw_orders(player.recording, None, 1, 0, 1)}
     seen = []
 
     def interrupt(stage, done, total):

@@ -13,7 +13,7 @@ from adaspec.evaluate.intervals import interval, replicate_speeds, variance_rati
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_order, draw_orders
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import Workload, synthesize
 
 REPETITIONS = 200
@@ -33,7 +33,7 @@ def population():
 @pytest.fixture(scope="module")
 def truth(population):
     """Throughputs over the whole population: the mean over many orders."""
-    player = Player(build_tape(population, 8), H100_LLAMA_3_1_8B, 48)
+    player = Player(build_recording(population, 8), H100_LLAMA_3_1_8B, 48)
     rng = np.random.default_rng(1)
     pool = np.arange(POPULATION, dtype=np.int32)
     orders = [draw_order([pool], CONCURRENCY, rng) for _ in range(1000)]
@@ -50,8 +50,8 @@ def contenders():
 def cell_of(requests, seed):
     """What `eval` measures and replicates on these requests, by spec."""
     options = Options(concurrency=(CONCURRENCY,), seed=seed, jobs=1)
-    player = Player(build_tape(requests, 8), H100_LLAMA_3_1_8B, 48)
-    orders = draw_orders(player.tape, None, CONCURRENCY, seed, options.orders)
+    player = Player(build_recording(requests, 8), H100_LLAMA_3_1_8B, 48)
+    orders = draw_orders(player.recording, None, CONCURRENCY, seed, options.orders)
     named = contenders()
     cell = (None, CONCURRENCY)
     replicates = replicate_speeds(player, {cell: named}, options, silent)[cell]

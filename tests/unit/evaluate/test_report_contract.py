@@ -11,7 +11,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.grids import settings
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 
 NAMED = "hybrid-splice:4:20:2:2:5"
 ROW = {
@@ -137,15 +137,17 @@ def test_lifts_and_gaps_follow_from_the_rows(report, rows):
 
 
 def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, report):
-    player = Player(build_tape(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
-    grid = settings(player.tape)
+    player = Player(build_recording(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
+    grid = settings(player.recording)
     assert report["settings"] == len(grid) == 6_758 + 405
     policies = [setting.policy() for setting in grid]
     speeds = np.array(
         [
             [
                 np.mean([player.play(policy, order, n).tokens_per_s for order in orders])
-                for n, orders in ((n, draw_orders(player.tape, "talk", n, 0, 2)) for n in (1, 4))
+                for n, orders in (
+                    (n, draw_orders(player.recording, "talk", n, 0, 2)) for n in (1, 4)
+                )
             ]
             for policy in policies
         ]
@@ -164,9 +166,9 @@ def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, 
 
 
 def test_adaptive_best_is_the_best_of_budgets_table_and_ema(requests_of, rows):
-    player = Player(build_tape(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
+    player = Player(build_recording(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
     for n in (1, 4):
-        orders = draw_orders(player.tape, "talk", n, 0, 2)
+        orders = draw_orders(player.recording, "talk", n, 0, 2)
         row = rows["talk", n, "adaptive:best"]
 
         def speed(spec, orders=orders, n=n):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-# The replay's random tapes serve here too.
+# The replay's random recordings serve here too.
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
 

@@ -18,9 +18,9 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
 from adaspec.replay.learned import run_learned
-from adaspec.replay.recorded import film_of
+from adaspec.replay.recorded import recorded_arrays
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape, build_tape
 from adaspec.trace.schema import Request
 from adaspec.trace.synthetic import HOPELESS, WORKLOADS, synthesize
 from adaspec.train.compilation import compile_forest
@@ -52,23 +52,23 @@ def optimist(*, evidence: bool) -> LearnedPolicy:
     return LearnedPolicy("optimist", Model(forests, curves, EMPTY), {}, CAP, 8)
 
 
-def tape_of(requests: list[Request], *, evidence: bool) -> Tape:
+def recording_of(requests: list[Request], *, evidence: bool) -> Recording:
     if not evidence:
         requests = [replace(r, drafted_tokens=None, confidences=None) for r in requests]
-    return build_tape(requests, 8)
+    return build_recording(requests, 8)
 
 
 def speeds(
-    tape: Tape, policy: LearnedPolicy, concurrency: int, first: int, entries: int
+    recording: Recording, policy: LearnedPolicy, concurrency: int, first: int, entries: int
 ) -> tuple[float, float, Result]:
     """Throughput over that of `none` before and after the first entries have left."""
     rng = np.random.default_rng(concurrency)
-    passes = -(-entries // len(tape))
-    order = np.concatenate([rng.permutation(len(tape)) for _ in range(passes)])[:entries]
+    passes = -(-entries // len(recording))
+    order = np.concatenate([rng.permutation(len(recording)) for _ in range(passes)])[:entries]
     order = order.astype(np.int32)
-    film, nobody = film_of(tape), replaced(policy)
+    recorded, nobody = recorded_arrays(recording), replaced(policy)
     runs = [
-        run_learned(tape, film, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
+        run_learned(recording, recorded, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
         for who in (policy, nobody)
         for until in (first, entries)
     ]
@@ -92,10 +92,12 @@ def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
     concurrency: int, evidence: bool
 ) -> None:
     requests = list(synthesize(3, (HOPELESS,), requests_per_workload=40))
-    tape = tape_of(requests, evidence=evidence)
+    recording = recording_of(requests, evidence=evidence)
     # About 200 steps a request: what is left out is the first 500 steps or a little more.
     first = max(4, 4 * concurrency)
-    before, after, run = speeds(tape, optimist(evidence=evidence), concurrency, first, 8 * first)
+    before, after, run = speeds(
+        recording, optimist(evidence=evidence), concurrency, first, 8 * first
+    )
     print(concurrency, evidence, round(before, 4), round(after, 4), run.neural_steps / run.steps)
     assert after >= 0.98
 
@@ -103,9 +105,13 @@ def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
 @pytest.mark.parametrize("concurrency", [1, 32])
 def test_where_drafters_are_good_admission_takes_nothing_away(concurrency: int) -> None:
     requests = list(synthesize(4, WORKLOADS, requests_per_workload=5))
-    tape = tape_of(requests, evidence=True)
+    recording = recording_of(requests, evidence=True)
     before, after, run = speeds(
-        tape, optimist(evidence=True), concurrency, max(4, 2 * concurrency), 6 * concurrency + 10
+        recording,
+        optimist(evidence=True),
+        concurrency,
+        max(4, 2 * concurrency),
+        6 * concurrency + 10,
     )
     print(concurrency, before, after, run.neural_steps / run.steps)
     assert before > 1.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from random_models import random_model
-from random_tapes import random_requests, tape_of
+from random_recordings import random_requests, recording_of
 
 from adaspec.errors import PolicyError
 from adaspec.predict.model import Model, model_from
@@ -13,8 +13,8 @@ from adaspec.train.token_tables import TableMaker
 
 
 def model_of(*, evidence: bool) -> Model:
-    tape = tape_of(random_requests(1, 8, tokens=False))
-    return random_model(5, TableMaker(tape, 0).make(np.ones(8, np.bool_)), evidence=evidence)
+    recording = recording_of(random_requests(1, 8, tokens=False))
+    return random_model(5, TableMaker(recording, 0).make(np.ones(8, np.bool_)), evidence=evidence)
 
 
 @pytest.mark.parametrize("evidence", [False, True])

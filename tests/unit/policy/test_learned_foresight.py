@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_policy
-from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, common
 
 from adaspec.policy.learned import LearnedPolicy
@@ -92,7 +92,7 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
         before = list(accepted)
     others = random_requests(seed, 4, tokens=tokens)
     shown = seed if tokens and confidences else None
-    tables = TableMaker(tape_of(others, seed=shown), 0).make(np.ones(4, np.bool_))
+    tables = TableMaker(recording_of(others, seed=shown), 0).make(np.ones(4, np.bool_))
     policy = random_policy(rng, tables, evidence=tokens, cap=20, neural_cap=NEURAL_CAP)
     cost = random_cost(rng, keep_alive=1)
     logs = []
@@ -101,7 +101,7 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
         Request(first.prompt, output, accepted, drafted),
     ):
         witness = Witness(policy)
-        run_policy(tape_of([request], seed=shown), witness, np.zeros(1, np.int32), 1, cost, 9)
+        run_policy(recording_of([request], seed=shown), witness, np.zeros(1, np.int32), 1, cost, 9)
         logs.append([entry for entry in witness.log if entry[0] <= now])
     # A step that reaches beyond `now` may end elsewhere; up to it all is the same.
     kept = min(map(len, logs))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learned_tapes import KINDS, random_tape
+from learned_recordings import KINDS, random_recording
 from random_models import random_policy
-from random_tapes import random_cost
+from random_recordings import random_cost
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
@@ -18,14 +18,14 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.recorded import film_of
+from adaspec.replay.recorded import recorded_arrays
+from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape
 from adaspec.train.token_tables import TableMaker
 
 
 def assert_one(
-    tape: Tape,
+    recording: Recording,
     policy: LearnedPolicy,
     order: np.ndarray,
     concurrency: int,
@@ -33,8 +33,10 @@ def assert_one(
     cap: int,
     refills: bool,
 ) -> Result:
-    slow = run_policy(tape, policy, order, concurrency, cost, cap, refills)
-    fast = run_learned(tape, film_of(tape), policy, order, concurrency, cost, cap, refills)
+    slow = run_policy(recording, policy, order, concurrency, cost, cap, refills)
+    fast = run_learned(
+        recording, recorded_arrays(recording), policy, order, concurrency, cost, cap, refills
+    )
     for field in fields(Result):
         if field.name == "token_s":
             np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
@@ -52,20 +54,20 @@ def test_the_class_and_the_compiled_loop_are_one(
     kind: str, seed: int, refills: bool, evidence: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    tape = random_tape(seed % 1000, kind)
+    recording = random_recording(seed % 1000, kind)
     cap = int(rng.choice([1, 2, 4, 9, 30]))
     policy = random_policy(
         rng,
-        TableMaker(tape, 0).make(np.ones(len(tape), np.bool_)),
+        TableMaker(recording, 0).make(np.ones(len(recording), np.bool_)),
         evidence=evidence,
         cap=int(rng.choice([2, 6, 48])),
         neural_cap=int(rng.choice([1, 3, 5, 8])),
     )
-    order = rng.integers(0, len(tape), 14).astype(np.int32)
+    order = rng.integers(0, len(recording), 14).astype(np.int32)
     cost = random_cost(rng, keep_alive=int(rng.integers(0, 3)))
     if rng.random() < 0.3:
-        tape = tape.with_prefill(cost)
-    assert_one(tape, policy, order, int(rng.integers(1, 6)), cost, cap, refills)
+        recording = recording.with_prefill(cost)
+    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, refills)
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])
@@ -75,10 +77,10 @@ def test_they_are_one_while_admission_refuses_and_probes(
     refused = let_go = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        tape = random_tape(seed, kind, requests=12)
+        recording = random_recording(seed, kind, requests=12)
         policy = random_policy(
             rng,
-            TableMaker(tape, 0).make(np.ones(len(tape), np.bool_)),
+            TableMaker(recording, 0).make(np.ones(len(recording), np.bool_)),
             evidence=True,
             cap=48,
             neural_cap=5,
@@ -86,7 +88,7 @@ def test_they_are_one_while_admission_refuses_and_probes(
         # The dearer one is refused at once, the cheaper one once it is seen to bring too little.
         drafting = 3.0 if seed % 2 else 0.2
         cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, drafting, 0.0)
-        order = rng.integers(0, len(tape), 120).astype(np.int32)
+        order = rng.integers(0, len(recording), 120).astype(np.int32)
         seen, kept = [], []
         admits, keeps = stages.admits, stages.keeps
 
@@ -100,10 +102,10 @@ def test_they_are_one_while_admission_refuses_and_probes(
 
         monkeypatch.setattr(stages, "admits", watched)
         monkeypatch.setattr(stages, "keeps", listening)
-        slow = run_policy(tape, policy, order, 4, cost, 20)
+        slow = run_policy(recording, policy, order, 4, cost, 20)
         monkeypatch.setattr(stages, "admits", admits)
         monkeypatch.setattr(stages, "keeps", keeps)
-        fast = run_learned(tape, film_of(tape), policy, order, 4, cost, 20)
+        fast = run_learned(recording, recorded_arrays(recording), policy, order, 4, cost, 20)
         assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
             slow.steps,
@@ -121,19 +123,19 @@ def test_they_are_one_while_admission_refuses_and_probes(
 def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_they_tell() -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        tape = random_tape(seed, "confidences", neural_cap=12)
-        tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+        recording = random_recording(seed, "confidences", neural_cap=12)
+        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
         policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=12)
-        order = rng.integers(0, len(tape), 14).astype(np.int32)
+        order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert policy.neural_cap == LONGEST_NEURAL
-        assert_one(tape, policy, order, 3, random_cost(rng), 30, True)
+        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)
 
 
-def test_a_tape_whose_splices_are_stressed_is_replayed_alike() -> None:
+def test_a_recording_that_charges_the_longest_splices_is_replayed_alike() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        tape = random_tape(seed, "bare").with_longest_splices()
-        tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+        recording = random_recording(seed, "bare").with_longest_splices()
+        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
         policy = random_policy(rng, tables, evidence=False, cap=48, neural_cap=5)
-        order = rng.integers(0, len(tape), 14).astype(np.int32)
-        assert_one(tape, policy, order, 3, random_cost(rng), 30, True)
+        order = rng.integers(0, len(recording), 14).astype(np.int32)
+        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)

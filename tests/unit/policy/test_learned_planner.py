@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from random_models import random_model, random_outlook
-from random_tapes import random_cost
+from random_recordings import random_cost
 
 from adaspec.cost.model import CostModel, StepShape
 from adaspec.policy.planner import stages

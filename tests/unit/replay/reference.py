@@ -1,7 +1,7 @@
 """The replay, slow and obvious: what the design says, in plain Python.
 
 Written from the design's sections 3 to 7 before the replay was read, so that the two can disagree.
-Nothing here knows of paths, tapes or compiled code: every step scans the text again.
+Nothing here knows of paths, recordings or compiled code: every step scans the text again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import random_cost, random_requests, tape_of
+from random_recordings import random_cost, random_requests, recording_of
 from reference import Request, close, look_up, splice_match, step_seconds, verified
 from wild_policy import WildPolicy
 
@@ -114,7 +114,7 @@ def test_every_step_of_a_wild_policy_is_the_one_that_the_texts_imply(
     order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
     auditor = Auditor(seed, requests, order, cost, cap)
     entries = np.array(order, np.int32)
-    run = run_policy(tape_of(requests), auditor, entries, concurrency, cost, cap, refills)
+    run = run_policy(recording_of(requests), auditor, entries, concurrency, cost, cap, refills)
     assert (run.tokens, run.drafted) == (auditor.tokens, auditor.drafted)
     assert close(run.time_s, auditor.seconds)
     assert run.accepted <= run.drafted

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import find
-from random_tapes import (
+from random_recordings import (
     NEURAL_CAP,
     random_cost,
     random_requests,
     recorded,
+    recording_of,
     static_specs,
-    tape_of,
 )
 
 from adaspec.errors import EvaluationError, SpecError
@@ -24,7 +24,7 @@ from adaspec.policy.spec import FORMS, KINDS, Field, Form, Kind
 from adaspec.policy.static import StaticRule
 from adaspec.replay.contender import Player, is_compiled, parse_contender
 from adaspec.replay.loop import run_policy
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.vllm.choice import named_policy
 
 COST = random_cost(np.random.default_rng(0))
@@ -36,27 +36,27 @@ LONG = """
 """
 
 
-def tape_without_neural() -> Tape:
+def recording_without_neural() -> Recording:
     requests = random_requests(0, 3, tokens=False)
     bare = [
         replace(recorded(request, str(at)), neural_accepted=None)
         for at, request in enumerate(requests)
     ]
-    return build_tape(bare, 0)
+    return build_recording(bare, 0)
 
 
 @pytest.mark.parametrize(
     "spec", ["fixed:neural:1", "hybrid", "budget:2", "ema", "batch-table", *NEURAL_ORACLES]
 )
 def test_drafting_with_a_drafter_that_never_ran_is_refused(spec: str) -> None:
-    player = Player(tape_without_neural(), COST, 48)
+    player = Player(recording_without_neural(), COST, 48)
     with pytest.raises(EvaluationError, match=f"'{spec}' drafts with a neural drafter"):
         player.check(parse_contender(spec))
 
 
 @pytest.mark.parametrize("spec", ["none", "fixed:ngram:5", "hybrid:4:5:0", *OTHER_ORACLES])
 def test_what_needs_no_drafter_plays_without_one(spec: str) -> None:
-    player = Player(tape_without_neural(), COST, 48)
+    player = Player(recording_without_neural(), COST, 48)
     contender = parse_contender(spec)
     player.check(contender)
     assert player.play(contender, np.arange(3, dtype=np.int32), 1).tokens_per_s > 0
@@ -66,25 +66,26 @@ def test_what_needs_no_drafter_plays_without_one(spec: str) -> None:
     "spec", ["fixed:neural:6", "hybrid:4:5:6", "budget:6", "ema:1,6", "batch-table:1-8=6,9-=1"]
 )
 def test_drafts_longer_than_what_was_recorded_are_refused(spec: str) -> None:
-    player = Player(tape_of(random_requests(0, 3, tokens=True)), COST, 48)
+    player = Player(recording_of(random_requests(0, 3, tokens=True)), COST, 48)
     with pytest.raises(EvaluationError, match=f"drafts 6 neural tokens.* end at {NEURAL_CAP}"):
         player.check(parse_contender(spec))
 
 
 def test_comparing_drafted_tokens_needs_drafted_tokens() -> None:
     with_tokens, without = (
-        Player(tape_of(random_requests(0, 3, tokens=tokens)), COST, 48) for tokens in (True, False)
+        Player(recording_of(random_requests(0, 3, tokens=tokens)), COST, 48)
+        for tokens in (True, False)
     )
     with_tokens.check(parse_contender("hybrid-agree"))
     with pytest.raises(EvaluationError, match="compares drafted tokens, but the trace holds none"):
         without.check(parse_contender("hybrid-agree"))
     with pytest.raises(EvaluationError, match="there is nothing to stress"):
-        with_tokens.tape.with_longest_splices()
+        with_tokens.recording.with_longest_splices()
 
 
 @pytest.mark.parametrize("kind", ["dp", "dp-splice"])
 def test_the_cheapest_path_has_no_meaning_in_a_closed_loop_of_many(kind: str) -> None:
-    player = Player(tape_of(random_requests(0, 4, tokens=False)), COST, 48)
+    player = Player(recording_of(random_requests(0, 4, tokens=False)), COST, 48)
     oracle, order = parse_contender(f"oracle:{kind}"), np.arange(4, dtype=np.int32)
     with pytest.raises(EvaluationError, match="closed loop at concurrency 2; see --batching"):
         player.play(oracle, order, 2)
@@ -92,11 +93,11 @@ def test_the_cheapest_path_has_no_meaning_in_a_closed_loop_of_many(kind: str) ->
 
 
 def test_no_draft_is_longer_than_the_cap() -> None:
-    tape = tape_of(random_requests(3, 4, tokens=True, alphabet=1))
+    recording = recording_of(random_requests(3, 4, tokens=True, alphabet=1))
     order = np.arange(4, dtype=np.int32)
     for spec in LONG.split():
         for refills in (True, False):
-            played = Player(tape, COST, 2).play(parse_contender(spec), order, 2, refills)
+            played = Player(recording, COST, 2).play(parse_contender(spec), order, 2, refills)
             assert played.drafted <= 2 * played.row_steps
             assert played.accepted <= played.drafted
 
@@ -145,11 +146,17 @@ def test_what_has_an_entry_among_the_specs_is_parsed_replayed_and_served(
     with pytest.raises(SpecError, match=kind.usage):
         parse_contender("no-such-spec:3")
     with pytest.raises(EvaluationError, match="the trace recorded none"):
-        Player(tape_without_neural(), COST, 48).check(policy)
-    tape, order = tape_of(random_requests(0, 3, tokens=True)), np.arange(3, dtype=np.int32)
-    player = Player(tape, COST, 48)
+        Player(recording_without_neural(), COST, 48).check(policy)
+    recording, order = (
+        recording_of(random_requests(0, 3, tokens=True)),
+        np.arange(3, dtype=np.int32),
+    )
+    player = Player(recording, COST, 48)
     player.check(policy)
-    played, stepped = player.play(policy, order, 2), run_policy(tape, policy, order, 2, COST, 48)
+    played, stepped = (
+        player.play(policy, order, 2),
+        run_policy(recording, policy, order, 2, COST, 48),
+    )
     assert (played.tokens, played.steps, played.drafted, played.accepted) == (
         *(stepped.tokens, stepped.steps, stepped.drafted, stepped.accepted),
     )

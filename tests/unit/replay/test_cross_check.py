@@ -13,7 +13,7 @@ from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recording import Recording, build_recording
 
 CONCURRENCY = (1, 8, 32, 128)
 NONE = (139.9, 1063, 3627, 9284)
@@ -38,20 +38,20 @@ WITHOUT_KEEP_ALIVE = {
 
 
 @pytest.fixture(scope="module")
-def tape(tmp_path_factory: pytest.TempPathFactory) -> Tape:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     selection = selected(tmp_path_factory.mktemp("cross-check"), filtered=True)
     assert selection.counts == {"cnn": 67, "gsm8k": 118, "instructcoder": 282, "sharegpt": 47}
-    return build_tape(selection.requests, selection.neural_cap)
+    return build_recording(selection.requests, selection.neural_cap)
 
 
 @pytest.fixture(scope="module")
-def none(tape: Tape) -> dict[int, float]:
-    return {concurrency: speed(tape, "none", concurrency, 1) for concurrency in CONCURRENCY}
+def none(recording: Recording) -> dict[int, float]:
+    return {concurrency: speed(recording, "none", concurrency, 1) for concurrency in CONCURRENCY}
 
 
-def speed(tape: Tape, spec: str, concurrency: int, keep_alive: int) -> float:
-    player = Player(tape, replace(H100_LLAMA_3_1_8B, keep_alive_forwards=keep_alive), 48)
-    orders = draw_orders(tape, None, concurrency, seed=0, orders=3)
+def speed(recording: Recording, spec: str, concurrency: int, keep_alive: int) -> float:
+    player = Player(recording, replace(H100_LLAMA_3_1_8B, keep_alive_forwards=keep_alive), 48)
+    orders = draw_orders(recording, None, concurrency, seed=0, orders=3)
     contender = parse_contender(spec)
     return float(
         np.mean([player.play(contender, order, concurrency).tokens_per_s for order in orders])
@@ -64,31 +64,33 @@ def test_plain_decoding_runs_at_the_speed_of_the_table(none: dict[int, float]) -
 
 
 @pytest.mark.parametrize("spec", OVER_NONE)
-def test_speedups_are_those_of_the_table(spec: str, tape: Tape, none: dict[int, float]) -> None:
+def test_speedups_are_those_of_the_table(
+    spec: str, recording: Recording, none: dict[int, float]
+) -> None:
     for concurrency, expected in zip(CONCURRENCY, OVER_NONE[spec], strict=True):
-        found = speed(tape, spec, concurrency, keep_alive=1) / none[concurrency]
+        found = speed(recording, spec, concurrency, keep_alive=1) / none[concurrency]
         assert found == pytest.approx(expected, rel=0.02), concurrency
 
 
 @pytest.mark.parametrize("spec", OVER_NONE)
 def test_speedups_without_keep_alive_differ_only_where_the_table_says(
-    spec: str, tape: Tape, none: dict[int, float]
+    spec: str, recording: Recording, none: dict[int, float]
 ) -> None:
     """At higher loads the table lists no difference: the keep-alive is then nearly always used."""
     for concurrency, stated in zip(CONCURRENCY, OVER_NONE[spec], strict=True):
         expected = WITHOUT_KEEP_ALIVE.get(spec, stated) if concurrency == 1 else stated
-        found = speed(tape, spec, concurrency, keep_alive=0) / none[concurrency]
+        found = speed(recording, spec, concurrency, keep_alive=0) / none[concurrency]
         assert found == pytest.approx(expected, rel=0.02), concurrency
 
 
 @pytest.mark.parametrize(
     "spec", ["hybrid-splice:4:20:2:2:5", "fixed:ngram-vllm:5:3:7", "budget:5", "ema:1,3,5:0.2"]
 )
-def test_both_loops_agree_on_real_requests(spec: str, tape: Tape) -> None:
-    order = draw_orders(tape, None, 8, seed=1, orders=1)[0][:24]
-    player = Player(tape, H100_LLAMA_3_1_8B, 48)
+def test_both_loops_agree_on_real_requests(spec: str, recording: Recording) -> None:
+    order = draw_orders(recording, None, 8, seed=1, orders=1)[0][:24]
+    player = Player(recording, H100_LLAMA_3_1_8B, 48)
     compiled = player.play(parse_contender(spec), order, 8)
-    generic = run_policy(tape, parse_policy(spec), order, 8, H100_LLAMA_3_1_8B, 48)
+    generic = run_policy(recording, parse_policy(spec), order, 8, H100_LLAMA_3_1_8B, 48)
     assert (compiled.tokens, compiled.drafted) == (generic.tokens, generic.drafted)
     assert (compiled.steps, compiled.neural_steps) == (generic.steps, generic.neural_steps)
     assert compiled.time_s == pytest.approx(generic.time_s, rel=1e-9)

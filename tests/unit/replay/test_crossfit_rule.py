@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_tapes import random_cost, random_requests, tape_of
+from random_recordings import random_cost, random_requests, recording_of
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.hindsight import tuned_winners
@@ -17,19 +17,19 @@ SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 
 @pytest.fixture
 def player():
-    tape = tape_of(random_requests(5, 6, tokens=True))
-    return Player(tape, random_cost(np.random.default_rng(5)), 20)
+    recording = recording_of(random_requests(5, 6, tokens=True))
+    return Player(recording, random_cost(np.random.default_rng(5)), 20)
 
 
 def panel_of(player, specs=SPECS, member=None):
     rules = tuple(parse_policy(spec).rule for spec in specs)
     if member is None:
-        member = np.arange(len(player.tape)) % len(rules)
+        member = np.arange(len(player.recording)) % len(rules)
     return CrossfitRule("mixed", rules, member.astype(np.int32))
 
 
 def test_one_rule_many_times_is_that_rule(player):
-    order = np.random.default_rng(0).integers(0, len(player.tape), 30).astype(np.int32)
+    order = np.random.default_rng(0).integers(0, len(player.recording), 30).astype(np.int32)
     mixed = panel_of(player, SPECS[1:2] * 3)
     assert is_compiled(mixed)
     for refills in (True, False):
@@ -47,7 +47,7 @@ def test_every_request_runs_under_its_own_rule(player):
 
 def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
     def winners(*specs):
-        member = (np.arange(len(player.tape)) % 2).astype(np.int32)
+        member = (np.arange(len(player.recording)) % 2).astype(np.int32)
         panel = CrossfitPolicy("crossfit:2", (), member, {4: specs})
         return tuned_winners(player, [panel], 8)
 
@@ -60,11 +60,11 @@ def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
 
 
 def test_only_the_plain_loop_plays_a_panel_of_policies(player):
-    member = np.zeros(len(player.tape), np.int32)
+    member = np.zeros(len(player.recording), np.int32)
     panel, order = CrossfitPolicy("crossfit:2", (), member), np.arange(4, dtype=np.int32)
     assert is_compiled(panel)
-    charging = Player(player.tape, player.cost, 20, [panel])
-    bare = tape_of(random_requests(5, 6, tokens=False)).with_longest_splices()
+    charging = Player(player.recording, player.cost, 20, [panel])
+    bare = recording_of(random_requests(5, 6, tokens=False)).with_longest_splices()
     for each in (charging, Player(bare, player.cost, 20)):
         with pytest.raises(EvaluationError, match=r"'crossfit:2' is several policies.*leave"):
             each.play(panel, order, 2)

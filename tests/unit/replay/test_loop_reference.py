@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import (
+from random_recordings import (
     NEURAL_CAP,
     random_cost,
     random_requests,
     recorded,
+    recording_of,
     static_specs,
-    tape_of,
 )
 from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
 
@@ -25,8 +25,8 @@ from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.loop import run_policy
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
-from adaspec.replay.tape import Tape, build_tape
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -58,9 +58,9 @@ def assert_equal(a: Result, b: Result) -> None:
     np.testing.assert_allclose(np.sort(a.token_s), np.sort(b.token_s), rtol=1e-9)
 
 
-def world(seed: int, *, tokens: bool) -> tuple[list[Request], Tape, np.random.Generator]:
+def world(seed: int, *, tokens: bool) -> tuple[list[Request], Recording, np.random.Generator]:
     requests = random_requests(seed, 6, tokens=tokens)
-    return requests, tape_of(requests), np.random.default_rng([seed, 1])
+    return requests, recording_of(requests), np.random.default_rng([seed, 1])
 
 
 def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) -> list[int]:
@@ -72,18 +72,18 @@ def test_both_loops_replay_every_static_rule_as_the_design_says(tokens: bool) ->
     @settings(max_examples=120, deadline=None)
     @given(SEEDS, static_specs(tokens=tokens), st.integers(1, 5), st.integers(1, 9), st.booleans())
     def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
-        requests, tape, rng = world(seed, tokens=tokens)
+        requests, recording, rng = world(seed, tokens=tokens)
         cost, order = random_cost(rng), random_order(rng, concurrency)
         rule = rule_of(spec, concurrency)
         played = play_rule(requests, order, concurrency, cost, rule, cap, prefill)
         if prefill:
-            tape = tape.with_prefill(cost)
+            recording = recording.with_prefill(cost)
         entries = np.array(order, np.int32)
-        player = Player(tape, cost, cap)
+        player = Player(recording, cost, cap)
         contender = parse_contender(spec)
         player.check(contender)
         assert_same(player.play(contender, entries, concurrency), played)
-        generic = run_policy(tape, parse_policy(spec), entries, concurrency, cost, cap)
+        generic = run_policy(recording, parse_policy(spec), entries, concurrency, cost, cap)
         assert_same(generic, played)
 
     check()
@@ -105,18 +105,20 @@ def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
     seed: int, spec: str, concurrency: int, cap: int, shown: str, prefill: bool
 ) -> None:
     requests = random_requests(seed, 6, tokens=shown != "none", output_tokens=(10, 60))
-    tape = tape_of(requests, seed=seed if shown == "confidences" else None)
-    assert tape.shows_confidences == (shown == "confidences")
+    recording = recording_of(requests, seed=seed if shown == "confidences" else None)
+    assert recording.shows_confidences == (shown == "confidences")
     rng = np.random.default_rng([seed, 1])
     cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
     if prefill:
-        tape = tape.with_prefill(cost)
+        recording = recording.with_prefill(cost)
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
     for entries, refills in ((order, True), (alike, True), (order, False)):
-        compiled = Player(tape, cost, cap).play(
+        compiled = Player(recording, cost, cap).play(
             parse_contender(spec), entries, concurrency, refills
         )
-        generic = run_policy(tape, parse_policy(spec), entries, concurrency, cost, cap, refills)
+        generic = run_policy(
+            recording, parse_policy(spec), entries, concurrency, cost, cap, refills
+        )
         assert_equal(compiled, generic)
 
 
@@ -125,13 +127,15 @@ def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
 def test_copies_in_lockstep_take_the_steps_of_one_request(
     seed: int, spec: str, copies: int, cap: int
 ) -> None:
-    requests, tape, rng = world(seed, tokens=True)
+    requests, recording, rng = world(seed, tokens=True)
     cost = random_cost(rng)
     order = np.full(copies, rng.integers(0, len(requests)), np.int32)
     rule = rule_of(spec, copies)
     played = play_rule(requests, order.tolist(), copies, cost, rule, cap)
-    lockstep = Player(tape, cost, cap).play(parse_contender(spec), order, copies, refills=False)
-    generic = run_policy(tape, parse_policy(spec), order, copies, cost, cap, refills=False)
+    lockstep = Player(recording, cost, cap).play(
+        parse_contender(spec), order, copies, refills=False
+    )
+    generic = run_policy(recording, parse_policy(spec), order, copies, cost, cap, refills=False)
     for result in (lockstep, generic):
         assert (result.tokens, result.drafted) == (played.tokens, played.drafted)
         assert (result.steps, result.accepted) == (played.steps, played.accepted)
@@ -141,15 +145,15 @@ def test_copies_in_lockstep_take_the_steps_of_one_request(
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
-def test_the_tape_holds_what_a_naive_scan_finds(seed: int) -> None:
-    requests, tape, _ = world(seed, tokens=True)
-    vllm = tape.vllm_lookup(2, 4)
+def test_the_recording_holds_what_a_naive_scan_finds(seed: int) -> None:
+    requests, recording, _ = world(seed, tokens=True)
+    vllm = recording.vllm_lookup(2, 4)
     for r, request in enumerate(requests):
         for position in range(1, len(request.output)):
-            at = int(tape.columns.offset[r]) + position
+            at = int(recording.columns.offset[r]) + position
             known = request.prompt + request.output[:position]
             default, theirs = look_up(known), look_up_vllm(known, 2, 4)
-            for found, columns in ((default, tape.columns), (theirs, vllm)):
+            for found, columns in ((default, recording.columns), (theirs, vllm)):
                 assert columns.match[at] == found.length
                 assert columns.available[at] == len(found.copy)
                 truth = request.output[position : position + len(found.copy)]
@@ -159,8 +163,8 @@ def test_the_tape_holds_what_a_naive_scan_finds(seed: int) -> None:
                 behind = splice_match(request, position, neural)
                 ended = position + neural >= len(request.output)
                 if not ended:
-                    assert tape.columns.behind_match[at, neural - 1] == behind.length
-                    assert tape.columns.behind_available[at, neural - 1] == len(behind.copy)
+                    assert recording.columns.behind_match[at, neural - 1] == behind.length
+                    assert recording.columns.behind_available[at, neural - 1] == len(behind.copy)
 
 
 def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() -> None:
@@ -172,7 +176,10 @@ def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() ->
     )
     rule = StaticRule(neural_len=1, splice_match=1, splice_len=3)
     cost = random_cost(np.random.default_rng(0), keep_alive=1)
-    with_tokens, without = tape_of([request], 1), tape_of([replace(request, drafted=None)], 1)
+    with_tokens, without = (
+        recording_of([request], 1),
+        recording_of([replace(request, drafted=None)], 1),
+    )
     policy = StaticPolicy("own", rule)
     order = np.zeros(1, np.int32)
     assert Player(with_tokens, cost, 48).play(policy, order, 1).drafted == 3 * (1 + 3)
@@ -194,26 +201,26 @@ def test_stressed_splices_charge_every_wrong_draft_its_full_length() -> None:
             right += common(copied, request.output[position + 2 :])
         drafted += 2 + len(copied)
         position += right + 1
-    tape = tape_of([request]).with_longest_splices()
-    player = Player(tape, random_cost(np.random.default_rng(0)), 48)
+    recording = recording_of([request]).with_longest_splices()
+    player = Player(recording, random_cost(np.random.default_rng(0)), 48)
     assert player.play(StaticPolicy("own", rule), np.zeros(1, np.int32), 1).drafted == drafted
 
 
 def test_an_order_too_short_to_fill_the_batch_is_refused() -> None:
-    _, tape, rng = world(1, tokens=False)
-    player = Player(tape, random_cost(rng), 48)
+    _, recording, rng = world(1, tokens=False)
+    player = Player(recording, random_cost(rng), 48)
     with pytest.raises(EvaluationError, match="2 requests cannot fill a batch of 3"):
         player.play(parse_contender("none"), np.arange(2, dtype=np.int32), 3)
 
 
 def test_positions_where_the_recording_drafted_less_show_no_look_behind() -> None:
     request = Request([1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0], [[-1, -1], [-1, -1], [9, -1], [9, 9]])
-    tape = build_tape([recorded(request, "0")], 2)
-    assert tape.columns.behind_match[1].tolist() == [0, 0]
+    recording = build_recording([recorded(request, "0")], 2)
+    assert recording.columns.behind_match[1].tolist() == [0, 0]
     spec = "hybrid-splice:32:1:2:1:3"
     cost, order = random_cost(np.random.default_rng(0)), np.zeros(1, np.int32)
-    compiled = Player(tape, cost, 48).play(parse_contender(spec), order, 1)
-    assert_equal(compiled, run_policy(tape, parse_policy(spec), order, 1, cost, 48))
+    compiled = Player(recording, cost, 48).play(parse_contender(spec), order, 1)
+    assert_equal(compiled, run_policy(recording, parse_policy(spec), order, 1, cost, 48))
 
 
 def test_requests_that_leave_free_their_place_in_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +238,8 @@ def test_requests_that_leave_free_their_place_in_the_index(monkeypatch: pytest.M
 
     monkeypatch.setattr(NgramIndex, "open", counted_open)
     monkeypatch.setattr(NgramIndex, "close", counted_close)
-    _, tape, rng = world(1, tokens=True)
+    _, recording, rng = world(1, tokens=True)
     order = np.arange(6, dtype=np.int32)
-    run_policy(tape, parse_policy("none"), order, 2, random_cost(rng), 48)
+    run_policy(recording, parse_policy("none"), order, 2, random_cost(rng), 48)
     assert len(opened) == 6
     assert len(opened) - len(closed) <= 1

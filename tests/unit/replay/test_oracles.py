@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import NEURAL_CAP, random_cost, random_requests, static_specs, tape_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of, static_specs
 from reference import Request, Step, close, common, look_up, play, step_seconds
 from wild_policy import WildPolicy
 
@@ -80,14 +80,14 @@ def test_the_cheapest_path_is_the_cheapest_of_all_paths(
 ) -> None:
     requests = random_requests(seed, 2, tokens=tokens, output_tokens=(2, 9))
     cost = random_cost(np.random.default_rng(seed))
-    tape = tape_of(requests)
+    recording = recording_of(requests)
     for r, request in enumerate(requests):
         least = min(
             path_seconds(request, path, copies, cost, holds)
             for holds in (False, True)
             for path in paths(request, cap, holds, splices)
         )
-        assert close(cheapest_s(tape, r, copies, cost, cap, splices), least)
+        assert close(cheapest_s(recording, r, copies, cost, cap, splices), least)
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,9 +99,9 @@ def test_no_policy_beats_the_cheapest_path_of_one_request(
         spec = "hybrid:2:5:2"  # the bound speaks of the default look-up, not of vLLM's
     requests = random_requests(seed, 3, tokens=tokens)
     cost = random_cost(np.random.default_rng(seed))
-    tape = tape_of(requests)
+    recording = recording_of(requests)
     if prefill:
-        tape = tape.with_prefill(cost)
+        recording = recording.with_prefill(cost)
     # Copies that part ways may fill a captured size better than any two alike: there it is a bound
     # for what treats alike copies alike.
     linear = replace(cost, captured_sizes=())
@@ -109,16 +109,16 @@ def test_no_policy_beats_the_cheapest_path_of_one_request(
     for r in range(len(requests)):
         order = np.full(2, r, np.int32)
         for copies, charged in ((1, cost), (2, linear)):
-            player = Player(tape, charged, cap)
+            player = Player(recording, charged, cap)
             best = player.play(bound, order, copies, refills=False).tokens_per_s * (1 + 1e-9)
             for name in (spec, f"budget:{min(cap, 3)}", "ema:1,3,5:0.2", "oracle:plan-splice"):
                 named = parse_contender(name)
                 assert player.play(named, order, copies, refills=False).tokens_per_s <= best, name
             for wild in range(2):
                 policy = WildPolicy(wild)
-                run = run_policy(tape, policy, order, copies, charged, cap, refills=False)
+                run = run_policy(recording, policy, order, copies, charged, cap, refills=False)
                 assert run.tokens_per_s <= best
-        player = Player(tape, cost, cap)
+        player = Player(recording, cost, cap)
         best = player.play(bound, order, 2, refills=False).tokens_per_s * (1 + 1e-9)
         assert player.play(parse_contender(spec), order, 2, refills=False).tokens_per_s <= best
 
@@ -150,7 +150,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
     requests = random_requests(seed, concurrency, tokens=False, output_tokens=(4, 9))
     rng = np.random.default_rng(seed)
     cost = random_cost(rng)
-    tape = tape_of(requests)
+    recording = recording_of(requests)
     kind = "plan-splice" if splices else "plan"
     order = np.arange(concurrency, dtype=np.int32)
     rows = [(r, 1) for r in range(concurrency)]
@@ -160,7 +160,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
     steps = plan_steps(requests, concurrency, cap, cost, splices)
     first = steps[0]
     assert first[0] - rate * first[1] == pytest.approx(best, abs=1e-9)
-    played = run_oracle(tape, Oracle(kind), order, concurrency, cost, cap, refills=False)
+    played = run_oracle(recording, Oracle(kind), order, concurrency, cost, cap, refills=False)
     assert played.tokens == sum(tokens for tokens, _ in steps)
     assert close(played.time_s, sum(seconds for _, seconds in steps))
 
@@ -231,7 +231,7 @@ def test_the_papers_oracles_propose_the_longer_accepted_span(
         return Step(0, ngram, ngram, 0)
 
     played = play(requests, order, concurrency, cost, decide, holds_neural=kind != "ngram")
-    player = Player(tape_of(requests), cost, cap)
+    player = Player(recording_of(requests), cost, cap)
     result = player.play(Oracle(kind), np.array(order, np.int32), concurrency)
     assert (result.tokens, result.steps) == (played.tokens, played.steps)
     assert (result.drafted, result.neural_steps) == (played.drafted, played.neural_steps)
@@ -240,7 +240,7 @@ def test_the_papers_oracles_propose_the_longer_accepted_span(
 
 def test_the_papers_oracles_end_at_twenty_tokens() -> None:
     request = Request([*range(1, 40)], [*range(1, 40)], [0] * 39)
-    player = Player(tape_of([request]), random_cost(np.random.default_rng(0)), 48)
+    player = Player(recording_of([request]), random_cost(np.random.default_rng(0)), 48)
     result = player.play(Oracle("ngram"), np.zeros(1, np.int32), 1)
     assert (result.steps, result.drafted) == (2, 20 + 16)
 
@@ -260,7 +260,7 @@ def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
         plain += 1
     drafting = -(-(slow - plain) // 2)
     played = run_oracle(
-        tape_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3, refills=False
+        recording_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3, refills=False
     )
     assert (played.steps, played.neural_steps) == (150 + plain + drafting, (slow - plain) // 2)
     assert 100 < plain < 150

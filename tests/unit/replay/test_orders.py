@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import random_requests, recorded
+from random_recordings import random_requests, recorded
 
 from adaspec.replay.orders import draw_orders, entries, pools_of, resampled
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recording import Recording, build_recording
 
 
-def tape_with(sizes: dict[str, int]) -> Tape:
-    """A tape of so many requests per workload, in mixed order."""
+def recording_with(sizes: dict[str, int]) -> Recording:
+    """A recording of so many requests per workload, in mixed order."""
     requests = random_requests(1, sum(sizes.values()), tokens=False)
     names = [name for name, size in sizes.items() for _ in range(size)]
     names = [names[at] for at in np.random.default_rng(0).permutation(len(names))]
-    return build_tape(
+    return build_recording(
         [recorded(one, str(at), name) for at, (one, name) in enumerate(zip(requests, names))],  # noqa: B905
         5,
     )
@@ -37,49 +37,49 @@ def test_at_least_160_requests_of_a_workload_enter_and_three_per_slot(
 def test_an_order_is_whole_passes_over_each_workload_cut_at_the_count(
     first: int, second: int, concurrency: int, seed: int
 ) -> None:
-    tape = tape_with({"a": first, "b": second})
+    recording = recording_with({"a": first, "b": second})
     count = max(160, 3 * concurrency)
-    (mix,) = draw_orders(tape, None, concurrency, seed, 1)
+    (mix,) = draw_orders(recording, None, concurrency, seed, 1)
     assert len(mix) == 2 * count
     for name, size in (("a", first), ("b", second)):
-        members = set(tape.members(name).tolist())
+        members = set(recording.members(name).tolist())
         assert len(members) == size
         drawn = Counter(r for r in mix.tolist() if r in members)
         assert sum(drawn.values()) == count
         assert set(drawn.values()) <= {count // size, -(-count // size)}
-        (alone,) = draw_orders(tape, name, concurrency, seed, 1)
+        (alone,) = draw_orders(recording, name, concurrency, seed, 1)
         assert len(alone) == count
         assert set(Counter(alone.tolist()).values()) <= {count // size, -(-count // size)}
         assert set(alone.tolist()) <= members
 
 
 def test_every_order_draws_afresh_from_its_own_seed() -> None:
-    tape = tape_with({"a": 30, "b": 50})
-    three = draw_orders(tape, None, 8, 5, 3)
-    again = draw_orders(tape, None, 8, 5, 3)
+    recording = recording_with({"a": 30, "b": 50})
+    three = draw_orders(recording, None, 8, 5, 3)
+    again = draw_orders(recording, None, 8, 5, 3)
     for order, same in zip(three, again, strict=True):
         np.testing.assert_array_equal(order, same)
-    np.testing.assert_array_equal(draw_orders(tape, None, 8, 5, 1)[0], three[0])
+    np.testing.assert_array_equal(draw_orders(recording, None, 8, 5, 1)[0], three[0])
     drawn = {
         tuple(order.tolist())
         for seed in (5, 6)
         for workload in (None, "a", "b")
         for concurrency in (1, 8)
-        for order in draw_orders(tape, workload, concurrency, seed, 3)
+        for order in draw_orders(recording, workload, concurrency, seed, 3)
     }
     assert len(drawn) == 2 * 3 * 2 * 3
 
 
 def test_workloads_are_shuffled_together_not_one_after_another() -> None:
-    tape = tape_with({"a": 30, "b": 50})
-    (mix,) = draw_orders(tape, None, 8, 0, 1)
-    of_a = np.isin(mix, tape.members("a"))
+    recording = recording_with({"a": 30, "b": 50})
+    (mix,) = draw_orders(recording, None, 8, 0, 1)
+    of_a = np.isin(mix, recording.members("a"))
     assert 60 < of_a[:160].sum() < 100
 
 
 def test_resampling_keeps_to_each_workload_and_its_size() -> None:
-    tape = tape_with({"a": 30, "b": 50})
-    pools = pools_of(tape, None)
+    recording = recording_with({"a": 30, "b": 50})
+    pools = pools_of(recording, None)
     again = resampled(pools, np.random.default_rng(0))
     for pool, drawn in zip(pools, again, strict=True):
         assert len(drawn) == len(pool)

@@ -10,7 +10,7 @@ import pytest
 from crooked import Honest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, common
 from wild_policy import WildPolicy
 
@@ -94,7 +94,7 @@ def test_no_array_within_reach_holds_a_token_not_yet_emitted(tokens: bool) -> No
         drafted = [[seed] * NEURAL_CAP for _ in range(length)] if tokens else None
         request = Request([1, 2, 3, 1, 2], output, [0] * length, drafted)
         spy = Spy()
-        run_policy(tape_of([request]), spy, np.zeros(1, np.int32), 1, COST, 9)
+        run_policy(recording_of([request]), spy, np.zeros(1, np.int32), 1, COST, 9)
         assert spy.asked > 100
 
 
@@ -165,10 +165,10 @@ def test_a_policy_that_writes_into_what_it_is_handed_changes_nothing(
     spec: str, tokens: bool
 ) -> None:
     for seed in range(8):
-        tape = tape_of(random_requests(seed, 6, tokens=tokens), seed=seed)
+        recording = recording_of(random_requests(seed, 6, tokens=tokens), seed=seed)
         order = np.array([0, 1, 2, 3, 4, 5, 0, 1], np.int32)
-        honest = run_policy(tape, Honest(spec), order, 3, COST, 9)
-        vandal = run_policy(tape, Vandal(spec), order, 3, COST, 9)
+        honest = run_policy(recording, Honest(spec), order, 3, COST, 9)
+        vandal = run_policy(recording, Vandal(spec), order, 3, COST, 9)
         assert replace(vandal, token_s=honest.token_s, decision_s=None) == replace(
             honest, decision_s=None
         )
@@ -211,7 +211,7 @@ def test_another_future_changes_no_decision_before_it(
     for request in (first, changed):
         policy = Blind(seed, elsewhere=elsewhere)
         order = np.array([0, 1, 1, 1], np.int32)
-        run_policy(tape_of([request, other]), policy, order, 2, COST, 9)
+        run_policy(recording_of([request, other]), policy, order, 2, COST, 9)
         beyond = [at for at, (position, _) in enumerate(policy.decisions) if position > now]
         logs.append(policy.decisions[: beyond[0] if beyond else None])
     kept = min(map(len, logs))

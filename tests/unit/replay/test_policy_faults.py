@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from crooked import Settling
-from random_tapes import NEURAL_CAP, random_cost, random_requests, tape_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 
 from adaspec.errors import AdaspecError, PolicyFault
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Policy, Proposal
@@ -19,8 +19,8 @@ COST = random_cost(np.random.default_rng(7), keep_alive=1)
 
 
 def drive(policy: Policy, *, tokens: bool = True) -> Result:
-    tape = tape_of(random_requests(1, 4, tokens=tokens, output_tokens=(6, 12)))
-    return run_policy(tape, policy, np.arange(4, dtype=np.int32), 2, COST, 9)
+    recording = recording_of(random_requests(1, 4, tokens=tokens, output_tokens=(6, 12)))
+    return run_policy(recording, policy, np.arange(4, dtype=np.int32), 2, COST, 9)
 
 
 def proposed(neural: object, ngram: object, start: object = None) -> Callable[..., Proposal]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_tapes import random_cost, random_requests, tape_of
+from random_recordings import random_cost, random_requests, recording_of
 from reference import Request, look_up_vllm
 from test_loop_reference import assert_equal
 
@@ -58,24 +58,26 @@ class LookUp:
         return SimpleNamespace(token_ids=copy[: min(self.length, max_spec_tokens)])
 
 
-def played(tape, order, concurrency, cost, cache, **kinds):
+def played(recording, order, concurrency, cost, cache, **kinds):
     memory = Memory(cache)
-    return run_suffix(tape, SuffixDecoding(), order, concurrency, cost, CAP, memory=memory, **kinds)
+    return run_suffix(
+        recording, SuffixDecoding(), order, concurrency, cost, CAP, memory=memory, **kinds
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 9), st.booleans())
 def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, length, refills):
     rng = np.random.default_rng(seed)
-    tape = tape_of(random_requests(seed, 6, tokens=False))
+    recording = recording_of(random_requests(seed, 6, tokens=False))
     order = rng.integers(0, 6, 9 if refills else concurrency).astype(np.int32)
     if not refills:
         order[:] = order[0]
     cost = random_cost(rng)
     cache = LookUp(length)
     rule = parse_contender(f"fixed:ngram-vllm:{length}:1:3")
-    expected = Player(tape, cost, CAP).play(rule, order, concurrency, refills)
-    found = played(tape, order, concurrency, cost, cache, refills=refills)
+    expected = Player(recording, cost, CAP).play(rule, order, concurrency, refills)
+    found = played(recording, order, concurrency, cost, cache, refills=refills)
     if not refills:  # copies end together, and the look-up's replay tells of one
         assert len(set(found.token_s)) == 1
         found = replace(found, token_s=found.token_s[:1])
@@ -84,27 +86,27 @@ def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, leng
 
 
 def test_who_drafts_nothing_is_no_speculation():
-    tape = tape_of(random_requests(3, 5, tokens=False))
+    recording = recording_of(random_requests(3, 5, tokens=False))
     order, cost = np.arange(5, dtype=np.int32), random_cost(np.random.default_rng(3))
-    plain = Player(tape, cost, CAP).play(parse_contender("none"), order, 2)
-    assert_equal(played(tape, order, 2, cost, LookUp()), plain)
+    plain = Player(recording, cost, CAP).play(parse_contender("none"), order, 2)
+    assert_equal(played(recording, order, 2, cost, LookUp()), plain)
 
 
 def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
-    tape = tape_of(random_requests(5, 3, tokens=False))
+    recording = recording_of(random_requests(5, 3, tokens=False))
     cache = LookUp()
     order = np.array([0, 1, 0, 2, 0, 1], np.int32)
-    played(tape, order, 1, random_cost(np.random.default_rng(5)), cache)
+    played(recording, order, 1, random_cost(np.random.default_rng(5)), cache)
     assert cache.evicted == [0, 2, 1]
 
 
 def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
     requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
-    tape, cost = tape_of(requests), random_cost(np.random.default_rng(8))
+    recording, cost = recording_of(requests), random_cost(np.random.default_rng(8))
     cache = LookUp()
     monkeypatch.setattr(contenders, "Memory", lambda: Memory(cache))
     rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
-    player = Player(tape, cost, CAP)
+    player = Player(recording, cost, CAP)
     runs = player.play_rounds(parse_contender("suffix"), rounds, 2)
     plain = [player.play(parse_contender("none"), order, 2) for order in rounds]
     for run, other in zip(runs, plain, strict=True):
@@ -115,18 +117,18 @@ def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
 
 
 def test_of_others_a_round_is_played_by_itself():
-    tape = tape_of(random_requests(9, 4, tokens=False))
-    player = Player(tape, random_cost(np.random.default_rng(9)), CAP)
+    recording = recording_of(random_requests(9, 4, tokens=False))
+    player = Player(recording, random_cost(np.random.default_rng(9)), CAP)
     rule, orders = parse_contender("fixed:ngram:3"), [np.array([0, 1], np.int32)] * 2
     first, second = player.play_rounds(rule, orders, 1)
     assert_equal(first, second)
 
 
 def test_what_is_clocked_counts_as_time_where_it_is_charged():
-    tape = tape_of(random_requests(7, 4, tokens=False))
+    recording = recording_of(random_requests(7, 4, tokens=False))
     order, cost = np.arange(4, dtype=np.int32), random_cost(np.random.default_rng(7))
     free, charged = (
-        played(tape, order, 2, cost, LookUp(3), charged=charged) for charged in (False, True)
+        played(recording, order, 2, cost, LookUp(3), charged=charged) for charged in (False, True)
     )
     assert charged.time_s == pytest.approx(free.time_s + charged.decision_s, rel=1e-12)
 
@@ -163,7 +165,7 @@ def test_where_the_cache_is_missing_it_is_said(monkeypatch):
 
     monkeypatch.setattr("adaspec.replay.suffix.import_module", refuse)
     cost = random_cost(np.random.default_rng(1))
-    player = Player(tape_of(random_requests(1, 2, tokens=False)), cost, CAP)
+    player = Player(recording_of(random_requests(1, 2, tokens=False)), cost, CAP)
     with pytest.raises(EvaluationError, match=r"^'suffix' needs arctic-inference, .*: no arctic"):
         player.check(parse_contender("suffix"))
     with pytest.raises(EvaluationError, match="needs arctic-inference"):
@@ -174,12 +176,16 @@ def test_where_the_cache_is_missing_it_is_said(monkeypatch):
 def test_vllms_own_cache_copies_from_the_request_and_from_others_answers():
     answer = list(range(100, 160))
     prompts = [[1, 2, 3], [4, 5, 6], [7, 8, *answer]]
-    tape = tape_of([Request(prompt, answer, [0] * len(answer), None) for prompt in prompts])
+    recording = recording_of(
+        [Request(prompt, answer, [0] * len(answer), None) for prompt in prompts]
+    )
     order, cost = np.arange(3, dtype=np.int32), random_cost(np.random.default_rng(0))
-    alone = [played(tape, order[at : at + 1], 1, cost, None).accepted for at in range(len(prompts))]
+    alone = [
+        played(recording, order[at : at + 1], 1, cost, None).accepted for at in range(len(prompts))
+    ]
     assert alone[:2] == [0, 0]
     assert alone[2] > 40  # from its prompt
-    together = played(tape, order, 1, cost, None)
+    together = played(recording, order, 1, cost, None)
     assert together.accepted > 80  # the second from the first's answer, too
-    again = played(tape, order[[0, 0]], 1, cost, None)
+    again = played(recording, order[[0, 0]], 1, cost, None)
     assert again.accepted == 0  # but nobody from an earlier copy of itself

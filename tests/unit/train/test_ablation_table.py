@@ -9,7 +9,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.options import silent
 from adaspec.evaluate.render.markdown import report_markdown
 from adaspec.evaluate.render.report import parse_report
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ABLATIONS
 from adaspec.train.card import ablations
@@ -18,7 +18,9 @@ from adaspec.train.card import ablations
 @pytest.fixture(scope="module")
 def found(trained):
     """A table for which nothing was trained again: the policy stands in for all others."""
-    tape = build_tape(trained.corpus.held_out.requests, trained.corpus.held_out.neural_cap)
+    recording = build_recording(
+        trained.corpus.held_out.requests, trained.corpus.held_out.neural_cap
+    )
     asked = []
 
     def retrained(ablation):
@@ -26,7 +28,7 @@ def found(trained):
         return trained.policy
 
     table = ablation_table(
-        tape, trained.report, trained.policy, retrained, H100_LLAMA_3_1_8B, OPTIONS, silent
+        recording, trained.report, trained.policy, retrained, H100_LLAMA_3_1_8B, OPTIONS, silent
     )
     return table, asked
 

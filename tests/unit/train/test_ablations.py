@@ -14,8 +14,8 @@ from adaspec.predict.features import BEFORE
 from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.recorded import film_of
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recorded import recorded_arrays
+from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablated_policies import (
     NoBatchPlanning,
@@ -39,9 +39,9 @@ BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
 
 @pytest.fixture(scope="module")
 def trainer():
-    tape = build_tape(list(synthesize(0, TINY, requests_per_workload=8)), 8)
+    recording = build_recording(list(synthesize(0, TINY, requests_per_workload=8)), 8)
     settings = Settings(rounds=12, threads=1)
-    return Trainer(tape, H100_LLAMA_3_1_8B, settings, OPTIONS.cap, (2,))
+    return Trainer(recording, H100_LLAMA_3_1_8B, settings, OPTIONS.cap, (2,))
 
 
 def test_every_feature_is_a_fact_of_the_past_or_of_the_tables():
@@ -83,17 +83,19 @@ class Watched:
         return proposal
 
 
-def splices_of(policy, tape):
+def splices_of(policy, recording):
     watched = Watched(policy)
-    run_policy(tape, watched, np.arange(len(tape), dtype=np.int32), 2, H100_LLAMA_3_1_8B, 48)
+    run_policy(
+        recording, watched, np.arange(len(recording), dtype=np.int32), 2, H100_LLAMA_3_1_8B, 48
+    )
     return watched.splices
 
 
 def test_without_splicing_nothing_is_spliced(trainer):
-    assert splices_of(trainer.train_all().policy("whole"), trainer.tape) > 0
+    assert splices_of(trainer.train_all().policy("whole"), trainer.recording) > 0
     found = AblatedTrainer(BY_NAME["no splicing"], trainer).train_all().policy("part")
     assert found.knobs[SPLICE_WEIGHT] == 0
-    assert splices_of(found, trainer.tape) == 0
+    assert splices_of(found, trainer.recording) == 0
 
 
 def test_every_position_counts_alike_however_often_it_is_decided_at(trainer):
@@ -105,7 +107,7 @@ def test_every_position_counts_alike_however_often_it_is_decided_at(trainer):
 
 def test_without_visits_every_position_teaches_once(trainer):
     examples = AblatedTrainer(BY_NAME["no visits"], trainer).train_all().examples
-    lengths = trainer.tape.columns.length
+    lengths = trainer.recording.columns.length
     assert (
         len(examples.decisions.at) == len(np.unique(examples.decisions.at)) == (lengths - 1).sum()
     )
@@ -114,22 +116,24 @@ def test_without_visits_every_position_teaches_once(trainer):
 
 
 def test_a_drafter_that_shows_less_is_accepted_as_before(trainer):
-    tape = trainer.tape
-    for shown in (never_agreeing(tape), without_confidences(tape)):
-        assert shown.columns is tape.columns
+    recording = trainer.recording
+    for shown in (never_agreeing(recording), without_confidences(recording)):
+        assert shown.columns is recording.columns
         assert shown.shows_tokens
-        assert len(shown) == len(tape)
-    assert not without_confidences(tape).shows_confidences
-    strange = never_agreeing(tape).drafted
-    assert ((strange >= 0) == (tape.drafted >= 0)).all()
-    texts = [r.output_tokens for r in tape.requests] + [r.prompt_tokens for r in tape.requests]
+        assert len(shown) == len(recording)
+    assert not without_confidences(recording).shows_confidences
+    strange = never_agreeing(recording).drafted
+    assert ((strange >= 0) == (recording.drafted >= 0)).all()
+    texts = [r.output_tokens for r in recording.requests] + [
+        r.prompt_tokens for r in recording.requests
+    ]
     assert not np.isin(strange[strange >= 0], np.concatenate(texts)).any()
 
 
 def test_an_ablation_without_its_part_does_not_apply(trainer):
-    tape = trainer.tape
-    assert all(ablation.applies(tape) for ablation in ABLATIONS)
-    bare = dataclasses.replace(tape, shows_tokens=False, shows_confidences=False, neural_cap=0)
+    recording = trainer.recording
+    assert all(ablation.applies(recording) for ablation in ABLATIONS)
+    bare = dataclasses.replace(recording, shows_tokens=False, shows_confidences=False, neural_cap=0)
     assert [a.name for a in ABLATIONS if a.applies(bare)] == [
         "no token tables",
         "no visits",
@@ -142,13 +146,17 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
     policy = trained.policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     alone = NoBatchPlanning("alone", policy.model, knobs, policy.cap, policy.neural_cap)
-    tape, order = trainer.tape, np.arange(len(trainer.tape), dtype=np.int32)
-    mine = run_policy(tape, alone, order, 1, H100_LLAMA_3_1_8B, 48)
-    whole = run_learned(tape, film_of(tape), policy, order, 1, H100_LLAMA_3_1_8B, 48)
+    recording, order = trainer.recording, np.arange(len(trainer.recording), dtype=np.int32)
+    mine = run_policy(recording, alone, order, 1, H100_LLAMA_3_1_8B, 48)
+    whole = run_learned(
+        recording, recorded_arrays(recording), policy, order, 1, H100_LLAMA_3_1_8B, 48
+    )
     assert mine.time_s == pytest.approx(whole.time_s, rel=1e-12)
     assert mine.neural_steps == whole.neural_steps
-    crowded = run_policy(tape, alone, order, 6, H100_LLAMA_3_1_8B, 48)
-    planned = run_learned(tape, film_of(tape), policy, order, 6, H100_LLAMA_3_1_8B, 48)
+    crowded = run_policy(recording, alone, order, 6, H100_LLAMA_3_1_8B, 48)
+    planned = run_learned(
+        recording, recorded_arrays(recording), policy, order, 6, H100_LLAMA_3_1_8B, 48
+    )
     assert crowded.neural_steps / crowded.steps >= planned.neural_steps / planned.steps
 
 
@@ -157,11 +165,11 @@ def test_who_hears_nothing_anyway_loses_nothing_by_not_listening(trainer, kind):
     policy = trainer.train_all().policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     other = kind("other", policy.model, knobs, policy.cap, policy.neural_cap)
-    order = np.arange(len(trainer.tape), dtype=np.int32)
+    order = np.arange(len(trainer.recording), dtype=np.int32)
 
-    def time_s(tape, each):
-        return run_policy(tape, each, order, 3, H100_LLAMA_3_1_8B, 48).time_s
+    def time_s(recording, each):
+        return run_policy(recording, each, order, 3, H100_LLAMA_3_1_8B, 48).time_s
 
-    mute = dataclasses.replace(trainer.tape, shows_tokens=False, shows_confidences=False)
+    mute = dataclasses.replace(trainer.recording, shows_tokens=False, shows_confidences=False)
     assert time_s(mute, other) == pytest.approx(time_s(mute, policy), rel=1e-12)
-    assert time_s(trainer.tape, other) != time_s(trainer.tape, policy)
+    assert time_s(trainer.recording, other) != time_s(trainer.recording, policy)

@@ -13,7 +13,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
-from adaspec.replay.recorded import film_of
+from adaspec.replay.recorded import recorded_arrays
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, new_seen, survival, walk
@@ -38,7 +38,13 @@ def log_from(path):
 
 def said_by(fitted, log):
     seen = new_seen(log)
-    walk(log, film_of(log.tape), fitted.model.tables, np.ones(len(log.tape), np.bool_), seen)
+    walk(
+        log,
+        recorded_arrays(log.recording),
+        fitted.model.tables,
+        np.ones(len(log.recording), np.bool_),
+        seen,
+    )
     before = fitted.boosters["before"]
     return survival(before, "neural", fitted.model.curves["neural"], seen.x)
 
@@ -117,10 +123,10 @@ def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests
         thinned.append(dataclasses.replace(each, **{n: getattr(each, n)[keep] for n in names}))
     thin = log_of(thinned)
     everyone = np.ones(len(rows), np.bool_)
-    tables = TableMaker(whole.tape, 0).make(everyone)
+    tables = TableMaker(whole.recording, 0).make(everyone)
     a, b = new_seen(whole), new_seen(thin)
-    walk(whole, film_of(whole.tape), tables, everyone, a)
-    walk(thin, film_of(thin.tape), tables, everyone, b)
+    walk(whole, recorded_arrays(whole.recording), tables, everyone, a)
+    walk(thin, recorded_arrays(thin.recording), tables, everyone, b)
     keep = np.isin(whole.at, thin.at)
     np.testing.assert_array_equal(a.x[keep], b.x)
     matched = a.splice_tokens > 0

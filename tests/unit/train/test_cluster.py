@@ -15,7 +15,7 @@ from tiny_training import OPTIONS, TINY
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.learned import load_policy
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import synthesize, write_synthetic
 from adaspec.train.cluster import Cluster
 from adaspec.train.heads import Settings, boost
@@ -80,7 +80,7 @@ def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_wor
 
 def tiny_trainer(**more):
     requests = list(synthesize(0, TINY, requests_per_workload=8))
-    return Trainer(build_tape(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, loads=(1,), **more)
+    return Trainer(build_recording(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, loads=(1,), **more)
 
 
 def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):

@@ -18,7 +18,7 @@ from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy
 from adaspec.replay.contender import Player, is_compiled, parse_contender
 from adaspec.replay.loop import run_policy
-from adaspec.replay.tape import build_tape
+from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
@@ -101,9 +101,9 @@ def test_the_folder_loads_as_the_policy_that_was_judged(trained):
     assert found.manifest == trained.manifest
     assert sorted(found.manifest.static_tuned) == [1, 4]
     assert found.manifest.evidence == ("tokens", "confidences")
-    tape = build_tape(trained.corpus.held_out.requests, 8)
-    order = np.arange(len(tape), dtype=np.int32)
-    player = Player(tape, H100_LLAMA_3_1_8B, 48)
+    recording = build_recording(trained.corpus.held_out.requests, 8)
+    order = np.arange(len(recording), dtype=np.int32)
+    player = Player(recording, H100_LLAMA_3_1_8B, 48)
     mine, theirs = (player.play(policy, order, 4) for policy in (found, trained.policy))
     assert mine.tokens_per_s == theirs.tokens_per_s
 
@@ -169,7 +169,7 @@ def test_a_trace_without_neural_drafts_trains_an_ngram_only_policy(trace, tmp_pa
     rows = [row for row in product.report["rows"] if row["policy"] == "policy"]
     assert {row["neural_steps_share"] for row in rows} == {0}
     # On a trace with a drafter it keeps to what it knows.
-    with_drafter = build_tape(list(TraceReader(trace).requests())[:6], 8)
+    with_drafter = build_recording(list(TraceReader(trace).requests())[:6], 8)
     played = Player(with_drafter, H100_LLAMA_3_1_8B, 48).play(
         load_policy(tmp_path / "policy"), np.arange(6, dtype=np.int32), 2
     )
@@ -230,15 +230,15 @@ def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, 
 
 
 def test_the_compiled_loop_says_what_the_generic_one_says(trained):
-    tape = build_tape(trained.corpus.held_out.requests, 8)
-    player = Player(tape, H100_LLAMA_3_1_8B, 48)
+    recording = build_recording(trained.corpus.held_out.requests, 8)
+    player = Player(recording, H100_LLAMA_3_1_8B, 48)
     policy = trained.policy
-    order = np.arange(len(tape), dtype=np.int32)
+    order = np.arange(len(recording), dtype=np.int32)
     for concurrency, refills in ((1, True), (4, True), (3, False)):
         entering = order if refills else np.full(concurrency, 2, np.int32)
         fast = player.play(policy, entering, concurrency, refills)
         slow = run_policy(
-            tape, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills, False
+            recording, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills, False
         )
         assert fast.tokens_per_s == pytest.approx(slow.tokens_per_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (

@@ -11,10 +11,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
-from random_tapes import random_requests, tape_of
+from random_recordings import random_requests, recording_of
 
 from adaspec.predict.tables import find, key_of, to_arrays
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 from adaspec.train.token_tables import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
@@ -28,20 +28,20 @@ def shorter(level: int, key: tuple[int, ...]) -> tuple[int, ...]:
 Told = tuple[float, int, float]
 
 
-def naive(tape: Tape, members: np.ndarray) -> tuple[list[float], dict[tuple, Told]]:
+def naive(recording: Recording, members: np.ndarray) -> tuple[list[float], dict[tuple, Told]]:
     """Base rates and depths; per (level, key) mean, positions and depth, rare keys left out."""
     seen: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     base: list[list[int]] = [[], []]
-    for r, request in enumerate(tape.requests):
+    for r, request in enumerate(recording.requests):
         if not members[r]:
             continue
         text = [*request.prompt_tokens.tolist(), *request.output_tokens.tolist()]
         prompt = len(request.prompt_tokens)
         for p in range(1, len(request.output_tokens)):
-            at, i = prompt + p, int(tape.columns.offset[r]) + p
-            start = int(tape.matches.start[i]) if tape.columns.match[i] else -1
-            if tape.neural_cap:
-                count = int(tape.columns.neural[i])
+            at, i = prompt + p, int(recording.columns.offset[r]) + p
+            start = int(recording.matches.start[i]) if recording.columns.match[i] else -1
+            if recording.neural_cap:
+                count = int(recording.columns.neural[i])
                 base[0].append(count)
                 for level in range(3):
                     if at > level:
@@ -50,7 +50,7 @@ def naive(tape: Tape, members: np.ndarray) -> tuple[list[float], dict[tuple, Tol
                 if start >= 0:
                     seen[(6, (text[start], text[at - 1]))].append((r, count))
             if start >= 0:
-                count = int(tape.columns.run[i])
+                count = int(recording.columns.run[i])
                 base[1].append(count)
                 keys = {3: (text[start],), 4: (text[start], text[at - 1])}
                 if start + 1 < at:
@@ -82,10 +82,10 @@ def shrunk(counts: list[int], mean: float, depth: float, by: float) -> tuple[flo
 @pytest.mark.parametrize("seed", range(12))
 def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tape = tape_of(random_requests(seed, 14, tokens=False), 0 if seed % 4 == 0 else 5)
-    members = rng.random(len(tape)) < 0.7
-    tables = TableMaker(tape, seed).make(members)
-    bases, found = naive(tape, members)
+    recording = recording_of(random_requests(seed, 14, tokens=False), 0 if seed % 4 == 0 else 5)
+    members = rng.random(len(recording)) < 0.7
+    tables = TableMaker(recording, seed).make(members)
+    bases, found = naive(recording, members)
     np.testing.assert_allclose(tables.base, bases)
     assert len(to_arrays(tables)["keys"]) == len(found)
     for (level, key), (mean, count, depth) in found.items():
@@ -98,7 +98,7 @@ def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> N
 
 
 def test_another_seed_salts_the_keys_otherwise() -> None:
-    tape = tape_of(random_requests(1, 8, tokens=False))
-    everyone = np.ones(len(tape), np.bool_)
-    one, other = (to_arrays(TableMaker(tape, seed).make(everyone))["keys"] for seed in (0, 1))
+    recording = recording_of(random_requests(1, 8, tokens=False))
+    everyone = np.ones(len(recording), np.bool_)
+    one, other = (to_arrays(TableMaker(recording, seed).make(everyone))["keys"] for seed in (0, 1))
     assert not set(one.tolist()) & set(other.tolist())

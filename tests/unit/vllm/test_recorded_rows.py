@@ -24,7 +24,7 @@ from adaspec.vllm.trace_output import TraceOutput
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
-from random_tapes import NEURAL_CAP, random_requests
+from random_recordings import NEURAL_CAP, random_requests
 from test_session import Dice, ScriptedEngine, Spy, session_of
 
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
@@ -195,14 +195,14 @@ def _bounds():
 
 
 def test_a_learned_policy_says_what_it_expects():
-    from learned_tapes import random_tape
+    from learned_recordings import random_recording
     from random_models import random_policy
 
     from adaspec.train.token_tables import TableMaker
 
     rng = np.random.default_rng(2)
-    tape = random_tape(2, "confidences")
-    tables = TableMaker(tape, 0).make(np.ones(len(tape), np.bool_))
+    recording = random_recording(2, "confidences")
+    tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
     session = session_of(policy, 5)
     listener = Listener()

@@ -22,7 +22,7 @@ from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
 from adaspec.vllm.session import Session, is_recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from random_tapes import NEURAL_CAP, random_requests, tape_of
+from random_recordings import NEURAL_CAP, random_requests, recording_of
 
 CAP = 12
 
@@ -178,8 +178,8 @@ def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     make = Dice if name == "dice" else lambda: parse_policy(name)
     replayed, served = Spy(make()), Spy(make())
-    tape = tape_of(requests)
-    run_policy(tape, replayed, np.arange(5, dtype=np.int32), 5, COST, CAP, refills=False)
+    recording = recording_of(requests)
+    run_policy(recording, replayed, np.arange(5, dtype=np.int32), 5, COST, CAP, refills=False)
     session = session_of(served, 5)
     ScriptedEngine(requests, session).run()
     assert not session.breaker.counts

@@ -1,27 +1,27 @@
-"""Random tapes of every kind of trace that a learned policy meets."""
+"""Random recordings of every kind of trace that a learned policy meets."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from random_tapes import random_requests, tape_of
+from random_recordings import random_requests, recording_of
 from reference import Request
 
-from adaspec.replay.tape import Tape
+from adaspec.replay.recording import Recording
 
 KINDS = ("bare", "tokens", "confidences", "no drafter")
 
 
-def random_tape(seed: int, kind: str, requests: int = 6, neural_cap: int = 5) -> Tape:
+def random_recording(seed: int, kind: str, requests: int = 6, neural_cap: int = 5) -> Recording:
     found = random_requests(
         seed, requests, tokens=kind in ("tokens", "confidences"), neural_cap=neural_cap
     )
     if kind == "tokens":
         found = [stuttering(request, seed) for request in found]
     if kind == "no drafter":
-        return tape_of(found, 0)
-    return tape_of(found, neural_cap, seed=seed if kind == "confidences" else None)
+        return recording_of(found, 0)
+    return recording_of(found, neural_cap, seed=seed if kind == "confidences" else None)
 
 
 def stuttering(request: Request, seed: int) -> Request:

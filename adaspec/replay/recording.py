@@ -71,7 +71,7 @@ LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
+class Recording:
     """All requests of one evaluation, ready to be replayed."""
 
     requests: tuple[Request, ...]
@@ -104,8 +104,8 @@ class Tape:
         at = self.workloads.index(workload)
         return np.flatnonzero(self.workload == at).astype(np.int32)
 
-    def with_prefill(self, cost: CostModel) -> Tape:
-        """The same tape, each request's prefill charged as a step of its own as it enters."""
+    def with_prefill(self, cost: CostModel) -> Recording:
+        """The same recording, each request's prefill charged as a step of its own as it enters."""
         costs, prompts = cost.constants(), self.columns.prompt
         columns = self.columns._replace(
             entry_s=np.array([verify_s(costs, StepShape(int(prompt), 0)) for prompt in prompts]),
@@ -113,8 +113,8 @@ class Tape:
         )
         return replace(self, columns=columns)
 
-    def with_longest_splices(self) -> Tape:
-        """The same tape, a splice behind a wrong draft charged its full allowed length.
+    def with_longest_splices(self) -> Recording:
+        """The same recording, a splice behind a wrong draft charged its full allowed length.
 
         How much a look-up would copy behind wrong tokens is known only where the trace recorded
         them; this is the most it could be.
@@ -142,7 +142,7 @@ class Tape:
         return _joined(parts)
 
 
-def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
+def build_recording(requests: Iterable[Request], neural_cap: int) -> Recording:
     """Look up every position of every request once, so that replays need not."""
     chosen = tuple(requests)
     if not chosen:
@@ -151,7 +151,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     if short is not None:
         raise EvaluationError(f"request {short.workload}/{short.id} has nothing to decode")
     if neural_cap and not all(request.paired for request in chosen):
-        raise EvaluationError("a tape with neural drafts takes paired requests only")
+        raise EvaluationError("a recording with neural drafts takes paired requests only")
     workloads = tuple(sorted({request.workload for request in chosen}))
     shows_tokens = neural_cap > 0 and all(r.drafted_tokens is not None for r in chosen)
     shows_confidences = shows_tokens and all(r.confidences is not None for r in chosen)
@@ -210,7 +210,7 @@ def build_tape(requests: Iterable[Request], neural_cap: int) -> Tape:
     )
     cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
     index = {name: i for i, name in enumerate(workloads)}
-    return Tape(
+    return Recording(
         requests=chosen,
         workloads=workloads,
         workload=np.array([index[r.workload] for r in chosen], dtype=np.int32),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reference import Request
 
 from adaspec.cost.model import CostModel
-from adaspec.replay.tape import Tape, build_tape
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
 
@@ -75,9 +75,11 @@ def random_requests(seed: int, count: int, *, tokens: bool, **kinds: object) -> 
     ]
 
 
-def tape_of(requests: list[Request], neural_cap: int = NEURAL_CAP, seed: int | None = None) -> Tape:
+def recording_of(
+    requests: list[Request], neural_cap: int = NEURAL_CAP, seed: int | None = None
+) -> Recording:
     rng = None if seed is None else np.random.default_rng(seed)
-    return build_tape(
+    return build_recording(
         [recorded(request, str(at), rng=rng) for at, request in enumerate(requests)], neural_cap
     )
 
