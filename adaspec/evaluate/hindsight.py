@@ -180,7 +180,7 @@ def is_hidden(row: str) -> bool:
 def tuned_winners(
     player: Player, named: Sequence[Contender], concurrency: int
 ) -> dict[str, Winner]:
-    """The tuned rules at a concurrency by the name of their row, those that the recording can replay."""
+    """The tuned rules at a concurrency by the name of their row, as far as they can be replayed."""
     rows, winners = tuned_rows(named), {}
     for each in named:
         specs = tuned_spec(_static_tuned(each), concurrency)

@@ -146,7 +146,7 @@ def _refuse_path(text: str) -> None:
 
 
 class Player:
-    """Replays contenders over one recording and cost model; walks each rule once and remembers it."""
+    """Replays contenders over one recording and cost model; remembers the paths of rules."""
 
     def __init__(
         self, recording: Recording, cost: CostModel, cap: int, charged: Sequence[Contender] = ()

@@ -7,7 +7,7 @@ import traceback
 from collections import Counter
 
 from adaspec.vllm.events import Fault, Observers
-from adaspec.vllm.plugin import in_one_line
+from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
 

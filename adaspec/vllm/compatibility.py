@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from adaspec.errors import ServingError
-from adaspec.vllm.plugin import ENGINE_ARGS, RUNNER
+from adaspec.vllm.patching import ENGINE_ARGS, RUNNER
 
 OLDEST, NEWEST = (0, 24), (0, 33)
 """The versions whose source has been read."""

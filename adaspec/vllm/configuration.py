@@ -19,7 +19,7 @@ from adaspec.vllm.drafters import drafter_method
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
-from adaspec.vllm.plugin import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.scrambling import secret_in
 from adaspec.vllm.workarounds import shield_llvmlite
 

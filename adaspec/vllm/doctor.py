@@ -14,7 +14,7 @@ from typing import Any
 from adaspec import __version__
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
-from adaspec.vllm.plugin import V2_VARIABLE, in_one_line
+from adaspec.vllm.patching import V2_VARIABLE, in_one_line
 
 OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (

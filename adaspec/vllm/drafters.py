@@ -10,7 +10,7 @@ from typing import Any
 
 from adaspec.errors import ServingError
 from adaspec.vllm.choice import Target
-from adaspec.vllm.plugin import in_one_line
+from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
 

@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from adaspec.errors import AdaspecError, ServingError
-from adaspec.vllm.plugin import in_one_line, register
+from adaspec.vllm.patching import in_one_line
+from adaspec.vllm.plugin import register
 
 
 def prepare_vllm(purpose: str) -> None:

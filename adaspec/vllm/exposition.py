@@ -18,7 +18,7 @@ from adaspec.vllm.metrics import (
     announce_folder,
     read_counters,
 )
-from adaspec.vllm.plugin import wrap
+from adaspec.vllm.patching import wrap
 
 log = logging.getLogger("vllm.adaspec")
 

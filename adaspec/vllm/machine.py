@@ -6,7 +6,7 @@ import importlib
 import platform
 from pathlib import Path
 
-from adaspec.vllm.plugin import CORES
+from adaspec.vllm.patching import CORES
 
 _COUNTS = ("1x", "one")
 """Words of a hardware's name that do not tell what it is."""

@@ -1,7 +1,7 @@
 """What vLLM loads in each of its processes: two patches, applied when their modules are imported.
 
-Only the standard library is imported here, and nothing more of adaspec until an operator asks for
-`{"method": "adaspec"}`: a vLLM without that is left as it is, even if adaspec is broken.
+Only the standard library and `patching` are imported here, and no more of adaspec until an operator
+asks for `{"method": "adaspec"}`: a vLLM without that is left as it is, even if adaspec is broken.
 """
 
 from __future__ import annotations
@@ -11,37 +11,22 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-METHOD = "adaspec"
-ATTRIBUTE = "adaspec_options"
-"""Where a `SpeculativeConfig` carries adaspec's options: outside of vLLM's schema and hashes."""
-ENGINE_ARGS = "vllm.engine.arg_utils"
-RUNNER = "vllm.v1.worker.gpu_model_runner"
-V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
-FORCED_VARIABLE = "ADASPEC_FORCED_V1"
-"""Set while adaspec, and not the user, has set `V2_VARIABLE`."""
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""The cores that this process starts with: on a CPU vLLM's workers bind themselves to fewer."""
-_MARK = "__adaspec__"
-"""An attribute of functions that adaspec has wrapped."""
+from adaspec.vllm.patching import (
+    ATTRIBUTE,
+    ENGINE_ARGS,
+    METHOD,
+    RUNNER,
+    in_one_line,
+    release_runner,
+    wrap,
+)
 
 log = logging.getLogger("vllm.adaspec")
-
-
-def in_one_line(error: BaseException, max_length: int | None = None) -> str:
-    """An error's type and text, without line breaks."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:max_length]
-
-
-def release_runner() -> None:
-    """Let vLLM choose its model runner, where adaspec had to set V1 for an earlier engine."""
-    if os.environ.pop(FORCED_VARIABLE, None) is not None:
-        os.environ.pop(V2_VARIABLE, None)
 
 
 def register() -> None:
@@ -126,20 +111,6 @@ def patch_engine_args(module: ModuleType) -> None:
 def patch_runner(module: ModuleType) -> None:
     """Let a `GPUModelRunner` whose config carries adaspec's options draft by a policy."""
     wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_init)
-
-
-def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Replace a function, if it is there, by `replacement(original, ...)`; but only once."""
-    original = getattr(owner, name, None)
-    if owner is None or original is None or getattr(original, _MARK, False):
-        return
-
-    @functools.wraps(original)
-    def patched(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
-
-    setattr(patched, _MARK, True)
-    setattr(owner, name, patched)
 
 
 def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from adaspec.vllm.plugin import wrap
+from adaspec.vllm.patching import wrap
 
 log = logging.getLogger("vllm.adaspec")
 

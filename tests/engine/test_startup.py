@@ -160,7 +160,7 @@ def test_a_policy_made_for_another_vocabulary_is_refused(models, tmp_path):
 
 def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
     from adaspec.vllm.choice import choose, target_of
-    from adaspec.vllm.plugin import ATTRIBUTE
+    from adaspec.vllm.patching import ATTRIBUTE
 
     made = speculative(models, model=str(models / "eagle"), policy=str(SHIPPED))
     options = getattr(made, ATTRIBUTE)
@@ -210,7 +210,8 @@ def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tm
 
     from adaspec.errors import ServingError
     from adaspec.vllm.choice import choose, target_of
-    from adaspec.vllm.plugin import ATTRIBUTE, register
+    from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.plugin import register
 
     register()
     policy = changed(tmp_path / "first", tokenizer="target")
@@ -255,7 +256,8 @@ def test_every_patched_name_is_as_expected():
 def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
     from vllm.engine.arg_utils import EngineArgs
 
-    from adaspec.vllm.plugin import ATTRIBUTE, register
+    from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.plugin import register
 
     register()
     config = {"method": "adaspec", "model": str(models / head)}

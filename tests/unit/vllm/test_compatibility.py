@@ -8,7 +8,7 @@ import pytest
 from adaspec.errors import ServingError
 from adaspec.vllm import compatibility
 from adaspec.vllm.compatibility import FUNCTIONS, check_runner, signature_problems
-from adaspec.vllm.plugin import ENGINE_ARGS
+from adaspec.vllm.patching import ENGINE_ARGS
 
 
 def with_parameters(names):

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from adaspec.vllm import plugin
-from adaspec.vllm.plugin import FORCED_VARIABLE, V2_VARIABLE
+from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, V2_VARIABLE
 
 
 def test_loading_the_plugin_imports_nothing_heavy():
@@ -107,7 +107,7 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
     plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=GPUModelRunner))
     GPUModelRunner(types.SimpleNamespace())
     with pytest.raises(ImportError, match="cannot be imported whole"):
-        GPUModelRunner(types.SimpleNamespace(**{plugin.ATTRIBUTE: object()}))
+        GPUModelRunner(types.SimpleNamespace(**{ATTRIBUTE: object()}))
 
 
 def test_nothing_is_patched_twice():

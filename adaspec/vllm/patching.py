@@ -1,0 +1,46 @@
+"""What adaspec patches in vLLM, and the one way in which it patches; the standard library alone."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+METHOD = "adaspec"
+ATTRIBUTE = "adaspec_options"
+"""Where a `SpeculativeConfig` carries adaspec's options: outside of vLLM's schema and hashes."""
+ENGINE_ARGS = "vllm.engine.arg_utils"
+RUNNER = "vllm.v1.worker.gpu_model_runner"
+V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+FORCED_VARIABLE = "ADASPEC_FORCED_V1"
+"""Set while adaspec, and not the user, has set `V2_VARIABLE`."""
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""The cores that this process starts with: on a CPU vLLM's workers bind themselves to fewer."""
+_MARK = "__adaspec__"
+"""An attribute of functions that adaspec has wrapped."""
+
+
+def in_one_line(error: BaseException, max_length: int | None = None) -> str:
+    """An error's type and text, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:max_length]
+
+
+def release_runner() -> None:
+    """Let vLLM choose its model runner, where adaspec had to set V1 for an earlier engine."""
+    if os.environ.pop(FORCED_VARIABLE, None) is not None:
+        os.environ.pop(V2_VARIABLE, None)
+
+
+def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    """Replace a function, if it is there, by `replacement(original, ...)`; but only once."""
+    original = getattr(owner, name, None)
+    if owner is None or original is None or getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    setattr(patched, _MARK, True)
+    setattr(owner, name, patched)
