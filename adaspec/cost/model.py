@@ -1,8 +1,8 @@
 """The step-time formula, in compiled functions: what a step takes, and what one more token would.
 
-A step is described by its `StepShape`. What a token of some source costs is decided in two places,
-both in this file: `verified_tokens` says what a step is charged for, and `token_s` what a planner
-takes one more token to cost.
+A step is described by its `StepShape`, which has the drafted tokens by source. `verified_tokens`
+says what they are charged as, and `token_price` what planners take one more of them to cost; tokens
+of all sources cost alike today.
 """
 
 from __future__ import annotations
@@ -129,6 +129,12 @@ def verified_tokens(shape: StepShape) -> int:
 def token_s(costs: Costs) -> float:
     """Seconds that one more verified token takes, of whichever source, padding left out."""
     return costs.per_token_s
+
+
+@inlined
+def token_price(costs: Costs, rate: float) -> float:
+    """Tokens that the time of one more verified token is worth, at `rate` tokens per second."""
+    return rate * token_s(costs)
 
 
 @inlined

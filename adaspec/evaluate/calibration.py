@@ -30,7 +30,6 @@ from adaspec.predict.model import (
 from adaspec.predict.survival import fill_survivals
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.recorded import RecordedArrays
 from adaspec.replay.recording import Recording
 
 Array = NDArray[np.float64]
@@ -72,7 +71,6 @@ class Visits:
 
 def visits_of(
     recording: Recording,
-    recorded: RecordedArrays,
     judged: Judged,
     concurrency: int,
     cost: CostModel,
@@ -85,9 +83,7 @@ def visits_of(
     decisions = int(recording.columns.length[order].sum())
     drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, decisions, 0, drafted)
-    run_learned(
-        recording, recorded, policy, order, concurrency, cost, policy.cap, recorder=recorder
-    )
+    run_learned(recording, policy, order, concurrency, cost, policy.cap, recorder=recorder)
     filled = recorder.filled[0]
     states, tokens = slice(0, int(filled["decisions"])), slice(0, int(filled["drafted"]))
     return Visits(
@@ -102,7 +98,6 @@ def visits_of(
 
 def calibration_of(
     recording: Recording,
-    recorded: RecordedArrays,
     judged: Sequence[Judged],
     cost: CostModel,
     concurrency: Sequence[int],
@@ -119,7 +114,7 @@ def calibration_of(
     tokens: list[tuple[Array, Array, Array]] = []
     for each in judged:
         for load in concurrency:
-            visits = visits_of(recording, recorded, each, load, cost, seed)
+            visits = visits_of(recording, each, load, cost, seed)
             for source in SOURCES:
                 usable, accepted = _outcomes(recording, visits, source)
                 x = visits.x[usable]

@@ -90,7 +90,7 @@ class LearnedPolicy:
         """Predict, and weigh the batch's plans against the forwards that they take."""
         self._observed = self._forwards = 0
         matches = batch.matches
-        planned: int = stages.plan_batch(
+        planned: int = stages.plan_columns(
             self._address,
             batch.slots,
             batch.prompt_tokens,
@@ -111,7 +111,7 @@ class LearnedPolicy:
         if not self._reads_drafts:
             return True
         self._observe(batch, drafts)
-        wants_forward: bool = stages.continues(self._address, drafts.count)
+        wants_forward: bool = stages.proceeds(self._address, drafts.count)
         return wants_forward
 
     def _observe(self, batch: Batch, drafts: Drafts) -> None:
@@ -119,7 +119,7 @@ class LearnedPolicy:
         for depth in range(self._observed + 1, drafts.count + 1):
             drafted = batch.holds_neural & (drafts.tokens[:, depth - 1] >= 0)
             behind = drafts.behind(np.where(drafted, depth, 0).astype(np.int32))
-            stages.observe_draft(
+            stages.revise_columns(
                 self._address,
                 depth,
                 drafts.tokens,
@@ -141,7 +141,7 @@ class LearnedPolicy:
         neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
         if stages.choose(self._address, count, neural_len, ngram_len):
             behind = drafts.behind(neural_len)
-            stages.splice_behind(
+            stages.splice_columns(
                 self._address,
                 neural_len,
                 behind.length,

@@ -33,7 +33,6 @@ from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
-from adaspec.replay.recorded import RecordedArrays, recorded_arrays
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import (
@@ -158,7 +157,6 @@ class Player:
         self.recording, self.cost, self.cap, self.charged = recording, cost, cap, charged
         self._paths: dict[StaticRule, Paths] = {}
         self._mixed: dict[CrossfitRule, Paths] = {}
-        self._recorded: RecordedArrays | None = None
 
     def charges(self, contender: Contender) -> bool:
         """Whether deciding counts as time."""
@@ -230,7 +228,6 @@ class Player:
             )
         return run_learned(
             self.recording,
-            self._recorded_arrays(),
             policy,
             order,
             concurrency,
@@ -248,7 +245,6 @@ class Player:
             return self._play_any(policy, order, concurrency, refills)
         return run_learned(
             self.recording,
-            self._recorded_arrays(),
             policy,
             order,
             concurrency,
@@ -256,11 +252,6 @@ class Player:
             self.cap,
             refills,
         )
-
-    def _recorded_arrays(self) -> RecordedArrays:
-        if self._recorded is None:
-            self._recorded = recorded_arrays(self.recording)
-        return self._recorded
 
     def _play_adaptive(
         self, policy: Budget | Ema, order: NDArray[np.int32], concurrency: int, refills: bool

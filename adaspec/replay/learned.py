@@ -28,8 +28,15 @@ from adaspec.replay.closed_loop import (
     take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
-from adaspec.replay.recorded import RecordedArrays
-from adaspec.replay.recording import Recording
+from adaspec.replay.recording import (
+    AGREE,
+    AVAILABLE,
+    LENGTH,
+    SEEN,
+    START,
+    RecordedArrays,
+    Recording,
+)
 from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
@@ -40,7 +47,7 @@ Bools = NDArray[np.bool_]
 
 @compiled
 def _run(
-    recorded: RecordedArrays,
+    arrays: RecordedArrays,
     order: Ints,
     concurrency: int,
     refills: bool,
@@ -58,20 +65,20 @@ def _run(
     planner, ruled = planner_at(address), rule.shape[0] > 0
     limits = planner.limits[0]
     reads_drafts = limits.reads_drafts > 0
-    loop = start(recorded.columns, order, concurrency, refills, False)
+    loop = start(arrays.columns, order, concurrency, refills, False)
     _admit(loop, 0, address, ruled)
     while goes_on(loop):
         count, context = loop.state[0].rows, context_tokens(loop)
         holders = np.count_nonzero(loop.holds_neural[:count])
         if not ruled and holders > 0 and not stages.keeps(address, count, holders, context):
             loop.holds_neural[:count] = False
-        _take_in(recorded, loop, planner, model_of_request)
+        _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
         forwards = stages.plan(address)
         if ruled:
             forwards = min(rule[2], limits.neural_cap)
         if reads_drafts and forwards > 0:
-            forwards = _draft(recorded, loop, address, forwards, ruled)
+            forwards = _draft(arrays, loop, address, forwards, ruled)
         neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
         if ruled:
             _apply_rule(rule, rows, forwards, limits.cap, neural_len, ngram_len)
@@ -80,9 +87,9 @@ def _run(
         else:
             splices = stages.choose(address, forwards, neural_len, ngram_len)
         if splices:
-            behind = _behind(recorded, loop, rows, neural_len, cap, False)
+            behind = _behind(arrays, loop, rows, neural_len, cap, False)
             stages.splice(address, neural_len, behind, ngram_len)
-        accepted, taken = _verify(recorded, loop, rows, neural_len, ngram_len)
+        accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
         shape = batch_shape(
             count, context, drafted, neural_len, forwards, bool(rows.holds_neural.any())
@@ -91,7 +98,7 @@ def _run(
         counts = loop.emitted[:count].astype(np.int32)
         stages.learn(
             address,
-            _emitted(recorded, loop),
+            _emitted(arrays, loop),
             counts,
             drafted,
             neural_len,
@@ -127,14 +134,14 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> Non
 
 @compiled
 def _take_in(
-    recorded: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
+    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
 ) -> None:
     """Show the planner the running rows as they are before drafting."""
-    columns, rows, facts = recorded.columns, planner.rows, recorded.facts
+    columns, rows, facts = arrays.columns, planner.rows, arrays.facts
     planner.limits[0].rows = loop.state[0].rows
     for row in range(loop.state[0].rows):
         r, p = loop.request[row], loop.position[row]
-        i, base = columns.offset[r] + p, recorded.text_start[r]
+        i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
         planner.model_of_row[row] = model_of_request[r]
         if planner.recorder.at.shape[0] > 0:
@@ -142,19 +149,19 @@ def _take_in(
         rows.slots[row] = loop.slot[row]
         rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
         rows.holds_neural[row] = loop.holds_neural[row]
-        rows.length[row], rows.start[row] = facts[0, i], facts[1, i]
-        rows.agree[row], rows.seen[row] = facts[3, i], facts[4, i]
-        rows.available[row] = facts[5, i]
+        rows.length[row], rows.start[row] = facts[LENGTH, i], facts[START, i]
+        rows.agree[row], rows.seen[row] = facts[AGREE, i], facts[SEEN, i]
+        rows.available[row] = facts[AVAILABLE, i]
         for k in range(TAIL):
-            rows.tail[row, TAIL - 1 - k] = recorded.text[base + known - 1 - k] if k < known else -1
+            rows.tail[row, TAIL - 1 - k] = arrays.text[base + known - 1 - k] if k < known else -1
         for k in range(CANDIDATE):
             copied = k < rows.available[row]
-            rows.candidate[row, k] = recorded.text[base + rows.start[row] + k] if copied else -1
+            rows.candidate[row, k] = arrays.text[base + rows.start[row] + k] if copied else -1
 
 
 @compiled
 def _draft(
-    recorded: RecordedArrays, loop: ClosedLoop, address: int, planned: int, ruled: bool
+    arrays: RecordedArrays, loop: ClosedLoop, address: int, planned: int, ruled: bool
 ) -> int:
     """Run forwards, their tokens shown to the planner, as long as it wants; how many there were.
 
@@ -164,29 +171,29 @@ def _draft(
     rows, most = stages.rows_of(planner), planner.limits[0].neural_cap
     count = rows.slots.shape[0]
     tokens = np.full((count, most), -1, np.int32)
-    confidences = np.full((count, most, recorded.confidences.shape[2]), np.nan, np.float32)
+    confidences = np.full((count, most, arrays.confidences.shape[2]), np.nan, np.float32)
     for depth in range(1, most + 1):
         for row in range(count):
             if rows.holds_neural[row]:
                 i = loop.columns.offset[loop.request[row]] + loop.position[row]
-                tokens[row, depth - 1] = recorded.drafted[i, depth - 1]
-                if recorded.confidences.shape[0] > 0:
-                    confidences[row, depth - 1] = recorded.confidences[i, depth - 1]
+                tokens[row, depth - 1] = arrays.drafted[i, depth - 1]
+                if arrays.confidences.shape[0] > 0:
+                    confidences[row, depth - 1] = arrays.confidences[i, depth - 1]
         depths = np.full(count, depth, np.int32)
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
-        behind = _behind(recorded, loop, rows, depths, 0, True)
-        stages.observe(address, depth, tokens, confidences, behind)
+        behind = _behind(arrays, loop, rows, depths, 0, True)
+        stages.revise(address, depth, tokens, confidences, behind)
         if ruled:
             if depth >= planned:
                 return depth
-        elif depth < most and not stages.continues(address, depth):
+        elif depth < most and not stages.proceeds(address, depth):
             return depth
     return most
 
 
 @compiled
 def _behind(
-    recorded: RecordedArrays,
+    arrays: RecordedArrays,
     loop: ClosedLoop,
     rows: RowFacts,
     neural_len: Ints,
@@ -197,7 +204,7 @@ def _behind(
 
     `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
     """
-    columns, facts = recorded.columns, recorded.facts
+    columns, facts = arrays.columns, arrays.facts
     count = rows.slots.shape[0]
     length, agree = np.zeros(count, np.int32), np.zeros(count, np.int32)
     seen, available = np.zeros(count, np.int32), np.zeros(count, np.int32)
@@ -208,20 +215,24 @@ def _behind(
             continue
         r, p = loop.request[row], loop.position[row]
         i = columns.offset[r] + p
-        if recorded.drafted.shape[1] > 0:
-            if recorded.drafted[i, k - 1] >= 0:
+        if arrays.drafted.shape[1] > 0:
+            if arrays.drafted[i, k - 1] >= 0:
                 length[row] = columns.behind_match[i, k - 1]
                 agree[row] = columns.behind_agree[i, k - 1]
                 seen[row] = columns.behind_seen[i, k - 1]
                 available[row] = columns.behind_available[i, k - 1]
-                begin, known = recorded.behind_start[i, k - 1], columns.prompt[r] + p
+                begin, known = arrays.behind_start[i, k - 1], columns.prompt[r] + p
                 if tokens and length[row] > 0 and begin < known:
-                    copied[row] = recorded.text[recorded.text_start[r] + begin]
+                    copied[row] = arrays.text[arrays.text_start[r] + begin]
                 elif tokens and length[row] > 0:
-                    copied[row] = recorded.drafted[i, begin - known]
+                    copied[row] = arrays.drafted[i, begin - known]
         elif p + k < columns.length[r]:
-            length[row], agree[row], seen[row] = facts[0, i + k], facts[3, i + k], facts[4, i + k]
-            available[row] = min(facts[5, i + k], cap)
+            length[row], agree[row], seen[row] = (
+                facts[LENGTH, i + k],
+                facts[AGREE, i + k],
+                facts[SEEN, i + k],
+            )
+            available[row] = min(facts[AVAILABLE, i + k], cap)
     return BehindMatches(length, agree, seen, available, copied)
 
 
@@ -240,13 +251,13 @@ def _apply_rule(
 
 @compiled
 def _verify(
-    recorded: RecordedArrays, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
+    arrays: RecordedArrays, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
 ) -> tuple[Ints, int]:
     """What the target accepts per row, and of the whole batch; `loop.emitted` is filled in.
 
     Lengths are cut to what can be verified.
     """
-    columns = recorded.columns
+    columns = arrays.columns
     accepted = np.zeros(rows.slots.shape[0], np.int32)
     total = 0
     for row in range(rows.slots.shape[0]):
@@ -268,20 +279,19 @@ def _verify(
 
 
 @compiled
-def _emitted(recorded: RecordedArrays, loop: ClosedLoop) -> Ints:
+def _emitted(arrays: RecordedArrays, loop: ClosedLoop) -> Ints:
     """(rows, most) the tokens that this step emits, padded with -1."""
     rows = loop.state[0].rows
     tokens = np.full((rows, loop.emitted[:rows].max()), -1, np.int32)
     for row in range(rows):
         r, count = loop.request[row], loop.emitted[row]
-        begin = recorded.text_start[r] + recorded.columns.prompt[r] + loop.position[row]
-        tokens[row, :count] = recorded.text[begin : begin + count]
+        begin = arrays.text_start[r] + arrays.columns.prompt[r] + loop.position[row]
+        tokens[row, :count] = arrays.text[begin : begin + count]
     return tokens
 
 
 def run_learned(
     recording: Recording,
-    recorded: RecordedArrays,
     policy: LearnedPolicy | CrossfitPolicy,
     order: Ints,
     concurrency: int,
@@ -313,7 +323,9 @@ def run_learned(
     planner.limits["weighs_every_splice"] = rule is not None
     kept = Pinned(planner)
     row = np.empty(0, np.int64) if rule is None else rule.row()
-    loop = _run(recorded, order, concurrency, refills, kept.address, model_of_request, row, run_cap)
+    loop = _run(
+        recording.arrays, order, concurrency, refills, kept.address, model_of_request, row, run_cap
+    )
     # The compiled loop knows addresses only: what lies there must outlive it.
     del kept, pinned
     return result_of(loop)

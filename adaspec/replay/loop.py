@@ -15,7 +15,7 @@ from adaspec.cost.model import CostModel
 from adaspec.draft import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter
-from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, recorded_arrays, verify
+from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, verify
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.step.executor import DraftSource, Executor, Step
@@ -62,7 +62,7 @@ class _Run:
         cap: int,
         refills: bool,
     ) -> None:
-        self.recording, self.recorded = recording, recorded_arrays(recording)
+        self.recording = recording
         self.index = NgramIndex()
         setup = Setup(
             cost=cost,
@@ -113,7 +113,7 @@ class _Run:
         cut = executor.settle(step)
         decision_s = perf_counter() - began
         verified = verify(
-            self.recorded, request, position, cut.neural_len, cut.ngram_len, cut.start
+            self.recording.arrays, request, position, cut.neural_len, cut.ngram_len, cut.start
         )
         outcome = executor.outcome(
             step,
@@ -154,5 +154,5 @@ class _Run:
         request, position = loop.request[:rows], loop.position[:rows].astype(np.int32)
         if recording.shows_tokens:
             return RecordedDrafts(recording, request, position, self.index, step, setup.neural_cap)
-        facts, name = self.recorded.facts, self.executor.policy.name
+        facts, name = self.recording.arrays.facts, self.executor.policy.name
         return HiddenDrafts(recording, request, position, facts, step.holds_neural, setup.cap, name)

@@ -67,11 +67,11 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths) -> int:
         while p < length[r]:
             i, left = offset[r] + p, length[r] - p
             copied = neural = spliced = accepted = forwards = 0
-            copies = ngram_len > 0 and match[i] >= min_match
-            if copies and agree:
+            takes_copy = ngram_len > 0 and match[i] >= min_match
+            if takes_copy and agree:
                 forwards = 1
-                copies = agrees[i] == 1
-            if copies:
+                takes_copy = agrees[i] == 1
+            if takes_copy:
                 copied = min(ngram_len, available[i], cap)
                 accepted = min(run[i], copied)
             else:

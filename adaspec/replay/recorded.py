@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from adaspec.draft import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import AVAILABLE, FACTS, FIRST, START, RecordedArrays, Recording
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import lengths_behind
 from adaspec.trace.schema import CONFIDENCES
@@ -21,40 +20,6 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
-
-START, FIRST, AVAILABLE, FACTS = 1, 2, 5, 6
-"""Facts of a match, in the order of `Matches`: length, start, first, agree, seen, available."""
-
-
-class RecordedArrays(NamedTuple):
-    """A recording as replays read it: what compiled loops need, and the text of all requests."""
-
-    columns: Columns
-    facts: Ints
-    """(FACTS, positions) the look-up at every position, as far as the text is known there."""
-    text: Ints
-    """Prompt and output of every request."""
-    text_start: Longs
-    """Where each request's text starts."""
-    drafted: Ints
-    confidences: Floats
-    behind_start: Ints
-    """(positions, draft cap) where the match behind the first drafted tokens lies."""
-
-
-def recorded_arrays(recording: Recording) -> RecordedArrays:
-    """The recording as replays read it."""
-    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in recording.requests]
-    matches = recording.matches
-    return RecordedArrays(
-        columns=recording.columns,
-        facts=np.stack([getattr(matches, field.name) for field in fields(Matches)]),
-        text=np.concatenate(texts).astype(np.int32),
-        text_start=np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64),
-        drafted=recording.drafted,
-        confidences=recording.confidences,
-        behind_start=recording.behind_start,
-    )
 
 
 class RecordedDrafts(ShownDrafts):
@@ -227,7 +192,7 @@ class Verification(NamedTuple):
 
 @compiled
 def verify(
-    recorded: RecordedArrays,
+    arrays: RecordedArrays,
     request: Longs,
     position: Longs,
     neural_len: Ints,
@@ -235,7 +200,7 @@ def verify(
     start: Ints,
 ) -> Verification:
     """What the target makes of `neural_len` drafted tokens, then `ngram_len` from `start` on."""
-    columns, text = recorded.columns, recorded.text
+    columns, text = arrays.columns, arrays.text
     rows = request.shape[0]
     accepted = np.zeros(rows, np.int32)
     emitted_tokens = np.zeros(rows, np.int32)
@@ -245,7 +210,7 @@ def verify(
     for row in range(rows):
         r, p = request[row], position[row]
         left[row] = columns.length[r] - p
-        base, end = recorded.text_start[r], recorded.text_start[r + 1]
+        base, end = arrays.text_start[r], arrays.text_start[r + 1]
         taken = 0
         if neural_len[row] > 0:
             taken = min(columns.neural[columns.offset[r] + p], neural_len[row])
@@ -266,7 +231,7 @@ def verify(
     flat = np.empty(total, np.int32)
     place = 0
     for row in range(rows):
-        truth = recorded.text_start[request[row]] + columns.prompt[request[row]] + position[row]
+        truth = arrays.text_start[request[row]] + columns.prompt[request[row]] + position[row]
         for j in range(emitted_tokens[row]):
             emitted[row, j] = text[truth + j]
             if not done[row]:

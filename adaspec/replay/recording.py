@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -63,6 +63,25 @@ class Columns(NamedTuple):
     """What the neural drafter's own prefill adds, if the request enters with it."""
 
 
+class RecordedArrays(NamedTuple):
+    """A recording as compiled replays read it, with the text of all requests."""
+
+    columns: Columns
+    facts: Ints
+    """(facts of `Matches`, positions) the look-up, as far as the text is known at each position."""
+    text: Ints
+    """Prompt and output of every request."""
+    text_start: NDArray[np.int64]
+    """Where each request's text starts."""
+    drafted: Ints
+    confidences: NDArray[np.float32]
+    behind_start: Ints
+    """(positions, draft cap) where the match behind the first drafted tokens lies."""
+
+
+LENGTH, START, FIRST, AGREE, SEEN, AVAILABLE = range(6)
+"""The facts of a match, in the order of `Matches`."""
+FACTS = 6
 ANY_MATCH = np.iinfo(np.int16).max
 """A match longer than any rule asks for."""
 
@@ -91,11 +110,32 @@ class Recording:
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
     shows_confidences: bool
+    _arrays: RecordedArrays | None = field(default=None, init=False, repr=False, compare=False)
     charges_longest_splices: bool = False
     """Whether a splice behind a wrong draft is charged its full allowed length, hit or not."""
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    @property
+    def arrays(self) -> RecordedArrays:
+        """What replays read, made when it is first wanted."""
+        if self._arrays is None:
+            texts = [np.append(r.prompt_tokens, r.output_tokens) for r in self.requests]
+            ends = np.cumsum([len(text) for text in texts])
+            facts = [getattr(self.matches, each.name) for each in fields(Matches)]
+            arrays = RecordedArrays(
+                columns=self.columns,
+                facts=np.stack(facts),
+                text=np.concatenate(texts).astype(np.int32),
+                text_start=np.concatenate([[0], ends]).astype(np.int64),
+                drafted=self.drafted,
+                confidences=self.confidences,
+                behind_start=self.behind_start,
+            )
+            object.__setattr__(self, "_arrays", arrays)
+            return arrays
+        return self._arrays
 
     def members(self, workload: str | None) -> Ints:
         """Indices of a workload's requests, or of all."""

@@ -158,7 +158,7 @@ class AblatedTrainer(Trainer):
         # Without speculation a request is at every position once.
         rng = np.random.default_rng([self.settings.seed, 1])
         rule = StaticRule()
-        return rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
+        return rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
         return self._without_visits(super()._roll_full_drafts(policy, fold))

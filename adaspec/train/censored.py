@@ -38,7 +38,7 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
-from adaspec.replay.recorded import RecordedArrays, recorded_arrays
+from adaspec.replay.recording import AGREE, AVAILABLE, LENGTH, SEEN, START, RecordedArrays
 from adaspec.train.examples import NO_SPLICES, Array, Examples, Floats, Longs, Sample, sample
 from adaspec.train.heads import (
     CURVE_BINS,
@@ -102,10 +102,9 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
     """Fit every head that a log identifies, on all of its requests."""
     everyone = np.ones(len(log.recording), np.bool_)
     maker = TableMaker(log.recording, settings.seed)
-    recorded = recorded_arrays(log.recording)
     seen = new_seen(log)
     for fold in _folds(log, settings.seed):
-        walk(log, recorded, maker.make(everyone & ~fold), fold, seen)
+        walk(log, maker.make(everyone & ~fold), fold, seen)
     hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
     deepest = identified_depth(hazards)
     drafts = int((log.neural_len > 0).sum())
@@ -205,10 +204,10 @@ def _folds(log: Log, seed: int) -> list[Members]:
     return [dealt == fold for fold in range(FOLDS)]
 
 
-def walk(log: Log, recorded: RecordedArrays, tables: Tables, members: Members, seen: Seen) -> None:
+def walk(log: Log, tables: Tables, members: Members, seen: Seen) -> None:
     """Fill in what the marked requests' steps saw, in the order they came."""
     _walk(
-        recorded,
+        log.recording.arrays,
         log.first,
         log.position,
         log.drafted,
@@ -243,7 +242,7 @@ def _splice_room(log: Log) -> Longs:
 
 @compiled
 def _walk(
-    recorded: RecordedArrays,
+    arrays: RecordedArrays,
     first: Longs,
     position: Ints,
     drafted: Ints,
@@ -257,7 +256,7 @@ def _walk(
     splice_tokens: Ints,
     splice_x: Floats,
 ) -> None:
-    columns, facts = recorded.columns, recorded.facts
+    columns, facts = arrays.columns, arrays.facts
     history = np.zeros((1, HISTORY))
     keys = np.zeros(LEVELS, np.uint64)
     alone = np.zeros(1, np.int32)
@@ -268,23 +267,23 @@ def _walk(
         for step in range(first[r], first[r + 1]):
             # Steps that the engine did not report drafted nothing, and emitted one token each.
             while p < position[step]:
-                observe(_row_at(recorded, r, p), alone, history, tables, keys, unseen)
-                _take_in(recorded, r, p, 1, 0, 0, 0, history)
+                observe(_row_at(arrays, r, p), alone, history, tables, keys, unseen)
+                _take_in(arrays, r, p, 1, 0, 0, 0, history)
                 p += 1
-            rows = _row_at(recorded, r, p)
+            rows = _row_at(arrays, r, p)
             observe(rows, alone, history, tables, keys, out[step : step + 1])
             came = min(accepted[step] + 1, columns.length[r] - p)
             i, at = columns.offset[r] + p, room[step]
             for k in range(1, min(room[step + 1] - at, columns.length[r] - p - 1) + 1):
-                if facts[0, i + k] > 0:
+                if facts[LENGTH, i + k] > 0:
                     observe_splice(
-                        facts[0, i + k],
-                        facts[3, i + k],
-                        facts[4, i + k],
-                        facts[5, i + k],
+                        facts[LENGTH, i + k],
+                        facts[AGREE, i + k],
+                        facts[SEEN, i + k],
+                        facts[AVAILABLE, i + k],
                         k,
                         0.0,
-                        float(facts[0, i]),
+                        float(facts[LENGTH, i]),
                         history[0],
                         p,
                         tables,
@@ -294,13 +293,13 @@ def _walk(
                         splice_x[at + k - 1],
                     )
                     splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k
-            _take_in(recorded, r, p, came, drafted[step], neural_len[step], accepted[step], history)
+            _take_in(arrays, r, p, came, drafted[step], neural_len[step], accepted[step], history)
             p += came
 
 
 @compiled
 def _take_in(
-    recorded: RecordedArrays,
+    arrays: RecordedArrays,
     r: int,
     p: int,
     came: int,
@@ -309,10 +308,10 @@ def _take_in(
     accepted: int,
     history: Array,
 ) -> None:
-    truth = recorded.text_start[r] + recorded.columns.prompt[r] + p
-    emitted = recorded.text[truth : truth + came].copy().reshape(1, came)
+    truth = arrays.text_start[r] + arrays.columns.prompt[r] + p
+    emitted = arrays.text[truth : truth + came].copy().reshape(1, came)
     remember(
-        _row_at(recorded, r, p),
+        _row_at(arrays, r, p),
         history,
         emitted,
         np.full(1, came, np.int32),
@@ -323,27 +322,27 @@ def _take_in(
 
 
 @compiled
-def _row_at(recorded: RecordedArrays, r: int, p: int) -> RowFacts:
+def _row_at(arrays: RecordedArrays, r: int, p: int) -> RowFacts:
     """The facts of one request at one position, alone in its batch."""
-    columns = recorded.columns
-    i, base = columns.offset[r] + p, recorded.text_start[r]
+    columns = arrays.columns
+    i, base = columns.offset[r] + p, arrays.text_start[r]
     known = columns.prompt[r] + p
     tail = np.full((1, TAIL), -1, np.int32)
     candidate = np.full((1, CANDIDATE), -1, np.int32)
     for k in range(min(TAIL, known)):
-        tail[0, TAIL - 1 - k] = recorded.text[base + known - 1 - k]
-    for k in range(min(CANDIDATE, recorded.facts[5, i])):
-        candidate[0, k] = recorded.text[base + recorded.facts[1, i] + k]
+        tail[0, TAIL - 1 - k] = arrays.text[base + known - 1 - k]
+    for k in range(min(CANDIDATE, arrays.facts[AVAILABLE, i])):
+        candidate[0, k] = arrays.text[base + arrays.facts[START, i] + k]
     return RowFacts(
         np.zeros(1, np.int32),
         np.full(1, columns.prompt[r], np.int32),
         np.full(1, p, np.int32),
         np.ones(1, np.bool_),
-        np.full(1, recorded.facts[0, i], np.int32),
-        np.full(1, recorded.facts[1, i], np.int32),
-        np.full(1, recorded.facts[3, i], np.int32),
-        np.full(1, recorded.facts[4, i], np.int32),
-        np.full(1, recorded.facts[5, i], np.int32),
+        np.full(1, arrays.facts[LENGTH, i], np.int32),
+        np.full(1, arrays.facts[START, i], np.int32),
+        np.full(1, arrays.facts[AGREE, i], np.int32),
+        np.full(1, arrays.facts[SEEN, i], np.int32),
+        np.full(1, arrays.facts[AVAILABLE, i], np.int32),
         tail,
         candidate,
     )

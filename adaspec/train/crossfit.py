@@ -92,7 +92,7 @@ def cross_fit(
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(found)]
     report["calibration"] = calibration_of(
-        recording, trainer.recorded, judged, cost, options.concurrency, options.seed
+        recording, judged, cost, options.concurrency, options.seed
     )
     progress("calibration", 1, 1)
     if ablate:

@@ -15,7 +15,6 @@ from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.recorded import RecordedArrays
 from adaspec.replay.recording import Recording
 
 Floats = NDArray[np.float32]
@@ -112,7 +111,6 @@ def evened(examples: Examples) -> Examples:
 
 def rollout(
     recording: Recording,
-    recorded: RecordedArrays,
     policy: LearnedPolicy,
     members: NDArray[np.bool_],
     concurrency: int,
@@ -127,7 +125,6 @@ def rollout(
     recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
     run_learned(
         recording,
-        recorded,
         policy,
         order,
         concurrency,

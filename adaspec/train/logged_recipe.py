@@ -27,7 +27,6 @@ from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
 from adaspec.train.cluster import Cluster
@@ -110,7 +109,6 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     seen = new_seen(log)
     walk(
         log,
-        recorded_arrays(log.recording),
         fitted.model.tables,
         np.ones(len(log.recording), np.bool_),
         seen,

@@ -25,7 +25,6 @@ from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, without_tables
@@ -162,7 +161,6 @@ def _calibration(
     judged = Judged(policy, np.ones(len(recording), np.bool_), bare)
     found = calibration_of(
         recording,
-        recorded_arrays(recording),
         [judged],
         trainer.cost,
         options.concurrency,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recorded import recorded_arrays
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import AVAILABLE, LENGTH, START, Columns, Recording
 
 SHRINKAGE = 5.0
 """Imaginary positions that behave as the shorter key's do."""
@@ -39,10 +38,10 @@ def _keys(
             t2 = text[at - 2] if known >= 2 else -1
             t3 = text[at - 3] if known >= 3 else -1
             c1 = c2 = -1
-            if facts[0, i] > 0:
-                c1 = text[base + facts[1, i]]
-                if facts[5, i] > 1:
-                    c2 = text[base + facts[1, i] + 1]
+            if facts[LENGTH, i] > 0:
+                c1 = text[base + facts[START, i]]
+                if facts[AVAILABLE, i] > 1:
+                    c2 = text[base + facts[START, i] + 1]
             level_keys(salt, t1, t2, t3, c1, c2, keys[i])
 
 
@@ -54,7 +53,7 @@ class TableMaker:
     """Makes tables from any subset of a recording's requests."""
 
     def __init__(self, recording: Recording, seed: int) -> None:
-        recorded = recorded_arrays(recording)
+        arrays = recording.arrays
         columns = recording.columns
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
         size = len(columns.neural)
@@ -62,9 +61,9 @@ class TableMaker:
         self.request = np.zeros(size, np.int32)
         _keys(
             columns,
-            recorded.facts,
-            recorded.text,
-            recorded.text_start,
+            arrays.facts,
+            arrays.text,
+            arrays.text_start,
             np.uint64(self.salt),
             keys,
             self.request,

@@ -25,7 +25,6 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.recorded import RecordedArrays, recorded_arrays
 from adaspec.replay.recording import Recording
 from adaspec.train.compilation import compile_forest
 from adaspec.train.examples import (
@@ -119,12 +118,10 @@ class Trainer:
     progress: Progress = silent
     spread: Spread | None = None
     """Calls rollouts; None uses this process's threads."""
-    recorded: RecordedArrays = field(init=False)
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare what every training on this recording shares."""
-        self.recorded = recorded_arrays(self.recording)
         self.maker = TableMaker(self.recording, self.settings.seed)
 
     def portable(self) -> Trainer:
@@ -247,7 +244,7 @@ class Trainer:
         """What the policy records while static rules drive the loop."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
-            rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
+            rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
             for rule in FIRST_RULES
             if self.recording.neural_cap or rule.neural_len == 0
         ]
@@ -258,15 +255,12 @@ class Trainer:
         rng = np.random.default_rng([self.settings.seed, 2])
         most = self.recording.neural_cap
         rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
-        return rollout(self.recording, self.recorded, policy, fold, 1, self.cost, rng, rule)
+        return rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
         rng = np.random.default_rng([self.settings.seed, 3])
         return pooled(
-            [
-                rollout(self.recording, self.recorded, policy, fold, load, self.cost, rng)
-                for load in self.loads
-            ]
+            [rollout(self.recording, policy, fold, load, self.cost, rng) for load in self.loads]
         )
 
     def _tuned(self, models: list[Model], folds: list[Members]) -> dict[str, float]:
@@ -295,9 +289,7 @@ class Trainer:
         rng = np.random.default_rng([self.settings.seed, 4, load])
         order = draw_passes(pools_among(self.recording, fold), load, rng)
         policy = self._policy(model, knobs)
-        result = run_learned(
-            self.recording, self.recorded, policy, order, load, self.cost, self.cap
-        )
+        result = run_learned(self.recording, policy, order, load, self.cost, self.cap)
         return float(np.log(result.tokens_per_s))
 
 

@@ -129,7 +129,10 @@ METRICS = (
     ),
     Metric("steps", "Engine steps in which something was decided."),
     Metric("modelled_step_seconds", "Step times by the cost model that decides."),
-    Metric("unverified_drafts", "Drafts that the scheduler dropped or replaced."),
+    Metric(
+        "unverified_drafts",
+        "Drafts not verified: dropped or replaced by the scheduler, or their request left.",
+    ),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
 )

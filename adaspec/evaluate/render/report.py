@@ -242,7 +242,10 @@ def _row(entry: Mapping[str, Any]) -> Row:
 
 def _headline(entry: Mapping[str, Any]) -> Headline:
     return Headline(
-        lifts={name: number(entry[f"lift_over_{name.replace(':', '_')}"]) for name in OPPONENTS},
+        # An older report lacks opponents that were added since.
+        lifts={
+            name: number(entry.get(f"lift_over_{name.replace(':', '_')}")) for name in OPPONENTS
+        },
         interval=_interval(entry["lift_ci95"]),
         gap_closed=number(entry["gap_closed"]),
         gap_closed_combine=number(entry["gap_closed_combine"]),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, forward_s, padded, paid_forwards, token_s
+from adaspec.cost.model import Costs, forward_s, padded, paid_forwards, token_price
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, Memory
 from adaspec.policy.planner.rate import context_of, rate_of
@@ -58,7 +58,7 @@ def batch_state(
     """The batch at the running rate."""
     context = context_of(rows)
     rate = rate_of(memory, knobs, costs, rows.slots.shape[0], context)
-    price = rate * token_s(costs)
+    price = token_price(costs, rate)
     return BatchState(
         memory, rows, costs, factors, rate, price, context, cap, neural_cap, reads_drafts
     )

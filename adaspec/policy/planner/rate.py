@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, plain_step_s, token_s
+from adaspec.cost.model import Costs, plain_step_s, token_price
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import PRIOR_SPEEDUP, PRIOR_STEPS, RATE_STEPS, Memory
 from adaspec.predict.features import RowFacts
@@ -37,7 +37,7 @@ def rate_of(memory: Memory, knobs: Array, costs: Costs, rows: int, context: int)
 def price_of(memory: Memory, knobs: Array, costs: Costs, rows: RowFacts) -> float:
     """Tokens that the time of verifying one more token is worth."""
     rate = rate_of(memory, knobs, costs, rows.slots.shape[0], context_of(rows))
-    return rate * token_s(costs)
+    return token_price(costs, rate)
 
 
 @compiled

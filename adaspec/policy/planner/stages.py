@@ -7,8 +7,8 @@ stages. All of them work on the planner behind an address:
     admits      a request enters: does it hold the neural drafter?
     keeps       do those that hold it go on?
     plan        before drafting: predict, and say how many forwards are worth their time
-    observe     after each forward, where drafts are read: revise what is expected
-    continues   and is another forward worth its time?
+    revise      after each forward, where drafts are read: revise what is expected
+    proceeds    and is another forward worth its time?
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
@@ -130,7 +130,7 @@ def keeps(address: int, rows: int, holders: int, context: int) -> bool:
 
 
 @compiled
-def plan_batch(
+def plan_columns(
     address: int,
     slots: Ints,
     prompt_tokens: Ints,
@@ -144,7 +144,7 @@ def plan_batch(
     tail: Ints,
     candidate: Ints,
 ) -> int:
-    """Take in a batch, and plan."""
+    """The same as `plan`, of a batch given column by column."""
     planner = planner_at(address)
     planner.limits[0].rows = slots.shape[0]
     rows = rows_of(planner)
@@ -191,7 +191,7 @@ def forwards_unread(address: int) -> int:
 
 
 @compiled
-def observe_draft(
+def revise_columns(
     address: int,
     depth: int,
     tokens: Ints,
@@ -203,7 +203,7 @@ def observe_draft(
     start: Ints,
     known: Ints,
 ) -> None:
-    """Take in the tokens drafted at this depth, and the matches behind them.
+    """The same as `revise`, the matches behind the tokens given column by column.
 
     `known` are the tokens at `start`, where the match lies in known text and not in the draft.
     """
@@ -214,11 +214,11 @@ def observe_draft(
         if length[row] > 0 and 0 <= inside < depth:
             copied[row] = tokens[row, inside]
     behind = BehindMatches(length, agree, seen, available, copied)
-    observe(address, depth, tokens, confidences, behind)
+    revise(address, depth, tokens, confidences, behind)
 
 
 @compiled
-def observe(
+def revise(
     address: int, depth: int, tokens: Ints, confidences: Floats, behind: BehindMatches
 ) -> None:
     """Revise what is expected of every row by its token at this depth, and the match behind it."""
@@ -246,7 +246,7 @@ def observe(
 
 
 @compiled
-def continues(address: int, count: int) -> bool:
+def proceeds(address: int, count: int) -> bool:
     """Whether the batch gains by another forward than the `count` there were."""
     return wants_forward(state_of(planner_at(address), True), count)
 
@@ -267,7 +267,7 @@ def note_lengths(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 
 
 @compiled
-def splice_behind(
+def splice_columns(
     address: int,
     neural_len: Ints,
     length: Ints,

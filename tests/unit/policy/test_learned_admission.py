@@ -18,7 +18,6 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
 from adaspec.replay.learned import run_learned
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
@@ -66,9 +65,9 @@ def speeds(
     passes = -(-entries // len(recording))
     order = np.concatenate([rng.permutation(len(recording)) for _ in range(passes)])[:entries]
     order = order.astype(np.int32)
-    recorded, nobody = recorded_arrays(recording), replaced(policy)
+    nobody = replaced(policy)
     runs = [
-        run_learned(recording, recorded, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
+        run_learned(recording, who, order[:until], concurrency, H100_LLAMA_3_1_8B, CAP)
         for who in (policy, nobody)
         for until in (first, entries)
     ]

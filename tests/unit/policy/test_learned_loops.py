@@ -18,7 +18,6 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.train.token_tables import TableMaker
@@ -34,9 +33,7 @@ def assert_one(
     refills: bool,
 ) -> Result:
     slow = run_policy(recording, policy, order, concurrency, cost, cap, refills)
-    fast = run_learned(
-        recording, recorded_arrays(recording), policy, order, concurrency, cost, cap, refills
-    )
+    fast = run_learned(recording, policy, order, concurrency, cost, cap, refills)
     for field in fields(Result):
         if field.name == "token_s":
             np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
@@ -105,7 +102,7 @@ def test_they_are_one_while_admission_refuses_and_probes(
         slow = run_policy(recording, policy, order, 4, cost, 20)
         monkeypatch.setattr(stages, "admits", admits)
         monkeypatch.setattr(stages, "keeps", keeps)
-        fast = run_learned(recording, recorded_arrays(recording), policy, order, 4, cost, 20)
+        fast = run_learned(recording, policy, order, 4, cost, 20)
         assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
             slow.steps,

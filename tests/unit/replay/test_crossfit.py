@@ -15,7 +15,6 @@ from random_recordings import random_cost
 
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.learned import run_learned
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.train.token_tables import TableMaker
 
 
@@ -28,9 +27,8 @@ def test_a_panel_of_one_policy_many_times_is_that_policy() -> None:
         order = rng.integers(0, len(recording), 40).astype(np.int32)
         member = rng.integers(0, 3, len(recording)).astype(np.int32)
         panel = CrossfitPolicy("three", (policy,) * 3, member)
-        recorded = recorded_arrays(recording)
-        one = run_learned(recording, recorded, policy, order, 4, cost, 20)
-        assert run_learned(recording, recorded, panel, order, 4, cost, 20).time_s == one.time_s
+        one = run_learned(recording, policy, order, 4, cost, 20)
+        assert run_learned(recording, panel, order, 4, cost, 20).time_s == one.time_s
 
 
 def test_only_the_member_of_a_request_decides_for_it() -> None:
@@ -40,18 +38,16 @@ def test_only_the_member_of_a_request_decides_for_it() -> None:
     first, second = (
         random_policy(rng, tables, evidence=True, cap=48, neural_cap=5) for _ in range(2)
     )
-    recorded = recorded_arrays(recording)
     member = (np.arange(len(recording)) % 2).astype(np.int32)
     panel = CrossfitPolicy("two", (first, second), member)
     for who, policy in enumerate(panel.policies):
         order = np.flatnonzero(member == who).astype(np.int32)
-        alone = run_learned(recording, recorded, policy, order, 2, cost, 20)
+        alone = run_learned(recording, policy, order, 2, cost, 20)
         # The knobs of pace are the first member's for all.
         swapped = CrossfitPolicy("swapped", (policy, policy), member)
-        assert run_learned(recording, recorded, swapped, order, 2, cost, 20).time_s == alone.time_s
+        assert run_learned(recording, swapped, order, 2, cost, 20).time_s == alone.time_s
     mixed = rng.integers(0, len(recording), 40).astype(np.int32)
     speeds = {
-        run_learned(recording, recorded, each, mixed, 4, cost, 20).time_s
-        for each in (first, second, panel)
+        run_learned(recording, each, mixed, 4, cost, 20).time_s for each in (first, second, panel)
     }
     assert len(speeds) == 3

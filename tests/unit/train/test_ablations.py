@@ -14,7 +14,6 @@ from adaspec.predict.features import BEFORE
 from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablated_policies import (
@@ -148,15 +147,11 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
     alone = NoBatchPlanning("alone", policy.model, knobs, policy.cap, policy.neural_cap)
     recording, order = trainer.recording, np.arange(len(trainer.recording), dtype=np.int32)
     mine = run_policy(recording, alone, order, 1, H100_LLAMA_3_1_8B, 48)
-    whole = run_learned(
-        recording, recorded_arrays(recording), policy, order, 1, H100_LLAMA_3_1_8B, 48
-    )
+    whole = run_learned(recording, policy, order, 1, H100_LLAMA_3_1_8B, 48)
     assert mine.time_s == pytest.approx(whole.time_s, rel=1e-12)
     assert mine.neural_steps == whole.neural_steps
     crowded = run_policy(recording, alone, order, 6, H100_LLAMA_3_1_8B, 48)
-    planned = run_learned(
-        recording, recorded_arrays(recording), policy, order, 6, H100_LLAMA_3_1_8B, 48
-    )
+    planned = run_learned(recording, policy, order, 6, H100_LLAMA_3_1_8B, 48)
     assert crowded.neural_steps / crowded.steps >= planned.neural_steps / planned.steps
 
 

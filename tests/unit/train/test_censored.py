@@ -13,7 +13,6 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
-from adaspec.replay.recorded import recorded_arrays
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, new_seen, survival, walk
@@ -40,7 +39,6 @@ def said_by(fitted, log):
     seen = new_seen(log)
     walk(
         log,
-        recorded_arrays(log.recording),
         fitted.model.tables,
         np.ones(len(log.recording), np.bool_),
         seen,
@@ -125,8 +123,8 @@ def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests
     everyone = np.ones(len(rows), np.bool_)
     tables = TableMaker(whole.recording, 0).make(everyone)
     a, b = new_seen(whole), new_seen(thin)
-    walk(whole, recorded_arrays(whole.recording), tables, everyone, a)
-    walk(thin, recorded_arrays(thin.recording), tables, everyone, b)
+    walk(whole, tables, everyone, a)
+    walk(thin, tables, everyone, b)
     keep = np.isin(whole.at, thin.at)
     np.testing.assert_array_equal(a.x[keep], b.x)
     matched = a.splice_tokens > 0
