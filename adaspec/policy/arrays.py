@@ -117,13 +117,13 @@ def _check_members(members: list[zipfile.ZipInfo], size: int, where: str) -> Non
 def _array(content: bytes, where: str) -> NDArray[Any]:
     start = len(_MAGIC) + 2
     end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
-    found = _HEADER.fullmatch(content[start:end])
-    if not content.startswith(_MAGIC) or end > len(content) or found is None:
+    header = _HEADER.fullmatch(content[start:end])
+    if not content.startswith(_MAGIC) or end > len(content) or header is None:
         raise PolicyError(f"{where}: not an array as adaspec writes them: restore it from a copy")
-    dtype = _DTYPES.get(found[1].decode("ascii"))
+    dtype = _DTYPES.get(header[1].decode("ascii"))
     if dtype is None:
-        raise PolicyError(f"{where}: is of {found[1].decode('ascii')}, which no policy holds")
-    shape = tuple(int(size) for size in found[2].split(b",") if size.strip())
+        raise PolicyError(f"{where}: is of {header[1].decode('ascii')}, which no policy holds")
+    shape = tuple(int(size) for size in header[2].split(b",") if size.strip())
     if len(shape) > MAX_DIMENSIONS:
         raise PolicyError(f"{where}: has {len(shape)} dimensions, too many")
     if math.prod(shape) * dtype.itemsize != len(content) - end:

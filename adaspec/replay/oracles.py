@@ -156,7 +156,7 @@ def _run(
     """The closed loop under perfect foresight, run to its end."""
     holds = kind != NGRAM and neural_cap > 0
     loop = start(columns, order, concurrency, refills, holds)
-    at = np.empty(concurrency, np.int64)
+    place = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)
     recent = np.zeros((RATE_STEPS, 2))
@@ -165,7 +165,7 @@ def _run(
         rows, context = loop.state[0].rows, context_tokens(loop)
         for row in range(rows):
             r, p = loop.request[row], loop.position[row]
-            at[row] = columns.offset[r] + p
+            place[row] = columns.offset[r] + p
             left[row] = columns.length[r] - p - 1
         forwards = 0
         if kind >= PLAN:
@@ -174,11 +174,22 @@ def _run(
                 rate = recent_tokens / recent_time
             splices = kind == PLAN_SPLICE
             forwards = _plan(
-                columns, at, left, rows, context, rate, neural_cap, cap, splices, holds, costs, take
+                columns,
+                place,
+                left,
+                rows,
+                context,
+                rate,
+                neural_cap,
+                cap,
+                splices,
+                holds,
+                costs,
+                take,
             )
         else:
             for row in range(rows):
-                take[row], drafted = _span(columns, at[row], left[row], kind, neural_cap, cap)
+                take[row], drafted = _span(columns, place[row], left[row], kind, neural_cap, cap)
                 forwards = max(forwards, drafted)
         total = take[:rows].sum()
         loop.emitted[:rows] = take[:rows] + 1

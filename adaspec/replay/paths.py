@@ -109,24 +109,24 @@ def run_paths(
     steps, first, totals = paths.steps, paths.start, loop.totals[0]
     request, entry = loop.request, loop.entry
     prompt, length = columns.prompt, columns.length
-    at, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
+    step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
-        at[row], end[row] = first[request[row]], first[request[row] + 1]
+        step_of[row], end[row] = first[request[row]], first[request[row] + 1]
     time, context = totals.time_s, context_tokens(loop)
     count = tokens = all_accepted = all_drafted = neural_steps = 0
     while True:
         copied = neural = spliced = forwards = emitted = 0
         ended = False
         for row in range(concurrency):
-            step = steps[at[row]]
+            step = steps[step_of[row]]
             copied += step.copied
             neural += step.neural
             spliced += step.spliced
             all_accepted += step.accepted
             forwards = max(forwards, step.forwards)
             emitted += step.emitted
-            at[row] += 1
-            ended |= at[row] == end[row]
+            step_of[row] += 1
+            ended |= step_of[row] == end[row]
         time += step_s(
             costs, StepShape(concurrency, context, copied, neural, spliced, forwards, holds)
         )
@@ -137,15 +137,15 @@ def run_paths(
         neural_steps += forwards > 0
         if ended:
             for row in range(concurrency):
-                if at[row] == end[row]:
+                if step_of[row] == end[row]:
                     context -= prompt[request[row]] + length[request[row]]
             totals.time_s, following = time, loop.state[0].following
-            replace_ended(loop, at == end, holds)
+            replace_ended(loop, step_of == end, holds)
             if not goes_on(loop):
                 break
             for row in range(concurrency):
                 if entry[row] >= following:
-                    at[row], end[row] = first[request[row]], first[request[row] + 1]
+                    step_of[row], end[row] = first[request[row]], first[request[row] + 1]
                     context += prompt[request[row]] + 1
             time = totals.time_s
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
@@ -169,8 +169,8 @@ def run_lockstep(
     context = columns.prompt[request] + 1
     totals.time_s = copies * entry_s(columns, request, holds)
     totals.tokens = totals.accepted = totals.drafted = totals.neural_steps = 0
-    for at in range(paths.start[request], paths.start[request + 1]):
-        step = paths.steps[at]
+    for index in range(paths.start[request], paths.start[request + 1]):
+        step = paths.steps[index]
         shape = StepShape(
             copies,
             copies * context,

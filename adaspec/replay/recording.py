@@ -141,8 +141,8 @@ class Recording:
         """Indices of a workload's requests, or of all."""
         if workload is None:
             return np.arange(len(self), dtype=np.int32)
-        at = self.workloads.index(workload)
-        return np.flatnonzero(self.workload == at).astype(np.int32)
+        index = self.workloads.index(workload)
+        return np.flatnonzero(self.workload == index).astype(np.int32)
 
     def with_prefill(self, cost: CostModel) -> Recording:
         """The same recording, each request's prefill charged as a step of its own as it enters."""
@@ -227,10 +227,10 @@ def build_recording(requests: Iterable[Request], neural_cap: int) -> Recording:
     lookup = _joined(lookups)
     neural = np.full(int(offset[-1]), -1, dtype=np.int16)
     if neural_cap:
-        for at, request in zip(offset, chosen, strict=False):
+        for begin, request in zip(offset, chosen, strict=False):
             assert request.neural_accepted is not None
             counts = np.minimum(request.neural_accepted, neural_cap)
-            neural[at : at + len(counts)] = counts
+            neural[begin : begin + len(counts)] = counts
     columns = Columns(
         offset=offset,
         prompt=np.array([len(r.prompt_tokens) for r in chosen], dtype=np.int64),

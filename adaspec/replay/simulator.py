@@ -147,7 +147,7 @@ def simulate(
     random = proposer.kind == NGRAM and proposer.length is not None
     probability = _match_probability(requests) if random else 1.0
     speeds, plain = [], []
-    for at, request in enumerate(requests):
+    for index, request in enumerate(requests):
         emits = _emits(request, proposer.kind)
         total = len(emits)
         if total == 0:
@@ -162,7 +162,7 @@ def simulate(
             proposer.length or 0,
             proposer.kind,
             probability,
-            (seed * 1_000_003 + at) % (1 << 32),
+            (seed * 1_000_003 + index) % (1 << 32),
             row,
         )
         speeds.append(copies * total / latency)

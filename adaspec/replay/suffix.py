@@ -61,12 +61,12 @@ def parse_suffix(text: str) -> SuffixDecoding:
     words = text.strip().split(":")[1:]
     if len(words) > len(values):
         raise _malformed(text, f"{len(words)} values, at most {len(values)} are known")
-    for at, (word, name, most) in enumerate(
+    for index, (word, name, most) in enumerate(
         zip(words, ("FACTOR", "PROB"), (float(TREE_DEPTH), 1.0), strict=False)
     ):
         if not word or not re.fullmatch(_NUMBER, word) or not 0 <= float(word) <= most:
             raise _malformed(text, f"{name} is '{word}', not a number from 0 to {most:g}")
-        values[at] = float(word)
+        values[index] = float(word)
     return SuffixDecoding(text, *values)
 
 

@@ -104,9 +104,9 @@ def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     tuples: Any = types.BaseTuple
     arrays: Any = types.Array
     if isinstance(kind, tuples):
-        for at, each in enumerate(kind):
-            part = _unowned(context, builder, each, builder.extract_value(value, at))
-            value = builder.insert_value(value, part, at)
+        for index, each in enumerate(kind):
+            part = _unowned(context, builder, each, builder.extract_value(value, index))
+            value = builder.insert_value(value, part, index)
         return value
     if not isinstance(kind, arrays):
         return value
