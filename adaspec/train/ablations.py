@@ -142,10 +142,10 @@ class AblatedTrainer(Trainer):
         return super()._policy(model, {**(knobs or {}), **self._fixed_knobs()})
 
     def _fit(
-        self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
+        self, examples: Examples, tables: Tables, evidence: bool, settings: Settings
     ) -> tuple[Model, dict[str, Boosters]]:
         examples = hidden(examples, self.ablation.features)
-        model, boosters = super()._fit(examples, tables, evidence, final=final)
+        model, boosters = super()._fit(examples, tables, evidence, settings)
         if not self.ablation.splices:
             names = FEATURE_NAMES["splice"]
             zeros = compile_forest({head: constant(0.0, names) for head in HEADS["splice"]}, names)

@@ -137,13 +137,13 @@ def held_out_scores(
     settings accept that, and take the scores of `booster`.
     """
     if settings.parts < 2:
-        return np.asarray(booster.predict(x), np.float64)
+        return np.asarray(booster.predict(x, num_threads=settings.threads), np.float64)
     scores = np.zeros(len(y))
     for part in range(settings.parts):
         inside = request % settings.parts == part
         if inside.any():
             others = boost(x[~inside], y[~inside], weight[~inside], objective, names, settings)
-            scores[inside] = others.predict(x[inside])
+            scores[inside] = others.predict(x[inside], num_threads=settings.threads)
     return scores
 
 

@@ -169,7 +169,7 @@ class Trainer:
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)
         everything = self.maker.make(members)
-        final, boosters = self._fit(examples, everything, self.evidence, final=True)
+        final, boosters = self._fit(examples, everything, self.evidence, self.settings)
         self.progress("training", STAGES, STAGES)
         neural_cap = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
         return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
@@ -212,17 +212,22 @@ class Trainer:
     ) -> list[Model]:
         """A model for every fold, fitted on the examples of the other folds."""
 
-        def fit(other: Members, table: Tables) -> Model:
-            return self._fit(seen.of(other, self.maker.request), table, evidence)[0]
-
         # A cluster grows one head's trees at a time, on all its workers.
         at_once = 1 if self.settings.fitter else self.settings.threads
+        settings = self.settings.rough()
+        if at_once > 1:
+            # LightGBM has one number of threads for the whole process: fits that run at once must
+            # agree on it, or one of them writes beyond its buffers.
+            settings = replace(settings, threads=1)
+
+        def fit(other: Members, table: Tables) -> Model:
+            return self._fit(seen.of(other, self.maker.request), table, evidence, settings)[0]
+
         return in_threads(at_once)(fit, others, tables)
 
     def _fit(
-        self, examples: Examples, tables: Tables, evidence: bool, *, final: bool = False
+        self, examples: Examples, tables: Tables, evidence: bool, settings: Settings
     ) -> tuple[Model, dict[str, Boosters]]:
-        settings = self.settings if final else self.settings.rough()
         examples = examples.thinned(settings.max_examples, settings.seed)
         before, curves = fit_before(self.recording, examples, settings)
         splice, spliced = fit_splice(self.recording, examples, settings)
