@@ -156,9 +156,9 @@ def announce_folder() -> Path:
     that server are separate, so it makes a new folder. A folder that an operator named is shared
     by every process that inherits the name.
     """
-    named = os.environ.get(FOLDER_VARIABLE)
-    if named and Path(named).is_dir() and not _belongs_to_another_server(named):
-        return Path(named)
+    configured = os.environ.get(FOLDER_VARIABLE)
+    if configured and Path(configured).is_dir() and not _belongs_to_another_server(configured):
+        return Path(configured)
     folder = tempfile.mkdtemp(prefix=_PREFIX)
     os.environ[FOLDER_VARIABLE] = folder
     _made.add(folder)
@@ -191,8 +191,8 @@ class Counters:
     @classmethod
     def of_server(cls, header: dict[str, Any]) -> Counters:
         """Counters in the folder that the API server announced, or in memory if it did not."""
-        named = os.environ.get(FOLDER_VARIABLE)
-        return cls(Path(named) if named and Path(named).is_dir() else None, header)
+        configured = os.environ.get(FOLDER_VARIABLE)
+        return cls(Path(configured) if configured and Path(configured).is_dir() else None, header)
 
     def add(self, name: str, count: float = 1.0) -> None:
         """Add to one figure."""
