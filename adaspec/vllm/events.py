@@ -155,8 +155,8 @@ class Observer:
 
 
 class Observers:
-    """All observers of a session. One that raises does not harm the others, and is removed in the
-    end."""
+    """All observers of a session. One that raises does not harm the others, and is removed if it
+    keeps failing."""
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []

@@ -49,8 +49,8 @@ cut them short."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
 _MAX_TAIL = 32 * MAX_VERIFIED
-"""How many tokens a request's record may be behind and still catch up: enough for one longest draft
-or for many steps that a full queue dropped. A tail is only as long as its step needs."""
+"""How many tokens a request's record may be behind and still catch up: enough for one longest
+draft, or for many steps that a full queue dropped. A tail is only as long as its step needs."""
 
 
 @dataclass(frozen=True, slots=True)
