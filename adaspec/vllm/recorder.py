@@ -65,7 +65,7 @@ class _Step:
 
 
 class Recorder(Observer):
-    """Writes a dense row for every recorded request, and logged rows for the steps of all others."""
+    """Writes a dense row for every recorded request, and logged rows for the others' steps."""
 
     def __init__(
         self,
