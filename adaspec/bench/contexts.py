@@ -20,10 +20,10 @@ def make_contexts(count: int, tokens: int, seed: int) -> NDArray[np.int32]:
     costs the same to index.
     """
     generator = np.random.default_rng(seed)
-    drawn = [_draw(tokens, generator) for _ in range(min(count, DISTINCT))]
+    distinct_contexts = [_draw(tokens, generator) for _ in range(min(count, DISTINCT))]
     contexts = np.empty((count, tokens), np.int32)
     for row in range(count):
-        words = drawn[row % DISTINCT]
+        words = distinct_contexts[row % DISTINCT]
         if row >= DISTINCT:
             words = generator.permutation(VOCABULARY).astype(np.int32)[words]
         contexts[row] = words

@@ -251,7 +251,7 @@ class MadeUpBatch:
 
     def step(self, timed: bool) -> None:
         """Decide once for the whole batch."""
-        tokens, confidences, right = self._draft()
+        tokens, confidences, right_counts = self._draft()
         index, executor, slots = self._index, self._executor, self._slots
         t0 = perf_counter()
         index.extend(slots, self._emitted, self._counts)
@@ -269,11 +269,11 @@ class MadeUpBatch:
         index.propose(step.slots, cut.start, cut.ngram_len, tokens[self.drafted], cut.neural_len)
         t4 = perf_counter()
         drafted = cut.neural_len + cut.ngram_len
-        counts = np.minimum(right, drafted) + 1
+        counts = np.minimum(right_counts, drafted) + 1
         emitted = np.full((self.batch, DRAFTED + 1), -1, np.int32)
         for row, count in enumerate(counts.tolist()):
-            begin = self.tokens + int(self._position[row])
-            emitted[row, :count] = self._words[row, begin : begin + count]
+            start = self.tokens + int(self._position[row])
+            emitted[row, :count] = self._words[row, start : start + count]
         outcome = executor.outcome(
             step, drafted, cut.neural_len, counts - 1, emitted, counts, self.drafted
         )
@@ -313,23 +313,23 @@ class MadeUpBatch:
         )
 
     def _draft(self) -> tuple[list[Ints], list[Floats], Ints]:
-        """Drafted tokens and confidences after 0, 1, .. forwards, and how many of a row are right."""
+        """Drafted tokens and confidences after 0, 1, .. forwards, and right tokens per row."""
         positions = self.tokens + self._position[:, None] + np.arange(self.drafted)
         truth = self._words[self._rows[:, None], positions]
-        right = np.logical_and.accumulate(self._rng.random(truth.shape) < _ACCEPTANCE, axis=1)
-        tokens = np.where(right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
+        is_right = np.logical_and.accumulate(self._rng.random(truth.shape) < _ACCEPTANCE, axis=1)
+        tokens = np.where(is_right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
         shape = (*truth.shape, len(CONFIDENCES))
         confidences = (-self._rng.exponential(1.0, shape)).astype(np.float32)
         depths = range(self.drafted + 1)
         return (
             [np.ascontiguousarray(tokens[:, :depth]) for depth in depths],
             [np.ascontiguousarray(confidences[:, :depth]) for depth in depths],
-            right.sum(1).astype(np.int32),
+            is_right.sum(1).astype(np.int32),
         )
 
     def _enter(self, row: int) -> int:
-        known = self._words[row, : self.tokens + self._position[row]]
-        slot = self._index.open(known)
+        text = self._words[row, : self.tokens + self._position[row]]
+        slot = self._index.open(text)
         self.entered += 1
         # The policy's answer is ignored: every row holds the drafter.
         self._executor.admit(slot, self.tokens, self.batch)
@@ -352,8 +352,8 @@ def _partly_new(words: Ints, tokens: int) -> Ints:
     rng = np.random.default_rng([len(words), tokens])
     starts_span = rng.random((len(words), words.shape[1] - tokens)) < 1 / _MEAN_SPAN
     spans = np.cumsum(starts_span, axis=1, dtype=np.int64)
-    new = np.take_along_axis(rng.random(starts_span.shape) < _NEW_SHARE, spans, axis=1)
-    fresh = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
+    is_new = np.take_along_axis(rng.random(starts_span.shape) < _NEW_SHARE, spans, axis=1)
+    new_words = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
     output_words = words[:, tokens:]
-    words[:, tokens:] = np.where(new, fresh, output_words)
+    words[:, tokens:] = np.where(is_new, new_words, output_words)
     return words

@@ -206,7 +206,7 @@ class _Measured:
         batch = len(self.contexts)
         per_request_us = np.array(self.steps_s) / batch * 1e6
         nbytes = self.system.nbytes()
-        known = batch * (tokens + len(self.steps_s))
+        total_tokens = batch * (tokens + len(self.steps_s))
         return LookupRow(
             system=self.name,
             context_tokens=tokens,
@@ -215,7 +215,7 @@ class _Measured:
             p99_us=float(np.quantile(per_request_us, 0.99)),
             cold_us=float(np.median(per_request_us[::STEPS_PER_ROUND])),
             index_prompt_ms=float(np.median(self.prompts_s)) * 1e3,
-            bytes_per_token=None if nbytes is None else nbytes / known,
+            bytes_per_token=None if nbytes is None else nbytes / total_tokens,
             reference_us=reference_s * 1e6,
         )
 

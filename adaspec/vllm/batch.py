@@ -21,7 +21,7 @@ class EngineBatch:
     requests: Sequence[str]
     """The id of each row's request."""
     states: Sequence[object]
-    """One object per request, which lives as long as it: a new request may reuse an old id."""
+    """One object per request that lives as long as the request; ids may be reused by others."""
     tokens: NDArray[np.int32]
     """Prompt and output tokens, one row per request and one column per position."""
     prompt_tokens: Ints
@@ -255,8 +255,8 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
 def common_prefix_len(tokens: Sequence[int], others: Sequence[int]) -> int:
     """The length of the longest common prefix of two texts, in tokens."""
     count = 0
-    for token, other in zip(tokens, others, strict=False):
-        if token != other:
+    for token, other_token in zip(tokens, others, strict=False):
+        if token != other_token:
             break
         count += 1
     return count

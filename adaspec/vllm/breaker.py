@@ -48,7 +48,7 @@ class CircuitBreaker:
         self._notify(step, stage, error)
 
     def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
-        """Count a failure that leaves `rows` requests without a proposal; at 0 it stands."""
+        """Count a failure that leaves `rows` requests without a proposal; at 0 proposals stand."""
         self._in_a_row += 1
         self._outstanding_steps += STEPS_PER_FAULT
         self.counts[stage] += 1

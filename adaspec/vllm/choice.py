@@ -47,7 +47,7 @@ class Target:
 
     def is_called(self, name: str) -> bool:
         """Whether a name, a hub id or a folder named after one, refers to this model."""
-        return _short(name) in {_short(each) for each in (self.name, self.other_name) if each}
+        return _short(name) in {_short(alias) for alias in (self.name, self.other_name) if alias}
 
 
 def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:

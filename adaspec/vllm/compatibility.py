@@ -79,8 +79,8 @@ def version_problem(version: str) -> str | None:
 
 
 def is_tested(version: str) -> bool:
-    """Whether the engine tests have run on that version."""
-    return any(version.startswith(f"{_dotted(each)}.") for each in TESTED)
+    """Whether the engine tests have run on that version; if not, only its source was read."""
+    return any(version.startswith(f"{_dotted(tested)}.") for tested in TESTED)
 
 
 def signature_problems(

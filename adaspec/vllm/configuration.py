@@ -44,10 +44,10 @@ def speculative_config(
     if problem:
         raise ServingError(problem)
     check_arguments()
-    written = args.speculative_config
+    operator_config = args.speculative_config
     flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
     options = dataclasses.replace(
-        read_options(_with_flags(written or {}, flags)),
+        read_options(_with_flags(operator_config or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
         vocabulary_hash=vocabulary_of(target_model_config),
     )
@@ -62,7 +62,7 @@ def speculative_config(
     try:
         speculative = original(args, target_model_config, target_parallel_config)
     finally:
-        vars(args).update(speculative_config=written, **flags)
+        vars(args).update(speculative_config=operator_config, **flags)
     if speculative.method != config["method"]:
         raise ServingError(
             f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "

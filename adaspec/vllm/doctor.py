@@ -276,11 +276,11 @@ def target_named(model: str) -> Any:
     from adaspec.vllm.choice import Target
 
     config = _config_of(model)
-    text = config.get_text_config()
+    text_config = config.get_text_config()
     return Target(
         name=model,
-        vocabulary=int(text.vocab_size),
-        width=int(text.hidden_size),
+        vocabulary=int(text_config.vocab_size),
+        width=int(text_config.hidden_size),
         tokenizer=str(Path(model)) if Path(model).exists() else model,
         other_name=getattr(config, "_name_or_path", None) or None,
     )

@@ -100,23 +100,26 @@ def _method_by_weights(names: Iterable[str]) -> str:
     layers = [name.removeprefix("model.") for name in names]
     if not any(layer.startswith("fc.") for layer in layers):
         return "draft_model"
-    if any(each == "d2t" or "midlayer." in each or "hidden_norm." in each for each in layers):
+    if any(
+        layer_name == "d2t" or "midlayer." in layer_name or "hidden_norm." in layer_name
+        for layer_name in layers
+    ):
         return "eagle3"
     return "eagle"
 
 
 def _predicts(config: Mapping[str, Any]) -> bool:
-    text = config.get("text_config") or {}
+    text_config = config.get("text_config") or {}
     return any(
-        int(each.get(key) or 0) > 0
-        for each in (config, text)
+        int(section.get(key) or 0) > 0
+        for section in (config, text_config)
         for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     )
 
 
 def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Target) -> None:
-    text = config.get("transformer_layer_config") or config.get("text_config") or config
-    vocabulary = text.get("vocab_size")
+    text_config = config.get("transformer_layer_config") or config.get("text_config") or config
+    vocabulary = text_config.get("vocab_size")
     if vocabulary is not None and vocabulary != target.vocabulary:
         raise ServingError(
             f"drafter '{model}' does not fit '{target.name}': its vocabulary has {vocabulary} "
@@ -124,7 +127,7 @@ def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Targe
         )
     if method not in ("eagle", "eagle3"):
         return
-    width = config.get("target_hidden_size") or text.get("hidden_size")
+    width = config.get("target_hidden_size") or text_config.get("hidden_size")
     if width is not None and target.width is not None and width != target.width:
         raise ServingError(
             f"drafter '{model}' does not fit '{target.name}': it reads hidden states of {width}, "

@@ -16,7 +16,8 @@ def hardware() -> str:
     """The device that models run on: a GPU's name, or the processor and its usable cores."""
     try:
         engine = importlib.import_module("vllm.platforms").current_platform
-        # This process will fork, so torch is not asked for the name: that would start CUDA.
+        # torch is not asked for the name, because that would start CUDA in a process that has
+        # still to fork.
         if not engine.is_cpu():
             return str(engine.get_device_name())
     except (ImportError, NotImplementedError):

@@ -305,17 +305,17 @@ class MetricsObserver(Observer):
 def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
     """For every source and reason, the rows of the step with that decision."""
     neural, ngram = event.neural_len > 0, event.ngram_len > 0
-    nothing = ~neural & ~ngram & ~event.recorded
-    barred = np.zeros_like(nothing) if event.barred is None else event.barred & nothing
-    nothing &= ~barred
+    undrafted = ~neural & ~ngram & ~event.recorded
+    barred = np.zeros_like(undrafted) if event.barred is None else event.barred & undrafted
+    undrafted &= ~barred
     shown = np.where(event.batch.holds_neural, event.shown, 0)
-    wanted = np.asarray(event.proposal.ngram_len) > 0
+    copy_wanted = np.asarray(event.proposal.ngram_len) > 0
     trimmed = event.neural_len < shown
     return {
         "none/recorded": event.recorded,
         "none/min_tokens": barred,
-        "none/nothing_to_copy": nothing & wanted,
-        "none/policy": nothing & ~wanted,
+        "none/nothing_to_copy": undrafted & copy_wanted,
+        "none/policy": undrafted & ~copy_wanted,
         "ngram/alone": ngram & ~neural & (shown == 0),
         "ngram/switched": ngram & ~neural & (shown > 0),
         "neural/whole": neural & ~ngram & ~trimmed,

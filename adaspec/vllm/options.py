@@ -57,7 +57,7 @@ class Options:
     draft_method: str | None = None
     """One of `DRAFT_METHODS`, for a drafter whose config does not say which it is."""
     num_speculative_tokens: int | None = None
-    """The cap: the maximum length of one draft."""
+    """CAP, the maximum length of one draft."""
     policy: str | None = None
     mode: str = "serve"
     cost: str | None = None
@@ -111,8 +111,8 @@ def read_options(config: Mapping[str, Any]) -> Options:
                 f"handed on to vLLM: {', '.join(PASSED)}"
             )
         (passed if key in PASSED else values)[key] = value
-    given = {key: value for key, value in values.items() if value is not None}
-    options = Options(**given, passed=passed)
+    set_values = {key: value for key, value in values.items() if value is not None}
+    options = Options(**set_values, passed=passed)
     _check(options)
     return options
 

@@ -67,7 +67,7 @@ def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
     """
     if name in sys.modules:
         patch(sys.modules[name])
-    elif not any(isinstance(each, _Watcher) and each.name == name for each in sys.meta_path):
+    elif not any(isinstance(finder, _Watcher) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Watcher(name, patch))
 
 
@@ -94,10 +94,10 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
 
 def _run_then_patch(loader: Any, patch: Callable[[ModuleType], None]) -> None:
-    run = loader.exec_module
+    original = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        run(module)
+        original(module)
         patch(module)
 
     loader.exec_module = exec_module

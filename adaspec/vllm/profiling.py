@@ -102,7 +102,7 @@ class ProfiledEngine:
             )
         prepare_vllm("profiling")
         use_worker_threads()
-        # This needs torch, which is only there if vLLM is.
+        # This needs torch, which only machines with vLLM must have.
         from adaspec.vllm.attachment import serve_by
 
         config: dict[str, Any] = {
@@ -213,9 +213,13 @@ class ProfiledEngine:
             for plan in plans:
                 self._policy.current = plan
                 for step in range(_SETTLING_STEPS + steps):
-                    timed = self._stopwatch.time_step(self._engine.step)
-                    if step >= _SETTLING_STEPS and timed is not None and timed.requests == requests:
-                        timed_steps.append((plan, timed))
+                    timed_step = self._stopwatch.time_step(self._engine.step)
+                    if (
+                        step >= _SETTLING_STEPS
+                        and timed_step is not None
+                        and timed_step.requests == requests
+                    ):
+                        timed_steps.append((plan, timed_step))
         finally:
             self._stopwatch.synchronises = False
             self._engine.abort_request(names)
@@ -237,20 +241,20 @@ class ProfiledEngine:
         """Add a request; prompts of the same row differ only in their length."""
         from vllm import SamplingParams
 
-        draw = np.random.default_rng((self._seed, row))
-        tokens = draw.integers(_FIRST_TOKEN, self._vocabulary, context_tokens).tolist()
+        generator = np.random.default_rng((self._seed, row))
+        tokens = generator.integers(_FIRST_TOKEN, self._vocabulary, context_tokens).tolist()
         name = f"profile-{next(self._numbers)}"
-        longest = int(self._engine.vllm_config.model_config.max_model_len)
+        max_length = int(self._engine.vllm_config.model_config.max_model_len)
         params = SamplingParams(
-            temperature=0.0, max_tokens=longest - context_tokens, ignore_eos=True
+            temperature=0.0, max_tokens=max_length - context_tokens, ignore_eos=True
         )
         self._engine.add_request(name, {"prompt_token_ids": tokens}, params)
         return name
 
     def _await_decoding(self, requests: int) -> None:
         for _ in range(_MAX_STEPS):
-            timed = self._stopwatch.time_step(self._engine.step)
-            if timed is not None and timed.requests == requests:
+            timed_step = self._stopwatch.time_step(self._engine.step)
+            if timed_step is not None and timed_step.requests == requests:
                 return
         raise ServingError(
             f"{requests} requests never decoded together: give the engine more KV cache, or "

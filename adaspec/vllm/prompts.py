@@ -88,8 +88,8 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
             raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
     forms = [key for key in _FORMS if record.get(key) is not None]
     if len(forms) != 1:
-        given = ", ".join(forms) or "none"
-        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {given}")
+        form_names = ", ".join(forms) or "none"
+        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {form_names}")
     workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1

@@ -81,14 +81,14 @@ class Report:
 def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Report:
     """Record the prompts that are not in the trace yet; raises an `AdaspecError` if that fails."""
     prompts = read_prompts(options.prompts)
-    done = recorded_keys(options)
-    open_prompts = [prompt for prompt in prompts if prompt.key not in done]
+    recorded_before = recorded_keys(options)
+    unrecorded = [prompt for prompt in prompts if prompt.key not in recorded_before]
     refused: list[str] = []
-    if open_prompts:
-        refused = _run(options, open_prompts, progress)
+    if unrecorded:
+        refused = _run(options, unrecorded, progress)
     keys = {key for key, _ in finished(options).request_keys()}
-    wanted = {prompt.key for prompt in prompts}
-    missing = len(wanted - keys) - len(refused)
+    prompt_keys = {prompt.key for prompt in prompts}
+    missing = len(prompt_keys - keys) - len(refused)
     if not missing and options.scramble:
         # The key could unscramble the trace. It was only kept so that further runs of the same
         # recording use the same permutation.
@@ -96,8 +96,8 @@ def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Repo
     return Report(
         trace=str(options.out),
         requests=len(keys),
-        recorded=len(keys - done),
-        found=len(wanted & done),
+        recorded=len(keys - recorded_before),
+        found=len(prompt_keys & recorded_before),
         refused=tuple(refused),
         missing=missing,
     )

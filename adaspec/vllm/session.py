@@ -182,11 +182,11 @@ class Session:
         self._pending = current
         self._notify_proposed(current, chosen)
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
-            slow = TimeoutError(f"a decision took {self._decision_s:.2f} s")
+            error = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._stop_if_slow:
-                self.breaker.fault(self.step, "time", slow)
+                self.breaker.fault(self.step, "time", error)
                 return proposed
-            self.breaker.note(self.step, "time", slow)
+            self.breaker.note(self.step, "time", error)
         self.breaker.step_succeeded()
         return proposed
 

@@ -23,26 +23,26 @@ def warm_up(session: Session) -> None:
     began_s = perf_counter()
     state = object()
     tokens = np.array([_TEXT + [4, 1, 2, 3] * (_STEPS + 1) * 8], np.int32)
-    known = len(_TEXT)
-    sampled, proposed = [int(tokens[0, known])], list[int]()
+    known_tokens = len(_TEXT)
+    sampled, proposed = [int(tokens[0, known_tokens])], list[int]()
     for _ in range(_STEPS):
         batch = EngineBatch(
             requests=["warm-up"],
             states=[state],
             tokens=tokens,
             prompt_tokens=np.array([len(_TEXT)], np.int32),
-            known=np.array([known], np.int32),
+            known=np.array([known_tokens], np.int32),
             sampled=[sampled],
             verified={"warm-up": proposed},
         )
         session.begin(batch, {"warm-up": state})
-        known += len(sampled)
+        known_tokens += len(sampled)
         for count in range(session.forwards()):
-            drafted = np.array([tokens[0, known + count]], np.int32)
+            drafted = np.array([tokens[0, known_tokens + count]], np.int32)
             if not session.take(drafted, np.array([[-0.1, 2.0, 0.3]], np.float32)):
                 break
         proposed = session.finish()[0]
-        expected_tokens = tokens[0, known : known + len(proposed) + 1].tolist()
+        expected_tokens = tokens[0, known_tokens : known_tokens + len(proposed) + 1].tolist()
         sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
     empty = np.zeros(0, np.int32)
     session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
