@@ -1,1 +1,1 @@
-"""How fast are we."""
+"""Benchmarks of adaspec's decisions and n-gram look-ups."""

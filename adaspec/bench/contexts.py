@@ -1,4 +1,4 @@
-"""Made-up contexts that repeat as real ones do: frequent words, and spans copied from before."""
+"""Made-up contexts that repeat as real ones do, with frequent words and copied spans."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ DISTINCT = 8
 
 
 def make_contexts(count: int, tokens: int, seed: int) -> NDArray[np.int32]:
-    """`count` different contexts of so many tokens; the same seed gives the same contexts.
+    """Make `count` different contexts of that many tokens; the seed determines them.
 
-    Words follow Zipf's law and every 30th or so starts a copy of 25 earlier tokens, which gives
-    about the matches, nodes and table entries per token of recorded chats and code edits. Beyond
-    the first few, a context is an earlier one in other words: it costs the same to index.
+    Words follow Zipf's law, and about every 30th starts a copy of some 25 earlier tokens. Per
+    token, this gives about the matches, nodes and table entries of recorded chats and code edits.
+    After the first few, each context is an earlier one with its words replaced by others, which
+    costs the same to index.
     """
     generator = np.random.default_rng(seed)
-    drawn = [_draw(tokens, generator) for _ in range(min(count, DISTINCT))]
+    distinct_contexts = [_draw(tokens, generator) for _ in range(min(count, DISTINCT))]
     contexts = np.empty((count, tokens), np.int32)
     for row in range(count):
-        words = drawn[row % DISTINCT]
+        words = distinct_contexts[row % DISTINCT]
         if row >= DISTINCT:
             words = generator.permutation(VOCABULARY).astype(np.int32)[words]
         contexts[row] = words

@@ -1,9 +1,9 @@
-"""What deciding costs: whole steps of learned policies on made-up requests in mid-generation.
+"""Measures the cost of deciding: complete steps of learned policies on made-up running requests.
 
-A step takes in what the last one emitted, looks up, plans, reads a draft of three tokens and
-settles, as the engine would drive it. Rounds are interleaved: each policy, batch and context makes
-a few steps, then the next one, so that a busy machine slows all of them alike; a fixed loop timed
-in every round shows the noise.
+A step takes in the tokens that the last one emitted, looks up matches, plans, reads a draft of
+three tokens and settles, as an engine would drive it. Rounds are interleaved: each policy, batch
+and context makes a few steps before it is the next one's turn, so that a busy machine slows all of
+them alike. A fixed loop, timed in every round, shows the noise.
 """
 
 from __future__ import annotations
@@ -46,55 +46,56 @@ BATCHES = (1, 8, 32, 128, 256)
 STEPS = 400
 STEPS_PER_ROUND = 10
 _WARM_UP = 20
-"""Steps before the clock runs: code is loaded, caches and branch predictors learn."""
+"""Steps that are not timed, in which code is loaded and caches and branch predictors learn."""
 BYTES_PER_TOKEN = 80
-"""What one context token costs at the worst: its index, and the made-up text."""
+"""The most memory that one context token takes, for its index and the made-up text."""
 OUTPUT = 512
-"""Output tokens after which a request leaves and another one takes its place."""
+"""How many output tokens a request has when it leaves and another one takes its place."""
 DRAFTED = 3
 _MEAN_SPAN = 8
-"""Mean length of a span of new words, and of one that repeats."""
+"""The mean length of spans, whether their words are new or repeated."""
 _NEW_SHARE = 0.3
-"""Share of spans that are of new words; with other words that are new, half the rows match."""
+"""The share of spans with new words; together with other words that are new, it makes half of the
+rows match."""
 _ACCEPTANCE = 0.6
-"""Chance that a drafted token is right where those before it were."""
+"""The probability that a drafted token is right if all tokens before it were."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideRow:
-    """One policy, batch and context; times in microseconds per step of the whole batch."""
+    """The figures of one policy, batch and context, in microseconds per step of the whole batch."""
 
     policy: str
     evidence: bool
     """Whether the policy reads drafted tokens and confidences."""
     drafted: int
-    """Tokens that the neural drafter drafted per step."""
+    """How many tokens the neural drafter drafted per step."""
     batch: int
     context_tokens: int
     median_us: float | None = None
     p99_us: float | None = None
     lookup_us: float | None = None
-    """Median for taking in what was emitted and looking up what follows it."""
+    """The median time for taking in the emitted tokens and looking up what follows them."""
     before_us: float | None = None
-    """Median for features, prediction and planning."""
+    """The median time for features, prediction and planning."""
     while_us: float | None = None
-    """Median for reading drafted tokens but the last, and deciding to go on."""
+    """The median time for reading all drafted tokens but the last, and deciding to go on."""
     after_us: float | None = None
-    """Median for choosing again, looking up behind the draft, splicing, and learning."""
+    """The median time for choosing again, looking up after the draft, splicing and learning."""
     reference_us: float | None = None
-    """Median of a fixed loop in the same rounds."""
+    """The median time of a fixed loop in the same rounds."""
     first_tenth_us: float | None = None
     last_tenth_us: float | None = None
     matched: float | None = None
-    """Share of rows that had a match."""
+    """The share of rows that had a match."""
     steps: int = 0
     skipped: str | None = None
-    """Why there are no figures."""
+    """The reason why there are no figures; None if there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """All rows, and what memory the run took."""
+    """All rows, and the memory that the run took."""
 
     rows: list[DecideRow]
     first_tenth_mb: float
@@ -102,12 +103,12 @@ class Decided:
     peak_mb: float
 
     def to_json(self) -> dict[str, object]:
-        """The result as `--json` prints it."""
+        """The result in the form that `--json` prints."""
         return asdict(self)
 
 
 def find_benched(names: Sequence[str]) -> list[LearnedPolicy]:
-    """The policies that are named; without a name each shipped one."""
+    """Load the named policies, or every shipped policy if none is named."""
     if not names and not shipped_policies():
         raise BenchError(
             "no policy is shipped with this build: name one with --policy DIR "
@@ -129,15 +130,15 @@ def bench_decide(
     steps: int = STEPS,
     report: Progress = silent,
 ) -> Decided:
-    """Time so many whole steps of every policy at every context length and batch.
+    """Time that many complete steps of every policy at every context length and batch size.
 
-    `report` hears of progress.
+    `report` is called with the progress.
     """
     check_positive(contexts=contexts, batches=batches, steps=[steps])
     reference_loop_s(1)
     running: list[MadeUpBatch] = []
     rows: list[DecideRow] = []
-    # Policies that are compared make their steps one right after the other.
+    # Policies are in the innermost loop, so that those to compare take turns directly.
     cells = list(itertools.product(contexts, batches, policies))
     for done, (tokens, batch, policy) in enumerate(cells):
         report("taking in prompts", done, len(cells))
@@ -162,28 +163,28 @@ def bench_decide(
 
 
 def _run(running: Sequence[MadeUpBatch], steps: int, report: Progress) -> tuple[float, list[float]]:
-    """Step all batches in turn; the reference loop's median in seconds, and memory per round."""
+    """Step all batches in turn; returns the reference loop's median time and memory per round."""
     reference: list[float] = []
     memory: list[float] = []
     for made_up in running:
         for _ in range(_WARM_UP):
             made_up.step(timed=False)
     with without_garbage_collection():
-        done = 0
-        while done < steps:
-            turns = min(STEPS_PER_ROUND, steps - done)
+        steps_done = 0
+        while steps_done < steps:
+            turns = min(STEPS_PER_ROUND, steps - steps_done)
             reference.append(reference_loop_s(200))
             for made_up in running:
                 for _ in range(turns):
                     made_up.step(timed=True)
-            done += turns
+            steps_done += turns
             memory.append(held_memory())
-            report("steps", done, steps)
+            report("steps", steps_done, steps)
     return float(np.median(reference)), memory
 
 
 def _tenths(values: ArrayLike) -> tuple[float, float]:
-    """Medians of the first and of the last tenth."""
+    """The medians of the first and of the last tenth."""
     series = np.asarray(values)
     tenth = max(1, len(series) // 10)
     return float(np.median(series[:tenth])), float(np.median(series[-tenth:]))
@@ -195,34 +196,34 @@ def _row(policy: LearnedPolicy, batch: int, tokens: int, **figures: Any) -> Deci
 
 
 def _cost_of(policy: LearnedPolicy) -> CostModel:
-    """The cost model that the policy was trained for, or the default where it names none."""
+    """The cost model that the policy was trained for, or the default if the policy names none."""
     trained_for = None if policy.manifest is None else policy.manifest.cost_model
     return trained_for or load_cost(DEFAULT)
 
 
 class _MadeUpDrafts(ShownDrafts):
-    """One step's drafted tokens, made up before the clock runs."""
+    """The drafted tokens of one step, which are made up before timing starts."""
 
     def __init__(
         self, index: NgramIndex, step: Step, tokens: list[Ints], confidences: list[Floats]
     ) -> None:
-        """Tokens and confidences after 0, 1, .. forwards."""
+        """`tokens` and `confidences` are those after 0, 1, .. forwards."""
         super().__init__(index, step, tokens[-1], confidences[-1])
         self._first = tuple(zip(tokens, confidences, strict=True))
 
     def first(self, count: int) -> tuple[Ints, Floats]:
-        """Tokens and confidences of the first `count` forwards."""
+        """The tokens and confidences of the first `count` forwards."""
         return self._first[count]
 
 
 class MadeUpBatch:
-    """Requests that decode together at one context length; every `step` is one engine step."""
+    """Requests that decode together at one context length; each `step` is one engine step."""
 
     def __init__(self, policy: LearnedPolicy, cost: CostModel, batch: int, tokens: int) -> None:
         self.policy, self.batch, self.tokens = policy, batch, tokens
         self.steps = self.matched = self.entered = 0
         self.seconds = array("d")
-        """Per timed step the seconds of look-up, before, while and after drafting."""
+        """Four times for each timed step: look-up, and before, while and after drafting."""
         self._rng = np.random.default_rng([tokens, batch])
         self._words = _partly_new(make_contexts(batch, tokens + OUTPUT, tokens + batch), tokens)
         self.drafted = min(DRAFTED, policy.neural_cap)
@@ -235,12 +236,12 @@ class MadeUpBatch:
             shows_tokens=True,
             shows_confidences=True,
         )
-        # Several batches share the model, but not what is carried from step to step.
+        # Several batches share the model, but not the state that is carried from step to step.
         self._executor = Executor(copy.copy(policy), setup, self._index)
         self._slots = np.zeros(batch, np.int32)
         self._rows = np.arange(batch, dtype=np.int32)
         self._prompt = np.full(batch, tokens, np.int32)
-        # Staggered, so that requests do not leave all at once.
+        # Positions are staggered, so that requests do not leave all at once.
         self._position = self._rng.integers(1, OUTPUT - DRAFTED - 1, batch).astype(np.int32)
         self._holds = np.ones(batch, np.bool_)
         for row in range(batch):
@@ -249,8 +250,8 @@ class MadeUpBatch:
         self._emitted = np.zeros(0, np.int32)
 
     def step(self, timed: bool) -> None:
-        """Decide once about the whole batch."""
-        tokens, confidences, right = self._draft()
+        """Decide once for the whole batch."""
+        tokens, confidences, right_counts = self._draft()
         index, executor, slots = self._index, self._executor, self._slots
         t0 = perf_counter()
         index.extend(slots, self._emitted, self._counts)
@@ -259,7 +260,7 @@ class MadeUpBatch:
         executor.plan(step)
         t2 = perf_counter()
         step.source = _MadeUpDrafts(index, step, tokens, confidences)
-        # Whatever the policy wants: every step is measured with a draft of the same length.
+        # The policy's plan is overruled, so that every step has a draft of the same length.
         step.planned = self.drafted
         for _ in range(self.drafted):
             executor.forward_ran(step)
@@ -268,11 +269,11 @@ class MadeUpBatch:
         index.propose(step.slots, cut.start, cut.ngram_len, tokens[self.drafted], cut.neural_len)
         t4 = perf_counter()
         drafted = cut.neural_len + cut.ngram_len
-        counts = np.minimum(right, drafted) + 1
+        counts = np.minimum(right_counts, drafted) + 1
         emitted = np.full((self.batch, DRAFTED + 1), -1, np.int32)
         for row, count in enumerate(counts.tolist()):
-            begin = self.tokens + int(self._position[row])
-            emitted[row, :count] = self._words[row, begin : begin + count]
+            start = self.tokens + int(self._position[row])
+            emitted[row, :count] = self._words[row, start : start + count]
         outcome = executor.outcome(
             step, drafted, cut.neural_len, counts - 1, emitted, counts, self.drafted
         )
@@ -285,11 +286,11 @@ class MadeUpBatch:
         self.matched += int((step.available > 0).sum())
         self._counts, self._emitted = counts, emitted[emitted >= 0]
         self._position += counts
-        for done in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT).tolist():
-            self._leave(done)
+        for ended_row in np.flatnonzero(self._position + DRAFTED + 1 >= OUTPUT).tolist():
+            self._leave(ended_row)
 
     def row(self, reference_s: float) -> DecideRow:
-        """The figures of all timed steps."""
+        """The figures over all timed steps."""
         seconds = np.frombuffer(self.seconds).reshape(-1, 4)
         total_us = seconds.sum(1) * 1e6
         lookup_us, before_us, while_us, after_us = (np.median(seconds, axis=0) * 1e6).tolist()
@@ -312,25 +313,25 @@ class MadeUpBatch:
         )
 
     def _draft(self) -> tuple[list[Ints], list[Floats], Ints]:
-        """What is drafted after 0, 1, .. forwards, with confidences; how many of it are right."""
-        places = self.tokens + self._position[:, None] + np.arange(self.drafted)
-        truth = self._words[self._rows[:, None], places]
-        right = np.logical_and.accumulate(self._rng.random(truth.shape) < _ACCEPTANCE, axis=1)
-        tokens = np.where(right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
+        """Drafted tokens and confidences after 0, 1, .. forwards, and right tokens per row."""
+        positions = self.tokens + self._position[:, None] + np.arange(self.drafted)
+        truth = self._words[self._rows[:, None], positions]
+        is_right = np.logical_and.accumulate(self._rng.random(truth.shape) < _ACCEPTANCE, axis=1)
+        tokens = np.where(is_right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
         shape = (*truth.shape, len(CONFIDENCES))
         confidences = (-self._rng.exponential(1.0, shape)).astype(np.float32)
         depths = range(self.drafted + 1)
         return (
             [np.ascontiguousarray(tokens[:, :depth]) for depth in depths],
             [np.ascontiguousarray(confidences[:, :depth]) for depth in depths],
-            right.sum(1).astype(np.int32),
+            is_right.sum(1).astype(np.int32),
         )
 
     def _enter(self, row: int) -> int:
-        known = self._words[row, : self.tokens + self._position[row]]
-        slot = self._index.open(known)
+        text = self._words[row, : self.tokens + self._position[row]]
+        slot = self._index.open(text)
         self.entered += 1
-        # Every row holds the drafter, whatever the policy says.
+        # The policy's answer is ignored: every row holds the drafter.
         self._executor.admit(slot, self.tokens, self.batch)
         return slot
 
@@ -340,19 +341,19 @@ class MadeUpBatch:
         self._index.close(slot)
         self._position[row] = 1
         self._slots[row] = self._enter(row)
-        # What it emitted last went with it.
+        # The last tokens that the old request emitted are dropped with it.
         keep = np.repeat(self._rows, self._counts) != row
         self._emitted = self._emitted[keep]
         self._counts = np.where(self._rows == row, 0, self._counts).astype(np.int32)
 
 
 def _partly_new(words: Ints, tokens: int) -> Ints:
-    """The same contexts, some spans behind the first `tokens` in words never seen before."""
+    """Replace the words of some spans after the first `tokens` by words never seen before."""
     rng = np.random.default_rng([len(words), tokens])
-    turns = rng.random((len(words), words.shape[1] - tokens)) < 1 / _MEAN_SPAN
-    spans = np.cumsum(turns, axis=1, dtype=np.int64)
-    new = np.take_along_axis(rng.random(turns.shape) < _NEW_SHARE, spans, axis=1)
-    fresh = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
-    behind = words[:, tokens:]
-    words[:, tokens:] = np.where(new, fresh, behind)
+    starts_span = rng.random((len(words), words.shape[1] - tokens)) < 1 / _MEAN_SPAN
+    spans = np.cumsum(starts_span, axis=1, dtype=np.int64)
+    is_new = np.take_along_axis(rng.random(starts_span.shape) < _NEW_SHARE, spans, axis=1)
+    new_words = VOCABULARY + np.arange(words.shape[1] - tokens, dtype=np.int32)
+    output_words = words[:, tokens:]
+    words[:, tokens:] = np.where(is_new, new_words, output_words)
     return words

@@ -1,10 +1,10 @@
-"""How fast the n-gram look-up is: adaspec's beside others', on the same contexts, in one run.
+"""Measures the speed of n-gram look-ups, adaspec's and others', on the same contexts in one run.
 
 Every step appends one token to each context of a batch and looks up what follows. Rounds are
-interleaved: each system and batch makes a few steps, then the next one, so that a busy machine
-slows all of them alike; medians are compared, and a fixed loop timed in every round shows the
-noise. The first step of each turn finds the caches full of the others' data: it has a column of
-its own.
+interleaved: each system and batch makes a few steps before it is the next one's turn, so that a
+busy machine slows all of them alike. Medians are compared, and a fixed loop, timed in every round,
+shows the noise. The first step of a turn has its own column, because it finds the caches full of
+other systems' data.
 """
 
 from __future__ import annotations
@@ -36,35 +36,36 @@ CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32, 128)
 ROUNDS = 20
 STEPS_PER_ROUND = 10
-# What one context token costs at the worst while the bench runs, the bench's own copies included.
+# The most memory that one context token takes during the benchmark, including the benchmark's
+# copies.
 BYTES_PER_TOKEN = {"adaspec": 72, "vllm": 12, "arctic": 300}
 MIN_N, MAX_N, MAX_DRAFTED = 3, 7, 8
 TREE_DEPTH = 24
 
 
 class LookupSystem(Protocol):
-    """Holds the contexts of one batch and drafts for all of them each step."""
+    """Holds the contexts of one batch and drafts for all of them in each step."""
 
     def admit(self, prompt: Ints) -> None:
-        """Take in the next request's prompt."""
+        """Add the next request with its prompt."""
 
     def step(self, column: Ints) -> None:
         """Append one token to every context and look up what follows."""
 
     def nbytes(self) -> int | None:
-        """Bytes held for all contexts, where the system can say."""
+        """The bytes held for all contexts; None if the system cannot say."""
 
 
 MakeSystem = Callable[[int, int], LookupSystem]
-"""(requests, most tokens of each) -> a system with room for them."""
+"""Makes a system with room for (number of requests, maximum tokens per request)."""
 
 
 class AdaspecIndex:
-    """adaspec's n-gram index: append and look-up, with all that is known of the match."""
+    """adaspec's n-gram index, which appends and looks up all facts of a match."""
 
     def __init__(self, requests: int, max_tokens: int) -> None:
         self._index = NgramIndex()
-        self._slots = np.arange(requests)  # as `open` numbers them
+        self._slots = np.arange(requests)  # the numbers that `open` will give
         self._ones = np.ones(requests, np.int64)
 
     def admit(self, prompt: Ints) -> None:
@@ -77,12 +78,12 @@ class AdaspecIndex:
         self._index.lookup(self._slots)
 
     def nbytes(self) -> int:
-        """Everything the index holds."""
+        """The bytes of everything that the index holds."""
         return self._index.nbytes()
 
 
 class VllmProposer:
-    """vLLM's NgramProposer (matches of 3 to 7 tokens): it scans every context each step."""
+    """vLLM's NgramProposer for matches of 3 to 7 tokens, which scans every context in each step."""
 
     def __init__(self, proposer_class: Any, requests: int, max_tokens: int) -> None:
         """Lay out an input batch as vLLM does."""
@@ -104,7 +105,7 @@ class VllmProposer:
         self._admitted = 0
 
     def admit(self, prompt: Ints) -> None:
-        """Copy the prompt; there is nothing to index."""
+        """Copy the prompt, since there is nothing to index."""
         self._tokens[self._admitted, : len(prompt)] = prompt
         self._known[self._admitted] = len(prompt)
         self._admitted += 1
@@ -117,15 +118,15 @@ class VllmProposer:
         self._proposer.propose(MAX_DRAFTED, sampled, self._known, self._tokens)
 
     def nbytes(self) -> int:
-        """The token ids, which vLLM keeps anyway."""
+        """The bytes of the token ids, which vLLM keeps anyway."""
         return self._tokens.nbytes
 
 
 class ArcticCache:
-    """arctic-inference's suffix cache, per-request trees only, called as vLLM calls it."""
+    """arctic-inference's suffix cache with per-request trees only, called as vLLM calls it."""
 
     def __init__(self, cache_class: Any, requests: int, max_tokens: int) -> None:
-        """Keep the contexts, from whose ends patterns are cut."""
+        """Make room for the contexts, because patterns are cut from their ends."""
         self._cache = cache_class(max_tree_depth=TREE_DEPTH, max_cached_requests=0)
         self._contexts = np.zeros((requests, max_tokens), np.int32)
         self._known = 0
@@ -139,7 +140,7 @@ class ArcticCache:
         self._admitted += 1
 
     def step(self, column: Ints) -> None:
-        """Append and speculate, request by request: it has no batch call."""
+        """Append and speculate request by request, since the cache has no call for a batch."""
         self._contexts[:, self._known] = column
         self._known += 1
         first = max(0, self._known - TREE_DEPTH)
@@ -150,12 +151,12 @@ class ArcticCache:
             )
 
     def nbytes(self) -> None:
-        """It does not say."""
+        """None: the cache does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupRow:
-    """One system at one context length and batch; times in microseconds per request and step."""
+    """The figures of one system, context length and batch; microseconds per request and step."""
 
     system: str
     context_tokens: int
@@ -163,23 +164,23 @@ class LookupRow:
     median_us: float | None = None
     p99_us: float | None = None
     cold_us: float | None = None
-    """Median of the first step after the other systems have run."""
+    """The median time of the first step after other systems have run."""
     index_prompt_ms: float | None = None
-    """Median processor time of taking in one prompt of `context_tokens`."""
+    """The median processor time for taking in one prompt of `context_tokens`."""
     bytes_per_token: float | None = None
     reference_us: float | None = None
-    """Median of a fixed loop in the same rounds."""
+    """The median time of a fixed loop in the same rounds."""
     skipped: str | None = None
-    """Why there are no figures."""
+    """The reason why there are no figures; None if there are."""
 
     def to_json(self) -> dict[str, object]:
-        """The row as `--json` prints it."""
+        """The row in the form that `--json` prints."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class _Measured:
-    """One system with one batch, and what it took so far."""
+    """One system with one batch, and its times so far."""
 
     name: str
     system: LookupSystem
@@ -189,7 +190,8 @@ class _Measured:
 
     def admit(self, tokens: int) -> None:
         for context in self.contexts:
-            # Processor time: a prompt takes long enough for others to get a turn in between.
+            # A prompt takes long enough for other processes to get a turn in between, so only
+            # this thread's processor time is counted.
             began_s = time.thread_time()
             self.system.admit(context[:tokens])
             self.prompts_s.append(time.thread_time() - began_s)
@@ -204,7 +206,7 @@ class _Measured:
         batch = len(self.contexts)
         per_request_us = np.array(self.steps_s) / batch * 1e6
         nbytes = self.system.nbytes()
-        known = batch * (tokens + len(self.steps_s))
+        total_tokens = batch * (tokens + len(self.steps_s))
         return LookupRow(
             system=self.name,
             context_tokens=tokens,
@@ -213,7 +215,7 @@ class _Measured:
             p99_us=float(np.quantile(per_request_us, 0.99)),
             cold_us=float(np.median(per_request_us[::STEPS_PER_ROUND])),
             index_prompt_ms=float(np.median(self.prompts_s)) * 1e3,
-            bytes_per_token=None if nbytes is None else nbytes / known,
+            bytes_per_token=None if nbytes is None else nbytes / total_tokens,
             reference_us=reference_s * 1e6,
         )
 
@@ -224,7 +226,10 @@ def bench_lookup(
     rounds: int = ROUNDS,
     report: Progress = silent,
 ) -> list[LookupRow]:
-    """Time every installed system at every context length and batch; `report` hears of progress."""
+    """Time every installed system at every context length and batch size.
+
+    `report` is called with the progress.
+    """
     check_positive(contexts=contexts, batches=batches, rounds=[rounds])
     systems, missing = installed_systems()
     rows = [
@@ -233,7 +238,7 @@ def bench_lookup(
         for tokens in contexts
         for batch in batches
     ]
-    for name, make in systems.items():  # what the timed rounds must not pay for: compilation
+    for name, make in systems.items():  # compile now, so that the timed rounds do not pay for it
         warm_up = _Measured(name, make(2, 1000), make_contexts(2, 1000, seed=1))
         warm_up.admit(500)
         for position in range(500, 1000):
@@ -248,14 +253,14 @@ def bench_lookup(
             for turn in range(rounds):
                 reference.append(reference_loop_s(200))
                 first = tokens + turn * STEPS_PER_ROUND
-                for each in measured:
+                for system_run in measured:
                     for position in range(first, first + STEPS_PER_ROUND):
-                        each.step(position)
+                        system_run.step(position)
                 done += 1
                 report(f"{tokens:,} tokens", done, total)
         done += 1
         reference_s = float(np.median(reference))
-        rows += skipped + [each.row(tokens, reference_s) for each in measured]
+        rows += skipped + [system_run.row(tokens, reference_s) for system_run in measured]
     order = [*systems, *missing]
     return sorted(rows, key=lambda row: (row.context_tokens, row.batch, order.index(row.system)))
 
@@ -263,7 +268,7 @@ def bench_lookup(
 def _admit_batches(
     systems: dict[str, MakeSystem], tokens: int, batches: Sequence[int], rounds: int
 ) -> tuple[list[_Measured], list[LookupRow]]:
-    """Every system with every batch's prompts taken in; rows of those that memory cannot hold."""
+    """Make every system with the prompts of every batch; also rows of those that lack memory."""
     measured, skipped = [], []
     for batch in batches:
         contexts = None
@@ -280,18 +285,18 @@ def _admit_batches(
 
 
 def installed_systems() -> tuple[dict[str, MakeSystem], dict[str, str]]:
-    """(how to make each system that is installed, why each other one cannot be made)."""
+    """How to make each installed system, and why each of the others cannot be made."""
     systems: dict[str, MakeSystem] = {"adaspec": AdaspecIndex}
     missing: dict[str, str] = {}
-    others: tuple[tuple[str, Callable[..., LookupSystem], str, str], ...] = (
+    optional_systems: tuple[tuple[str, Callable[..., LookupSystem], str, str], ...] = (
         ("vllm", VllmProposer, "vllm.v1.spec_decode.ngram_proposer", "NgramProposer"),
         ("arctic", ArcticCache, "arctic_inference.suffix_decoding", "SuffixDecodingCache"),
     )
-    called = {"vllm": "vLLM's NgramProposer", "arctic": "arctic-inference"}
-    for name, make, module, class_name in others:
+    full_names = {"vllm": "vLLM's NgramProposer", "arctic": "arctic-inference"}
+    for name, make, module, class_name in optional_systems:
         try:
             systems[name] = partial(make, getattr(import_module(module), class_name))
         except Exception as error:  # a half-installed package fails in many ways
             line = (str(error) or type(error).__name__).splitlines()[0]
-            missing[name] = f"{called[name]} cannot be imported: {line}"
+            missing[name] = f"{full_names[name]} cannot be imported: {line}"
     return systems, missing

@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: how noisy it is, and how much memory it has left."""
+"""Measures the noise and the free memory of the machine that a benchmark runs on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from adaspec.errors import BenchError
 from adaspec.jit import compiled
 
 MEMORY_SHARE = 0.5
-"""How much of the free memory a benchmark takes."""
+"""The share of the free memory that a benchmark may take."""
 
 
 @compiled
@@ -29,9 +29,9 @@ def _reference_loop(turns: int) -> int:
 
 
 def reference_loop_s(turns: int) -> float:
-    """Seconds that a fixed amount of work takes now; timed beside what is measured, it shows noise.
+    """The seconds that a fixed amount of work takes now, which show the noise of a measurement.
 
-    The first call compiles it.
+    The first call also compiles the loop.
     """
     began_s = time.perf_counter()
     _reference_loop(turns)
@@ -39,9 +39,9 @@ def reference_loop_s(turns: int) -> float:
 
 
 def memory_read_s() -> float:
-    """Seconds that a fixed read of memory takes now: the median of a few.
+    """The seconds that a fixed read of memory takes now, as the median of a few reads.
 
-    Steps of a small batch wait for memory, which other machines on the same host wait for too.
+    Steps of a small batch wait for memory, and other virtual machines on the same host slow it.
     """
     array = _read_array()
     times = []
@@ -59,7 +59,7 @@ def _read_array() -> NDArray[np.float64]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """No garbage is collected inside, but for what the block itself asks for."""
+    """Collect no garbage inside the block, unless the block itself asks for it."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -71,17 +71,17 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def check_positive(**values: Sequence[int]) -> None:
-    """Refuse an option of a benchmark that is not made of whole numbers from 1 up."""
+    """Refuse an option of a benchmark if it is empty or has a number below 1."""
     for name, numbers in values.items():
         if not numbers or min(numbers) < 1:
             raise BenchError(f"{name}={list(numbers)}: give whole numbers from 1 up")
 
 
 def reserve_memory(nbytes: int) -> str | None:
-    """Why so much memory cannot be had; None where it can, and then it has been used and freed.
+    """Use and free that much memory once; returns the reason if there is not enough, else None.
 
-    A virtual machine gets a page from its host at the first touch, some fifteen times slower than
-    later ones: without this, whoever comes first pays for it.
+    A virtual machine gets a page from its host at the first touch, which is some fifteen times
+    slower than later touches. Without this, the system that is measured first would pay for it.
     """
     free = free_memory()
     if nbytes > MEMORY_SHARE * free:
@@ -91,24 +91,24 @@ def reserve_memory(nbytes: int) -> str | None:
 
 
 def free_memory() -> float:
-    """Bytes that can still be had; endless where the system does not say."""
-    free = _kernel_bytes("MemAvailable", Path("/proc/meminfo"))
-    return float("inf") if free is None else free
+    """The bytes of free memory; infinite if the system does not say."""
+    nbytes = _kernel_bytes("MemAvailable", Path("/proc/meminfo"))
+    return float("inf") if nbytes is None else nbytes
 
 
 def held_memory() -> float:
-    """Bytes of memory that this process holds now; NaN where the system does not say."""
-    held = _kernel_bytes("VmRSS", Path("/proc/self/status"))
-    return float("nan") if held is None else held
+    """The bytes of memory that this process holds now; NaN if the system does not say."""
+    nbytes = _kernel_bytes("VmRSS", Path("/proc/self/status"))
+    return float("nan") if nbytes is None else nbytes
 
 
 def process_memory(pid: int) -> float:
-    """Bytes of memory that a process holds now; 0 where the system does not say."""
+    """The bytes of memory that a process holds now; 0 if the system does not say."""
     return _kernel_bytes("VmRSS", Path(f"/proc/{pid}/status")) or 0.0
 
 
 def _kernel_bytes(name: str, file: Path) -> float | None:
-    """A figure of one of the kernel's files, which count in kB."""
+    """Read a figure from one of the kernel's files, which count in kB, in bytes."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

@@ -1,1 +1,1 @@
-"""The only code that knows vLLM: plug-in entry, config translation, proposer."""
+"""The only code that knows vLLM, such as the plug-in, the config translation and the drafters."""

@@ -1,4 +1,4 @@
-"""Puts a session into one of vLLM's model runners, as that runner is made."""
+"""Puts a session into a vLLM model runner when the runner is created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_LIMIT = 1 << 30
 
 
 def attach(runner: Any, options: Options) -> None:
-    """Let the runner's drafter draft by the policy that these options name."""
+    """Make the runner's drafter follow the policy that the options name."""
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
@@ -60,7 +60,7 @@ def session_of(runner: Any, options: Options) -> Session:
         cost=choice.cost,
         cap=choice.cap,
         neural_cap=choice.cap if has_head else 0,
-        # Preempted requests keep their slots, as far as these go.
+        # Preempted requests keep their slots while there are enough, hence twice as many.
         slots=2 * runner.scheduler_config.max_num_seqs,
         shows_tokens=has_head,
         shows_confidences=has_head,
@@ -74,10 +74,10 @@ def session_of(runner: Any, options: Options) -> Session:
         target=target.name,
         drafter=options.model,
         record_fraction=float(recording) if fraction is None else fraction,
-        # A live server's recorded requests are not drafted for up to a splice's cap.
+        # A live server drafts less for recorded requests than a splice's cap allows.
         record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
         version=_version(policy),
-        # A user's policy class may choose by chance; all others always choose alike.
+        # A user's policy class may decide at random; every other policy is deterministic.
         propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
         vocabulary_hash=target.vocabulary_hash,
@@ -110,17 +110,17 @@ def session_of(runner: Any, options: Options) -> Session:
 
 
 def serve_by(runner: Any, policy: Policy, stop_if_slow: bool = False, /, **changes: Any) -> Session:
-    """Let another policy serve a runner's requests from now on, in a new session."""
+    """Start a new session in which another policy serves the runner's requests from now on."""
     serving = dataclasses.replace(runner.adaspec_session.serving, **changes)
     runner.adaspec_session = Session(policy, serving, stop_if_slow)
     return runner.adaspec_session
 
 
 def replica_of(parallel: Any, replicas: int) -> int | None:
-    """Which one this engine is of several that serve the same; None if it is the only one.
+    """The index of this engine among the replicas; None if it is the only one.
 
-    Engines of a dense model do not know of each other: vLLM tells each that it is alone, and leaves
-    only an index behind.
+    The engines of a dense model do not know of each other: vLLM tells each of them that it is
+    alone, and leaves only an index behind.
     """
     if replicas == 1:
         return None
@@ -128,14 +128,14 @@ def replica_of(parallel: Any, replicas: int) -> int | None:
 
 
 def _version(policy: Policy) -> str:
-    """Tells one training of a policy from another."""
+    """An identifier that tells one training of a policy from another."""
     if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
         return ""
     return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
 
 
 def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """`propose_draft_token_ids`, with a session's step around it."""
+    """Wrap `propose_draft_token_ids` in a step of the runner's session."""
 
     def propose_draft_token_ids(
         scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
@@ -157,14 +157,14 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
 
 
 def batch_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> EngineBatch:
-    """The runner's batch, as the session wants it."""
+    """The runner's batch in the form that the session needs."""
     batch = runner.input_batch
     count = batch.num_reqs
     requests = list(batch.req_ids[:count])
     known = np.array(batch.num_tokens_no_spec[:count], np.int32)
     if isinstance(sampled_token_ids, list):
         sampled: Sequence[Sequence[int]] = sampled_token_ids
-        # Bookkeeping is done: the batch's text already ends with what was sampled.
+        # vLLM has done its bookkeeping, so the batch's text already ends with the sampled tokens.
         known -= np.array([len(tokens) for tokens in sampled], np.int32)
     else:
         sampled = _on_host(runner, sampled_token_ids, count)
@@ -184,10 +184,10 @@ def batch_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Engi
 
 
 def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:
-    """The most tokens that a draft for each request may hold; None where none limits that.
+    """The maximum draft length for each request; None if no request limits it.
 
-    Until a request has `min_tokens` output tokens, vLLM forbids it stop tokens. It judges the token
-    behind a draft as though the draft were not there, so a draft must end before that length.
+    vLLM forbids stop tokens until a request has `min_tokens` output tokens. It judges the token
+    after a draft as though the draft were not there, so a draft must end before that length.
     """
     room = None
     for row, state in enumerate(states):
@@ -202,7 +202,7 @@ def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:
 
 
 def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
-    """Valid sampled tokens per row, where drafting comes before bookkeeping."""
+    """The valid sampled tokens per row, for drafters that run before vLLM's bookkeeping."""
     host = sampled.cpu().numpy()
     vocabulary = runner.input_batch.vocab_size
     valid = (host >= 0) & (host < vocabulary)
@@ -211,7 +211,7 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
 
 
 def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
-    """A warning where the cost model was measured on another device or model than these."""
+    """A warning if the cost model was measured on another device or with another model."""
     mismatches = []
     if cost.hardware is not None and not same_hardware(cost.hardware, device):
         mismatches.append(f"measured on {cost.hardware}, this is {device}")

@@ -16,43 +16,43 @@ from adaspec.trace.schema import CONFIDENCES
 
 @dataclass(frozen=True, slots=True)
 class EngineBatch:
-    """An engine's batch after its target has verified, before anything is drafted for it."""
+    """An engine's batch after the target has verified it and before anything is drafted for it."""
 
     requests: Sequence[str]
-    """Ids, row by row."""
+    """The id of each row's request."""
     states: Sequence[object]
-    """One object per request that lives as long as it does: an id may be given to a new request."""
+    """One object per request that lives as long as the request; ids may be reused by others."""
     tokens: NDArray[np.int32]
-    """(rows, room) prompt and output tokens."""
+    """Prompt and output tokens, one row per request and one column per position."""
     prompt_tokens: Ints
     known: Ints
-    """How many of `tokens` are known, without what was sampled in this step."""
+    """How many of `tokens` are known, not counting the tokens sampled in this step."""
     sampled: Sequence[Sequence[int]]
-    """Tokens sampled in this step; none while the prompt is still being read."""
+    """The tokens sampled in this step; a row is empty while its prompt is still being read."""
     verified: Mapping[str, Sequence[int]]
     """The drafts that the target judged in this step, by request."""
     room: Ints | None = None
-    """The most tokens that a draft may hold, row by row, where a request limits that."""
+    """The maximum draft length of each row; None if no request limits it."""
 
 
 @dataclass(slots=True)
 class RunningRequest:
-    """What is known of a request that may still run."""
+    """The state kept for a request that may still run."""
 
     slot: int
     state: object
     prompt_tokens: int
     tokens: int
-    """How many tokens of its text are indexed."""
+    """How many tokens of the request's text are indexed."""
     holds_neural: bool = False
     recorded: bool = False
-    """It is drafted for at every position, and proposed nothing."""
+    """Whether the request is recorded: drafted for at every position, and proposed nothing."""
     last_step: int = 0
-    """The last step in which it was in the batch."""
+    """The last step in which the request was in the batch."""
 
 
 class RunningRequests:
-    """All requests that may still run, and the index of their text."""
+    """All requests that may still run, and the n-gram index of their text."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -60,14 +60,14 @@ class RunningRequests:
         self.requests: dict[str, RunningRequest] = {}
 
     def remove_ended(self, alive: Mapping[str, object]) -> tuple[list[str], Ints]:
-        """Forget requests that are no longer alive; their ids, and the slots that they had."""
+        """Forget requests that are no longer alive; returns their ids and the slots they had."""
         ended = [
             name for name, request in self.requests.items() if alive.get(name) is not request.state
         ]
         return ended, self._forget(ended)
 
     def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
-        """Forget those longest out of the batch until there is a slot for every row.
+        """Forget the requests longest absent from the batch until every row can have a slot.
 
         Preempted requests keep their slots as long as there are enough.
         """
@@ -81,7 +81,7 @@ class RunningRequests:
         return absent[:missing], self._forget(absent[:missing])
 
     def enter(self, batch: EngineBatch, row: int) -> RunningRequest:
-        """Take in a request that is seen for the first time."""
+        """Add a request that is seen for the first time."""
         known = int(batch.known[row])
         slot = self.index.open(batch.tokens[row, :known])
         request = RunningRequest(slot, batch.states[row], int(batch.prompt_tokens[row]), known)
@@ -89,7 +89,7 @@ class RunningRequests:
         return request
 
     def catch_up(self, batch: EngineBatch, step: int) -> None:
-        """Index every row's text, including what was sampled in this step."""
+        """Index every row's text, including the tokens sampled in this step."""
         slots, counts, tokens = [], [], []
         for row, name in enumerate(batch.requests):
             request = self.requests[name]
@@ -97,7 +97,8 @@ class RunningRequests:
             known, sampled = int(batch.known[row]), batch.sampled[row]
             if request.tokens > known:  # the text was cut or replaced
                 self.index.close(request.slot)
-                # The index gives the slot freed last first: the policy's record of it stays valid.
+                # The index hands out the last freed slot first, so the request gets the same slot
+                # again and the policy's record of that slot stays valid.
                 request.slot = self.index.open(batch.tokens[row, :known])
                 request.tokens = known
             elif request.tokens < known:  # the engine did not ask for drafts in some steps
@@ -119,10 +120,10 @@ class RunningRequests:
 
 
 class EngineDrafts(ShownDrafts):
-    """What an engine's drafter drafts in one step, for every row of the engine's batch."""
+    """The tokens that an engine's drafter drafts in one step, for every row of its batch."""
 
     def __init__(self, index: NgramIndex, step: Step, engine_rows: Ints, neural_cap: int) -> None:
-        """`engine_rows`: for each row of the step, the row of the engine's batch."""
+        """`engine_rows` maps each row of the step to its row in the engine's batch."""
         shape = (len(engine_rows), neural_cap)
         super().__init__(
             index,
@@ -132,10 +133,10 @@ class EngineDrafts(ShownDrafts):
         )
         self._engine_rows = engine_rows
         self.count = 0
-        """Forwards run for drafting; more than the policy asked for where rows are recorded."""
+        """Forwards run for drafting; recorded rows can make it more than the policy asked for."""
 
     def take(self, tokens: Ints, confidences: Floats) -> None:
-        """Take in what one forward drafted, one token for every row of the engine's batch."""
+        """Store the output of one forward: one token for every row of the engine's batch."""
         holds = self._holds
         self.tokens[holds, self.count] = tokens[self._engine_rows[holds]]
         self.confidences[holds, self.count] = confidences[self._engine_rows[holds]]
@@ -144,29 +145,30 @@ class EngineDrafts(ShownDrafts):
 
 @dataclass(slots=True)
 class EngineStep:
-    """A step of those requests in the engine's batch whose prompt has been read."""
+    """A step of the requests in the engine's batch whose prompts have been read."""
 
     number: int
     requests: list[str]
     engine_rows: Ints
-    """For each row of the step, the row of the engine's batch."""
+    """The row in the engine's batch of each row of the step."""
     step: Step
     drafts: EngineDrafts
     recorded: Bools
-    """Rows that are drafted for in full, and proposed nothing."""
+    """The rows that are drafted for in full, and proposed nothing."""
     room: Ints | None
-    """The most tokens that each row's draft may hold, where a request limits that."""
+    """The maximum draft length of each row; None if no request limits it."""
     wants_forward: bool = False
     """Whether the policy wants another forward."""
     drafter_unable: bool = False
-    """Whether forwards were wanted that the drafter cannot run."""
+    """Whether the policy wanted forwards that the drafter cannot run."""
     proposed: list[list[int]] = field(default_factory=list)
-    """The tokens that went to the target."""
+    """The tokens sent to the target, row by row."""
 
     def chosen_tokens(self, index: NgramIndex, vocabulary: int) -> list[list[int]]:
-        """The tokens of the step's cut, row by row; a row ends before a token id that is none.
+        """The tokens of the step's cut, row by row; a row ends before an invalid token id.
 
-        Prompts may hold placeholders, which are outside of the vocabulary.
+        Invalid ids can be copied from prompts, which may hold placeholders that are outside the
+        vocabulary.
         """
         cut, drafted = self.step.cut, self.drafts.tokens
         assert cut is not None
@@ -175,11 +177,11 @@ class EngineStep:
         for row in range(len(self.requests)):
             tokens: list[int] = drafted[row, : cut.neural_len[row]].tolist()
             tokens += copied[row, : cut.ngram_len[row]].tolist()
-            for place, token in enumerate(tokens):
+            for position, token in enumerate(tokens):
                 if not 0 <= token < vocabulary:
-                    del tokens[place:]
-                    cut.neural_len[row] = min(cut.neural_len[row], place)
-                    cut.ngram_len[row] = place - cut.neural_len[row]
+                    del tokens[position:]
+                    cut.neural_len[row] = min(cut.neural_len[row], position)
+                    cut.ngram_len[row] = position - cut.neural_len[row]
                     break
             rows.append(tokens)
         return rows
@@ -187,27 +189,27 @@ class EngineStep:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target made of a proposal, row by row of its step."""
+    """The target's verdict on a proposal, one entry per row of the step."""
 
     known: Bools
-    """Whether the row's result is known; where it is not, the other arrays mean nothing."""
+    """Whether the row's result is known; if not, its entries in the other arrays mean nothing."""
     drafted: Ints
-    """Tokens that the target judged: the scheduler may cut or drop a draft."""
+    """How many tokens the target judged; the scheduler may have cut or dropped the draft."""
     neural_drafted: Ints
     accepted: Ints
     emitted: Ints
     """Emitted tokens, padded with -1."""
     emitted_tokens: Ints
     judged: Bools
-    """Whether the target judged the row's draft as proposed, be it an empty one."""
+    """Whether the target judged the row's draft; an empty draft counts as judged."""
     dropped: list[str]
-    """Requests of whose drafts nothing was judged."""
+    """Requests with a draft of which the target judged no token."""
     complete: bool
     """Whether the engine's step verified this proposal and did nothing else."""
 
 
 def verify(step: EngineStep, batch: EngineBatch) -> Verification:
-    """What the engine's next batch shows of a step's proposal."""
+    """Read the outcome of a step's proposal from the engine's next batch."""
     count = len(step.requests)
     engine_rows = {name: row for row, name in enumerate(batch.requests)}
     context = step.step.context_tokens
@@ -217,7 +219,7 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
     dropped, verified_requests = [], set()
     for row, name in enumerate(step.requests):
         engine_row = engine_rows.get(name)
-        # The text is longer than expected where the engine made a step without asking for drafts.
+        # The text is longer than expected if the engine made a step without asking for drafts.
         if engine_row is None or batch.known[engine_row] != context[row]:
             sampled: Sequence[int] = ()
         else:
@@ -251,10 +253,10 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
 
 
 def common_prefix_len(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens two texts have in common from their start."""
+    """The length of the longest common prefix of two texts, in tokens."""
     count = 0
-    for token, other in zip(tokens, others, strict=False):
-        if token != other:
+    for token, other_token in zip(tokens, others, strict=False):
+        if token != other_token:
             break
         count += 1
     return count

@@ -1,4 +1,4 @@
-"""Turns faults into steps without a proposal, and switches a policy off that fails too often."""
+"""Counts the faults of a policy, and switches off a policy that fails too often."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from adaspec.vllm.patching import in_one_line
 log = logging.getLogger("vllm.adaspec")
 
 MAX_IN_A_ROW = 8
-"""Steps that fail one after another before the policy is switched off."""
+"""How many steps must fail in a row before the policy is switched off."""
 STEPS_PER_FAULT = 100
-"""Steps that go well and together make up for one that failed among them."""
+"""How many successful steps make up for one failure."""
 MAX_OUTSTANDING = 100
-"""Failures not made up for before the policy is switched off: one that fails in more than a step in
-a hundred is switched off at last, one that fails once an hour never is."""
+"""How many failures that were not made up for switch the policy off. A policy that fails in more
+than one step in a hundred is switched off in the end; one that fails once an hour never is."""
 
 
 class CircuitBreaker:
-    """Counts the faults of a policy; once it is `off` it stays off."""
+    """Counts the faults of a policy; once it is switched `off`, it stays off."""
 
     def __init__(self, policy: str, observers: Observers) -> None:
         self.off = False
         self.counts: Counter[str] = Counter()
         """Faults by stage."""
         self.noted: Counter[str] = Counter()
-        """What was counted without consequences, by stage."""
+        """Errors that were counted without consequences, by stage."""
         self._policy, self._observers = policy, observers
         self._in_a_row = 0
-        # Counted in steps, not by a clock, and in whole numbers: all ranks must switch off alike.
+        # All ranks must switch off in the same step, so this is a whole number of steps and uses
+        # no clock.
         self._outstanding_steps = 0
 
     def note(self, step: int, stage: str, error: Exception) -> None:
-        """Count something that never switches the policy off; it is logged the first time."""
+        """Count an error that never switches the policy off; only the first one is logged."""
         self.noted[stage] += 1
         if self.noted[stage] == 1:
             log.warning(
@@ -47,7 +48,7 @@ class CircuitBreaker:
         self._notify(step, stage, error)
 
     def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
-        """Count a failure for which `rows` requests get no proposal; with 0 the proposal stands."""
+        """Count a failure that leaves `rows` requests without a proposal; at 0 proposals stand."""
         self._in_a_row += 1
         self._outstanding_steps += STEPS_PER_FAULT
         self.counts[stage] += 1
@@ -76,7 +77,7 @@ class CircuitBreaker:
         self._notify(step, stage, error, rows)
 
     def step_succeeded(self) -> None:
-        """A step was decided and learned from without a fault."""
+        """Note that a step was decided and learned from without a fault."""
         self._in_a_row = 0
         self._outstanding_steps = max(0, self._outstanding_steps - 1)
 

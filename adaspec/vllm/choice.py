@@ -34,20 +34,20 @@ PYTHON_CAP = 48
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a policy or a head must fit: the model that is served."""
+    """The model that is served, which a policy or a head must fit."""
 
     name: str
     vocabulary: int
     width: int | None
     tokenizer: str
     other_name: str | None = None
-    """The name in the model's config."""
+    """The name in the model's own config."""
     vocabulary_hash: str | None = None
-    """Identifies what its token ids mean, as manifests do; None where that is not known."""
+    """Identifies the meaning of the target's token ids, as in manifests; None if not known."""
 
     def is_called(self, name: str) -> bool:
-        """Whether a hub id, or a folder named for one, means this model."""
-        return _short(name) in {_short(each) for each in (self.name, self.other_name) if each}
+        """Whether a name, a hub id or a folder named after one, refers to this model."""
+        return _short(name) in {_short(alias) for alias in (self.name, self.other_name) if alias}
 
 
 def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
@@ -64,24 +64,24 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy ready to start, and why it is this one."""
+    """A policy that is ready to start, and the reason for choosing it."""
 
     policy: Policy
     spec: str
-    """Makes the same policy in a worker."""
+    """The spec from which a worker makes the same policy."""
     why: str
     cap: int
     cost: CostModel
     cost_name: str
     cost_why: str
     digest: str | None = None
-    """A hash of the policy's folder, if it has one."""
+    """A hash of the policy's folder; None if the policy has no folder."""
     doubt: str = ""
-    """What could not be checked, in one line."""
+    """A one-line warning about what could not be checked."""
 
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
-    """The choice for these options; an `AdaspecError` says why there is none."""
+    """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
     spec, why = options.policy, "asked for"
     if spec is None:
         spec, why = default_policy(target, has_head)
@@ -92,7 +92,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
         doubt = check_made_for(spec, manifest, target)
         digest = _digest(spec)
     if options.policy_digest not in (None, digest):
-        # Ranks with different policies would wait for each other for ever.
+        # Ranks with different policies would wait for each other forever.
         raise ServingError(
             f"policy '{spec}' changed while the server was starting: start it again, now that its "
             "folder is as it should be"
@@ -113,7 +113,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
 
 
 def named_policy(text: str) -> Policy:
-    """The policy that a folder, a shipped name, a spec or `python:MODULE:NAME` means."""
+    """Make the policy that a folder, a shipped name, a spec or `python:MODULE:NAME` refers to."""
     check_legible(text)
     if text.startswith("python:"):
         return own_policy(text)
@@ -131,7 +131,7 @@ def named_policy(text: str) -> Policy:
 
 
 def _digest(spec: str) -> str | None:
-    """A hash of all files of a policy's folder, by way of their checksums; None if it is gone."""
+    """A hash of the checksums of all files in a policy's folder; None if the folder is gone."""
     try:
         return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
     except (OSError, AdaspecError):
@@ -146,7 +146,7 @@ def _is_policy_folder(text: str) -> bool:
 
 
 def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
-    """The policy for a target where none was named, and why."""
+    """The policy for a target if the user named none, and the reason for it."""
     if not has_head:
         return NGRAM_DEFAULT, "the default without a neural drafter"
     for name in shipped_policies():
@@ -172,9 +172,9 @@ def _manifest_target(name: str) -> str | None:
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
-    """Refuse a policy whose token tables are for another vocabulary; returns what is in doubt.
+    """Refuse a policy whose token tables are for another vocabulary; returns any doubt.
 
-    Only hashes prove it: a folder may have any name.
+    A policy is refused only if the hashes differ, because a folder may have any name.
     """
     made_for = manifest.tokenizer or manifest.target
     trained, served = manifest.vocabulary_hash, target.vocabulary_hash
@@ -209,12 +209,13 @@ def _size_and_hash(vocabulary: str) -> str:
 def _cost(
     options: Options, target: Target, manifest: PolicyManifest | None
 ) -> tuple[CostModel, str, str]:
-    """The cost model, its name, by which a worker finds the same, and why it was chosen.
+    """The cost model, the name by which a worker finds it again, and the reason for choosing it.
 
-    The first of: the one asked for, this machine's profile, the policy's, the default.
+    The first that exists is taken: the one asked for, this machine's profile, the policy's, the
+    default.
     """
     profile = find_profile(target.name, options.model, options.hardware or hardware())
-    # The first process names the profile to workers by its path.
+    # The first process passes the profile to its workers by its path.
     if profile is not None and options.cost in (None, str(profile)):
         return load_cost(profile), str(profile), "this machine's own profile"
     if manifest is not None and options.cost in (None, manifest.cost):
@@ -227,7 +228,7 @@ def _cost(
 
 
 def _short(name: str) -> str:
-    """A hub id's last word, from the id, a folder named for it or the hub's own cache."""
+    """The last part of a hub id, given the id, a folder named after it or the hub's cache."""
     path = name.rstrip("/")
     cached = re.search(r"models--([^/]+)/snapshots/", path + "/")
     word = cached[1].replace("--", "/") if cached else path

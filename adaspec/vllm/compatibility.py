@@ -1,4 +1,4 @@
-"""Which vLLMs adaspec knows: by version, then by every name that it patches, calls or reads."""
+"""Checks that adaspec knows a vLLM: its version, and every name that adaspec patches or reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adaspec.errors import ServingError
 from adaspec.vllm.patching import ENGINE_ARGS, RUNNER
 
 OLDEST, NEWEST = (0, 24), (0, 33)
-"""The versions whose source has been read."""
+"""The oldest and newest versions whose source has been read."""
 TESTED = ((0, 32),)
 """The versions that the engine tests have run on."""
 
@@ -40,9 +40,9 @@ FUNCTIONS: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("vllm.sampling_params", "SamplingParams", "min_tokens"): (),
     ("vllm.sampling_params", "SamplingParams", "all_stop_token_ids"): (),
 }
-"""Functions of vLLM that are patched or called, as (module, class, name), with the parameters that
-are relied on. A dataclass's `__init__` stands for its fields; without parameters, being there is
-enough."""
+"""Functions of vLLM that adaspec patches or calls, as (module, class, name), with the parameters
+that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
+has to exist."""
 RUNNER_ATTRIBUTES = (
     "requests",
     "vllm_config.model_config",
@@ -55,16 +55,16 @@ RUNNER_ATTRIBUTES = (
     "input_batch.num_prompt_tokens",
 )
 DRAFTER_ATTRIBUTES = ("needs_extra_input_slots", "max_model_len", "num_speculative_tokens")
-"""What is read of a runner, and of a neural drafter in it."""
+"""The attributes that adaspec reads from a neural drafter; `RUNNER_ATTRIBUTES` are a runner's."""
 
 
 def installed_version() -> str:
-    """The version of the vLLM that is installed."""
+    """The version of the installed vLLM."""
     return str(importlib.import_module("vllm").__version__)
 
 
 def version_problem(version: str) -> str | None:
-    """Why that version cannot be served with, in one line; None if it can."""
+    """One line on why adaspec cannot serve with that version; None if it can."""
     words = version.split(".")
     try:
         number = int(words[0]), int(words[1])
@@ -79,14 +79,14 @@ def version_problem(version: str) -> str | None:
 
 
 def is_tested(version: str) -> bool:
-    """Whether the engine tests have run on that version, not only read its source."""
-    return any(version.startswith(f"{_dotted(each)}.") for each in TESTED)
+    """Whether the engine tests have run on that version; if not, only its source was read."""
+    return any(version.startswith(f"{_dotted(tested)}.") for tested in TESTED)
 
 
 def signature_problems(
     functions: Iterable[tuple[str, str, str]] = tuple(FUNCTIONS),
 ) -> Iterator[str]:
-    """One line for every function that is not there with the parameters that are relied on."""
+    """One line for every function that is missing or lacks a parameter that adaspec relies on."""
     for module, owner, name in functions:
         path = f"{module}.{owner}.{name}"
         try:
@@ -98,20 +98,20 @@ def signature_problems(
 
 
 def check_arguments() -> None:
-    """Refuse a vLLM whose engine takes other arguments than expected."""
+    """Refuse a vLLM whose engine takes unexpected arguments."""
     _refuse(signature_problems([_CREATE_CONFIG]))
 
 
 def check_runner(runner: Any, drafter: Any) -> None:
-    """Refuse a runner and its neural drafter, if any, that are not as expected."""
+    """Refuse a runner or a neural drafter that lacks what adaspec relies on."""
     _refuse(signature_problems(key for key in FUNCTIONS if key != _CREATE_CONFIG))
     _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
     if drafter is not None:
-        # A kind of proposer may override the common methods.
-        kind = type(drafter)
+        # A proposer's class may override the common methods.
+        drafter_class = type(drafter)
         for name, parameters in _PROPOSER_METHODS.items():
-            path = f"{kind.__name__}.{name}"
-            _refuse(_parameter_problems(getattr(kind, name), parameters, path))
+            path = f"{drafter_class.__name__}.{name}"
+            _refuse(_parameter_problems(getattr(drafter_class, name), parameters, path))
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
 
 

@@ -1,4 +1,4 @@
-"""Turns the speculative config that an operator writes into one that vLLM knows."""
+"""Translates the operator's speculative config into one that vLLM understands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("vllm.adaspec")
 
 NGRAM_DRAFTER = "adaspec.vllm.proposers.NgramDrafter"
 UNPADDED = ("eagle", "eagle3", "mtp")
-"""Heads that can draft after bookkeeping, from tokens that are on the host already."""
+"""Heads that can draft after vLLM's bookkeeping, from tokens that are already on the host."""
 
 _FLAGS = {
     "spec_method": "method",
@@ -39,15 +39,15 @@ _FLAGS = {
 def speculative_config(
     original: Callable[..., Any], args: Any, target_model_config: Any, target_parallel_config: Any
 ) -> Any:
-    """What `EngineArgs.create_speculative_config` returns where method 'adaspec' was asked for."""
+    """The result of `EngineArgs.create_speculative_config` when method 'adaspec' was asked for."""
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
     check_arguments()
-    written = args.speculative_config
+    operator_config = args.speculative_config
     flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
     options = dataclasses.replace(
-        read_options(_with_flags(written or {}, flags)),
+        read_options(_with_flags(operator_config or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
         vocabulary_hash=vocabulary_of(target_model_config),
     )
@@ -56,29 +56,30 @@ def speculative_config(
         return None
     _check_combination(args, target_model_config, target_parallel_config)
     config, options = translated(options, target_model_config)
-    # vLLM writes into its arguments; a second config made of them must find the operator's again.
+    # vLLM writes into its arguments. The operator's values are put back afterwards, because a
+    # second config may be made from the same arguments.
     vars(args).update(speculative_config=config, **dict.fromkeys(flags))
     try:
-        made = original(args, target_model_config, target_parallel_config)
+        speculative = original(args, target_model_config, target_parallel_config)
     finally:
-        vars(args).update(speculative_config=written, **flags)
-    if made.method != config["method"]:
+        vars(args).update(speculative_config=operator_config, **flags)
+    if speculative.method != config["method"]:
         raise ServingError(
             f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "
-            f"for '{made.method}' by its name: give it a path that does not say so"
+            f"for '{speculative.method}' by its name: give it a path that does not say so"
         )
     shield_llvmlite()
     expose()
-    # Model runner V2 and async scheduling do not call the patched methods, and would not say so.
+    # Model runner V2 and async scheduling would silently not call the patched methods.
     if os.environ.get(V2_VARIABLE) != "0":
         os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
     args.async_scheduling = False
-    object.__setattr__(made, ATTRIBUTE, options)
-    return made
+    object.__setattr__(speculative, ATTRIBUTE, options)
+    return speculative
 
 
 def vocabulary_of(model_config: Any) -> str | None:
-    """The hash of the vocabulary that an engine's tokenizer has; None where it cannot be read."""
+    """The hash of the vocabulary of an engine's tokenizer; None if it cannot be read."""
     try:
         from vllm.tokenizers import cached_tokenizer_from_config
 
@@ -95,7 +96,7 @@ def is_v2_forced() -> bool:
 
 
 def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
-    """The config with the values of `--spec-method` and its kin; a value given twice is refused."""
+    """Add the values of `--spec-method` and the like to the config; refuse a value given twice."""
     merged = dict(config)
     for name, value in flags.items():
         key = _FLAGS[name]
@@ -110,7 +111,7 @@ def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]
 
 
 def _check_combination(args: Any, target: Any, parallel: Any) -> None:
-    """Refuse settings of vLLM's that the plug-in cannot serve with."""
+    """Refuse vLLM settings with which the plug-in cannot serve."""
     pipelines, replicas = parallel.pipeline_parallel_size, parallel.data_parallel_size
     contexts = parallel.decode_context_parallel_size
     problem = None
@@ -144,7 +145,7 @@ def _check_combination(args: Any, target: Any, parallel: Any) -> None:
 
 
 def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
-    """vLLM's speculative config for these options, and the options with every choice made."""
+    """vLLM's speculative config for these options, and the options with every choice filled in."""
     target = target_of(target_config, options.vocabulary_hash)
     method = None
     if options.model is not None:
@@ -156,7 +157,8 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
     if options.scramble_key is not None:
-        secret_in(Path(options.scramble_key))  # here, since workers' errors are harder to find
+        # An unreadable key is reported now, because errors in workers are harder to find.
+        secret_in(Path(options.scramble_key))
     options = dataclasses.replace(
         options,
         policy=choice.spec,
@@ -191,7 +193,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def _check_recording(folder: Path) -> None:
-    """Refuse to record into a folder that holds anything but a dense trace."""
+    """Refuse to record into a folder that contains anything but a dense trace."""
     if not any(folder.iterdir()) or any(folder.glob("replica-*")):
         return
     try:

@@ -1,4 +1,7 @@
-"""Will serving work here, and if not why: each part is checked by itself, so none hides another."""
+"""Checks whether serving will work on this machine, and if not, says why.
+
+Each part is checked by itself, so that one broken part does not hide another.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-    """What to do; empty where all is well."""
+    """What to do about it; empty if all is well."""
 
 
 class _Problem(Exception):
-    """A part is not as serving needs it."""
+    """Raised if a part is not as serving needs it."""
 
     def __init__(self, found: str, advice: str) -> None:
         self.found, self.advice = found, advice
@@ -48,8 +51,8 @@ def examine(
     draft: str | None = None,
     draft_method: str | None = None,
 ) -> list[Finding]:
-    """Everything that serving needs, in the order in which it is needed."""
-    # vLLM logs to standard output, which is ours for the result.
+    """Check everything that serving needs, in the order in which it is needed."""
+    # By default vLLM logs to standard output, which is for the result.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     parts: dict[str, Callable[[], str]] = {
         "python": _python,
@@ -66,18 +69,18 @@ def examine(
     if draft is not None:
         parts["head"] = lambda: _head(model, draft, draft_method)
     findings = [_finding(part, check) for part, check in parts.items()]
-    adaspec = next(each for each in findings if each.part == "adaspec")
-    # Modules of adaspec check the other parts: where it is broken, they fail alike.
+    adaspec = next(finding for finding in findings if finding.part == "adaspec")
+    # The checks of other parts import adaspec: if it is broken, they fail with the same error.
     return [
-        replace(each, advice=_AFTER_ADASPEC)
-        if not each.ok and each.found == adaspec.found and each is not adaspec
-        else each
-        for each in findings
+        replace(finding, advice=_AFTER_ADASPEC)
+        if not finding.ok and finding.found == adaspec.found and finding is not adaspec
+        else finding
+        for finding in findings
     ]
 
 
 def gpu_caveat() -> str | None:
-    """What a user must know where a GPU is used."""
+    """A warning for users with a GPU; None without one."""
     try:
         torch = importlib.import_module("torch")
         return GPU_CAVEAT if torch.cuda.is_available() else None
@@ -197,8 +200,8 @@ def _policy(name: str | None) -> str:
     from adaspec.vllm.choice import NEURAL_DEFAULT, NGRAM_DEFAULT, named_policy
 
     if name is None:
-        for each in shipped_policies():
-            named_policy(each)
+        for shipped_name in shipped_policies():
+            named_policy(shipped_name)
         shipped = ", ".join(shipped_policies()) or "none shipped"
         return (
             f"readable: {shipped}; where none was made for a target, {NEURAL_DEFAULT} serves with "
@@ -211,7 +214,7 @@ def _policy(name: str | None) -> str:
 
 
 def _model(model: str, policy: str | None, draft: str | None) -> str:
-    """Whether vLLM can serve it, and what would decide for it."""
+    """Whether vLLM can serve the model, and which policy would decide for it."""
     from adaspec.vllm.choice import choose, default_policy
     from adaspec.vllm.options import Options
 
@@ -269,15 +272,15 @@ def _head(model: str | None, draft: str, draft_method: str | None) -> str:
 
 
 def target_named(model: str) -> Any:
-    """The target of that name, as policies and heads must fit it."""
+    """The target of that name, which policies and heads must fit."""
     from adaspec.vllm.choice import Target
 
     config = _config_of(model)
-    text = config.get_text_config()
+    text_config = config.get_text_config()
     return Target(
         name=model,
-        vocabulary=int(text.vocab_size),
-        width=int(text.hidden_size),
+        vocabulary=int(text_config.vocab_size),
+        width=int(text_config.hidden_size),
         tokenizer=str(Path(model)) if Path(model).exists() else model,
         other_name=getattr(config, "_name_or_path", None) or None,
     )

@@ -1,4 +1,4 @@
-"""Which of vLLM's methods a neural drafter is for, told from its config and its weights' names."""
+"""Recognises a neural drafter's vLLM method from its config and the names of its weights."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MAX_HEADER_BYTES = 100_000_000
 def drafter_method(
     model: str, target: Target, revision: str | None = None, method: str | None = None
 ) -> str:
-    """vLLM's method for a drafter, one of `DRAFT_METHODS`: `method`, or else recognised.
+    """vLLM's method for a drafter, one of `DRAFT_METHODS`: `method` if given, else recognised.
 
-    A `ServingError` says what does not fit the target.
+    Raises a `ServingError` if the drafter does not fit the target.
     """
     config = _read_config(model, revision)
     try:
@@ -64,14 +64,14 @@ def _read_config(model: str, revision: str | None) -> dict[str, Any]:
 
 
 def _declared(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The model's type and architectures, as its config names them."""
+    """The model's type and architectures according to its config, in lower case."""
     declared = str(config.get("speculators_model_type") or config.get("model_type") or "").lower()
     return declared, " ".join(config.get("architectures") or []).lower()
 
 
 def _recognised(model: str, config: Mapping[str, Any], target: Target, revision: str | None) -> str:
     declared, architectures = _declared(config)
-    for head in ("eagle3", "eagle"):  # the longer word first: the other is a part of it
+    for head in ("eagle3", "eagle"):  # the longer word first, because it contains the other
         if head in declared or head in architectures:
             return head
     if declared.endswith("_mtp") or declared == "mtp" or "mtp" in architectures:
@@ -82,7 +82,7 @@ def _recognised(model: str, config: Mapping[str, Any], target: Target, revision:
     names = weight_names(model, revision)
     if names is not None:
         return _method_by_weights(names)
-    name = model.lower()  # vLLM too goes by the name
+    name = model.lower()  # vLLM goes by the name, too
     if "eagle3" in name or "eagle-3" in name:
         return "eagle3"
     if "eagle" in name:
@@ -96,27 +96,30 @@ def _recognised(model: str, config: Mapping[str, Any], target: Target, revision:
 
 
 def _method_by_weights(names: Iterable[str]) -> str:
-    # Heads read hidden states through a layer `fc`; EAGLE-3 ones norm them in another layer.
+    # Heads read hidden states through a layer `fc`; EAGLE-3 heads norm them in another layer.
     layers = [name.removeprefix("model.") for name in names]
     if not any(layer.startswith("fc.") for layer in layers):
         return "draft_model"
-    if any(each == "d2t" or "midlayer." in each or "hidden_norm." in each for each in layers):
+    if any(
+        layer_name == "d2t" or "midlayer." in layer_name or "hidden_norm." in layer_name
+        for layer_name in layers
+    ):
         return "eagle3"
     return "eagle"
 
 
 def _predicts(config: Mapping[str, Any]) -> bool:
-    text = config.get("text_config") or {}
+    text_config = config.get("text_config") or {}
     return any(
-        int(each.get(key) or 0) > 0
-        for each in (config, text)
+        int(section.get(key) or 0) > 0
+        for section in (config, text_config)
         for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     )
 
 
 def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Target) -> None:
-    text = config.get("transformer_layer_config") or config.get("text_config") or config
-    vocabulary = text.get("vocab_size")
+    text_config = config.get("transformer_layer_config") or config.get("text_config") or config
+    vocabulary = text_config.get("vocab_size")
     if vocabulary is not None and vocabulary != target.vocabulary:
         raise ServingError(
             f"drafter '{model}' does not fit '{target.name}': its vocabulary has {vocabulary} "
@@ -124,7 +127,7 @@ def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Targe
         )
     if method not in ("eagle", "eagle3"):
         return
-    width = config.get("target_hidden_size") or text.get("hidden_size")
+    width = config.get("target_hidden_size") or text_config.get("hidden_size")
     if width is not None and target.width is not None and width != target.width:
         raise ServingError(
             f"drafter '{model}' does not fit '{target.name}': it reads hidden states of {width}, "
@@ -133,7 +136,7 @@ def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Targe
 
 
 def weight_names(model: str, revision: str | None = None) -> frozenset[str] | None:
-    """The names of all weights; None where they are not on this disk, or in pickles alone."""
+    """The names of all weights; None if they are not on this disk or only in pickles."""
     folder = _folder(model, revision)
     if folder is None:
         return None
@@ -144,24 +147,24 @@ def weight_names(model: str, revision: str | None = None) -> frozenset[str] | No
         files = sorted(folder.glob("*.safetensors"))
         return frozenset(name for file in files for name in _names_in(file)) if files else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # vLLM says what is wrong with weights that cannot be read
+        return None  # vLLM will report what is wrong with weights that cannot be read
 
 
 def _folder(model: str, revision: str | None) -> Path | None:
-    """The folder of a model: itself one, or a hub id's in the hub's cache."""
+    """The folder of a model, which may be a folder or a hub id in the hub's cache."""
     if Path(model).is_dir():
         return Path(model)
     try:
         from huggingface_hub import try_to_load_from_cache
 
         config = try_to_load_from_cache(model, "config.json", revision=revision)
-    except Exception:  # no valid id, or another version of the hub's client
+    except Exception:  # an invalid id, or another version of the hub's client
         return None
     return Path(config).parent if isinstance(config, str) else None
 
 
 def _names_in(file: Path) -> set[str]:
-    """Names in a safetensors file: eight bytes give the length of the JSON header behind them."""
+    """The names in a safetensors file: its first eight bytes are the length of a JSON header."""
     with file.open("rb") as content:
         length = int.from_bytes(content.read(8), "little")
         if length > _MAX_HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""Opens a vLLM engine for a command of adaspec; errors are one line."""
+"""Opens a vLLM engine for a command of adaspec, with errors of one line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from adaspec.vllm.plugin import register
 
 
 def prepare_vllm(purpose: str) -> None:
-    """Import vLLM with adaspec in it; a `ServingError` where it is not there."""
-    # vLLM logs to standard output, where the command's result goes.
+    """Import vLLM and register adaspec with it; raises a `ServingError` if vLLM is missing."""
+    # By default vLLM logs to standard output, which is for the command's result.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
@@ -31,7 +31,7 @@ def prepare_vllm(purpose: str) -> None:
 def open_engine(
     model: str, speculative_config: dict[str, Any] | None, arguments: dict[str, Any]
 ) -> Any:
-    """vLLM's `LLM` of a model; an `AdaspecError` says why it does not start."""
+    """Start vLLM's `LLM` of a model; raises an `AdaspecError` with the reason if it fails."""
     from vllm import LLM
 
     try:

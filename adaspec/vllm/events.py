@@ -1,4 +1,4 @@
-"""What a session tells its observers; recording and metrics plug in here."""
+"""The events that a session sends to its observers, such as recording and metrics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from adaspec.policy.protocol import Batch, Bools, Drafts, Floats, Ints, Proposal
 log = logging.getLogger("vllm.adaspec")
 
 MAX_OBSERVER_FAILURES = 5
-"""An observer that has failed so often is removed: observing must not cost serving."""
+"""An observer that has failed this often is removed: observing must not harm serving."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is being served, and how; it never changes while a session lasts."""
+    """What is served and how; it never changes during a session."""
 
     policy: str
     why: str
@@ -26,18 +26,18 @@ class Serving:
     record_fraction: float = 0.0
     """The fraction of requests that are drafted for at every position, and proposed nothing."""
     record_cap: int = 0
-    """How many tokens are drafted at each position of these requests."""
+    """How many tokens are drafted at each position of the recorded requests."""
     version: str = ""
-    """The policy's version, if it has one."""
+    """The policy's version; empty if it has none."""
     propensity: float | None = None
-    """Probability of every plan that the policy chooses; None where it is not known."""
+    """The probability of every plan that the policy chooses; None if it is not known."""
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
     vocabulary: int = 0
     engine_version: str | None = None
     hardware: str | None = None
     replica: int | None = None
-    """This engine's number among several that serve the same; None if it is the only one."""
+    """This engine's index among the replicas; None if it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,53 +51,54 @@ class RequestEntered:
 
 @dataclass(frozen=True, slots=True)
 class StepProposed:
-    """One step's decision, row by row of its batch."""
+    """One step's decision, one entry per row of its batch."""
 
     step: int
     requests: list[str]
     batch: Batch
     planned: int
-    """The most forwards that the policy asked for."""
+    """How many forwards the policy asked for at most."""
     drafts: Drafts
-    """All that was drafted: `count` forwards, which may be more than the policy asked for where
+    """Everything that was drafted. Its `count` of forwards can exceed what the policy asked for if
     rows are recorded."""
     shown: int
     """How many of the drafted tokens the policy saw."""
     recorded: Bools
-    """Rows that are drafted for in full and proposed nothing."""
+    """The rows that are drafted for in full and proposed nothing."""
     proposal: Proposal
     neural_len: Ints
-    """Lengths after cuts."""
+    """The lengths of the neural drafts after cuts."""
     ngram_len: Ints
-    """Lengths after cuts; behind neural tokens they are spliced on."""
+    """The lengths of the n-gram drafts after cuts; they are spliced on after neural tokens."""
     tokens: list[list[int]]
-    """What goes to the target: nothing in modes 'shadow' and 'record', whatever the lengths say."""
+    """The tokens sent to the target: none in modes 'shadow' and 'record', whatever the lengths."""
     chosen: list[list[int]]
-    """What would go to the target in mode 'serve'."""
+    """The tokens that would be sent to the target in mode 'serve'."""
     expected: Floats | None
-    """Tokens that the policy expects to be accepted per row, where it says so."""
+    """How many tokens per row the policy expects to be accepted; None if it does not say."""
     decision_s: float
-    """Seconds that deciding took on this machine, look-ups and index upkeep included."""
+    """The seconds that deciding took on this machine, including look-ups and index upkeep."""
     barred: Bools | None = None
-    """Rows for which the engine takes no draft at all, whatever the policy says."""
+    """The rows for which the engine takes no draft at all, whatever the policy says."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepVerified:
-    """What the target made of a step's proposal, row by row of its batch."""
+    """The target's verdict on a step's proposal, one entry per row of its batch."""
 
     step: int
     requests: list[str]
     known: Bools
-    """False where the request left, or its draft was dropped, before it was verified."""
+    """Whether the row's result is known: not if the request left or its draft was dropped before
+    it was verified."""
     drafted: Ints
-    """Tokens that were verified."""
+    """How many tokens were verified."""
     neural_drafted: Ints
     accepted: Ints
     step_s: float
-    """The step's time by the cost model."""
+    """The step's time according to the cost model."""
     took_s: float | None = None
-    """Measured seconds from one decision to the next; None where the step did more than verify
+    """The measured seconds from one decision to the next; None if the step did more than verify
     this proposal, such as reading a prompt."""
 
 
@@ -110,58 +111,59 @@ class Fault:
     error: str
     switched_off: bool
     rows: int = 0
-    """Requests that got no decision because of it."""
+    """How many requests got no decision because of the failure."""
 
 
 SOURCES = ("none", "ngram", "neural", "splice")
 
 
 def source_of(neural_len: int, ngram_len: int) -> str:
-    """Who drafted, given how many tokens each drafter gave."""
+    """Which of `SOURCES` a draft is from, given how many tokens each drafter gave."""
     return SOURCES[2 * (neural_len > 0) + (ngram_len > 0)]
 
 
 class Observer:
-    """Ignores every event: inherit it and override the ones that matter.
+    """Ignores every event: inherit from it and override the methods for the events that matter.
 
-    Events come in the engine's own thread: be quick, and copy an array of `StepProposed` to keep
-    it. The arrays of `StepVerified` do not change any more.
+    Events come in the engine's own thread, so an observer must be quick. It must copy an array of
+    `StepProposed` to keep it; the arrays of `StepVerified` do not change any more.
     """
 
     def entered(self, event: RequestEntered) -> None:
-        """A request is seen for the first time."""
+        """Called when a request is seen for the first time."""
 
     def proposed(self, event: StepProposed) -> None:
-        """A step was decided."""
+        """Called when a step was decided."""
 
     def verified(self, event: StepVerified) -> None:
-        """The target has verified the last step's proposal."""
+        """Called when the target has verified the last step's proposal."""
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
-        """The drafter ran in a step; the first forward of a draft also keeps its KV complete."""
+        """Called when the drafter ran; a draft's first forward also keeps its KV complete."""
 
     def dropped(self, requests: list[str]) -> None:
-        """Proposals of these requests were not verified as proposed."""
+        """Called when proposals of these requests were not verified as proposed."""
 
     def left(self, requests: list[str]) -> None:
-        """These requests will not come back."""
+        """Called when these requests will not come back."""
 
     def fault(self, fault: Fault) -> None:
-        """Something failed."""
+        """Called when something failed."""
 
     def close(self) -> None:
-        """Nothing more comes: finish what is being written."""
+        """Called when no more events will come, so that the observer can finish its output."""
 
 
 class Observers:
-    """All observers of a session; one that raises harms no other, and is removed if it goes on."""
+    """All observers of a session. One that raises does not harm the others, and is removed if it
+    keeps failing."""
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []
         self._failures: dict[int, int] = {}
 
     def add(self, *observers: Observer) -> None:
-        """Notify these observers too."""
+        """Notify these observers of future events, too."""
         self._observers += observers
 
     def notify(self, event: str, *values: object) -> None:

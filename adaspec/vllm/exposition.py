@@ -1,4 +1,4 @@
-"""Shows every engine's figures in the API server's own `/metrics`."""
+"""Shows the engines' figures in the API server's `/metrics`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from adaspec.vllm.patching import wrap
 log = logging.getLogger("vllm.adaspec")
 
 POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
-"""What an engine's counters say of its policy, in the order of the labels of `policy_info`."""
+"""The labels of `policy_info`, which are keys of the header of an engine's counters."""
 _REGISTERED = "__adaspec__"
 
 
 def expose() -> None:
-    """Have this process show the figures of the engines that it will start; never raises."""
+    """Make this process show the figures of the engines that it will start; never raises."""
     try:
         _register(announce_folder())
     except Exception as error:
@@ -43,7 +43,7 @@ def _register(folder: Path) -> None:
         REGISTRY.register(collector)
         setattr(REGISTRY, _REGISTERED, True)
 
-    # With several API servers vLLM makes a new registry whenever it shows its figures, and has
+    # With several API servers, vLLM makes a new registry whenever it shows its figures, and lets
     # `MultiProcessCollector` fill it.
     def register_both(
         original: Any, multi_process: Any, registry: Any, *args: Any, **kwargs: Any
@@ -56,17 +56,17 @@ def _register(folder: Path) -> None:
 
 
 class Collector:
-    """A Prometheus collector over a folder of counters: sums over all engines of a server."""
+    """A Prometheus collector that sums a folder of counters over all engines of a server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def describe(self) -> list[Any]:
-        """Nothing: names are known without reading a file."""
+        """Describe nothing: the names are known without reading a file."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """All figures as they are now, summed over the engines."""
+        """All current figures, summed over the engines."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,

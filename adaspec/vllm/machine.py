@@ -1,4 +1,4 @@
-"""The name of this machine, in traces, profiles and warnings alike."""
+"""The name of this machine, as used in traces, profiles and warnings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from adaspec.vllm.patching import CORES
 
 _COUNTS = ("1x", "one")
-"""Words of a hardware's name that do not tell what it is."""
+"""Words in a device's name that only count devices."""
 
 
 def hardware() -> str:
     """The device that models run on: a GPU's name, or the processor and its usable cores."""
     try:
         engine = importlib.import_module("vllm.platforms").current_platform
-        # Not torch's own: asking that would start CUDA in a process that is yet to fork.
+        # torch is not asked for the name, because that would start CUDA in a process that has
+        # still to fork.
         if not engine.is_cpu():
             return str(engine.get_device_name())
     except (ImportError, NotImplementedError):
@@ -25,9 +26,9 @@ def hardware() -> str:
 
 
 def same_hardware(measured_on: str, device: str) -> bool:
-    """Whether every word of the first name is in the second.
+    """Whether every word of the first name, except counts, is in the second.
 
-    So `1x NVIDIA H100` is `NVIDIA H100 80GB HBM3`, and neither is any other card of that maker.
+    For example, `1x NVIDIA H100` matches `NVIDIA H100 80GB HBM3`, but not another NVIDIA card.
     """
     return _words(measured_on) <= _words(device)
 
@@ -37,7 +38,7 @@ def _words(name: str) -> set[str]:
 
 
 def _processor() -> str:
-    """The processor's model, as the system names it."""
+    """The processor's model name according to the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""What a server counts: the table of its metrics, the figures themselves, and who counts them.
+"""A server's metrics: the table of them, the counters, and the observer that counts.
 
-The API server names a folder in its environment before it starts its engines; each engine's first
-rank counts in a file of its own there. A file is a line of JSON that says what is being served,
-padded to a fixed length, and then one 64-bit float per name in `FIGURES`.
+The API server names a folder in its environment before it starts its engines, and the first rank of
+each engine counts in its own file there. A file is a line of JSON that says what is served, padded
+to a fixed length, followed by one 64-bit float per name in `FIGURES`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ REASONS = {
     "neural": ("whole", "trimmed"),
     "splice": ("whole", "trimmed"),
 }
-"""Why a decision is what it is, by its source.
+"""The possible reasons of a decision, by its source.
 
-none: the policy proposed nothing; it proposed to copy and there was nothing; the request is being
-recorded; any draft would reach its min_tokens; something failed. ngram: nothing was drafted by the
-neural drafter for the request, or it was and the copy was taken instead. neural and splice: all
-drafted tokens, or fewer.
+none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
+request is being recorded; any draft would reach the request's min_tokens; or something failed.
+ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
+tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
 """
 DRAFTERS = ("ngram", "neural", "splice")
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Upper bounds of the buckets that draft lengths are counted in."""
+"""Upper bounds of the buckets for draft lengths."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
-"""Upper bounds of the buckets that decision times are counted in."""
+"""Upper bounds of the buckets for decision times."""
 SHORT = 4
 DRAFTED = ("none", "short", "long")
-"""Steps by what they verified: no draft, at most `SHORT` drafted tokens per request, or more."""
+"""Kinds of steps: they verified no draft, at most `SHORT` drafted tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
 STAGES = (
     "admit",
@@ -72,18 +72,18 @@ LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter as `/metrics` shows it, or a histogram where it has bounds."""
+    """A counter in `/metrics`, or a histogram if it has bounds."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    """The labels' values, those of several labels joined by `/`."""
+    """The values of the label; if there are several labels, their values joined by `/`."""
     bounds: tuple[float, ...] = ()
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of what is counted for it: by label or bucket, and a histogram's sum."""
+        """The names of the metric's figures, by label or bucket; a histogram also has a sum."""
         if self.bounds:
             buckets = tuple(f"{self.name}/{bound}" for bound in (*self.bounds, "inf"))
             return (*buckets, f"{self.name}_sum")
@@ -145,20 +145,20 @@ _HEADER_BYTES = 4096
 _FILE_BYTES = _HEADER_BYTES + 8 * len(FIGURES)
 _PREFIX = "adaspec-metrics-"
 _made: set[str] = set()
-"""Folders that this process made; forked children inherit them."""
+"""The folders that this process made; forked children inherit this set."""
 
 
 def announce_folder() -> Path:
-    """The folder of this server's counters, made and named to its future processes if need be.
+    """The folder of this server's counters; makes one and names it in the environment if needed.
 
     A server is one process and those that `multiprocessing` starts for it. A program that runs
-    engines and then starts a server as a command hands its environment down too; the server's
-    figures are separate, so it makes a new folder. A folder that an operator named is shared by
-    every process that inherits the name.
+    engines and then starts a server as a command also hands its environment down. The figures of
+    that server are separate, so it makes a new folder. A folder that an operator named is shared
+    by every process that inherits the name.
     """
-    named = os.environ.get(FOLDER_VARIABLE)
-    if named and Path(named).is_dir() and not _belongs_to_another_server(named):
-        return Path(named)
+    configured = os.environ.get(FOLDER_VARIABLE)
+    if configured and Path(configured).is_dir() and not _belongs_to_another_server(configured):
+        return Path(configured)
     folder = tempfile.mkdtemp(prefix=_PREFIX)
     os.environ[FOLDER_VARIABLE] = folder
     _made.add(folder)
@@ -172,7 +172,7 @@ def _belongs_to_another_server(folder: str) -> bool:
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # forked children inherit what runs at exit
+    if os.getpid() == owner:  # forked children inherit the exit handlers
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -180,7 +180,7 @@ class Counters:
     """One engine's figures; each figure is counted by one thread only."""
 
     def __init__(self, folder: Path | None, header: dict[str, Any]) -> None:
-        """Count in a new file of the folder; in memory alone where there is no folder."""
+        """Count in a new file of the folder, or only in memory if there is no folder."""
         memory: Any = bytearray(_FILE_BYTES)
         if folder is not None:
             # Serving without visible figures is better than no serving.
@@ -190,16 +190,16 @@ class Counters:
 
     @classmethod
     def of_server(cls, header: dict[str, Any]) -> Counters:
-        """Counters in the folder that the API server announced, if it did."""
-        named = os.environ.get(FOLDER_VARIABLE)
-        return cls(Path(named) if named and Path(named).is_dir() else None, header)
+        """Counters in the folder that the API server announced, or in memory if it did not."""
+        configured = os.environ.get(FOLDER_VARIABLE)
+        return cls(Path(configured) if configured and Path(configured).is_dir() else None, header)
 
     def add(self, name: str, count: float = 1.0) -> None:
-        """Count one figure up."""
+        """Add to one figure."""
         self._figures[INDEX[name]] += count
 
     def add_all(self, histogram: str, bounds: tuple[float, ...], values: NDArray[Any]) -> None:
-        """Count values of a histogram in their buckets."""
+        """Count values in the buckets of a histogram, and add them to its sum."""
         first, buckets = INDEX[f"{histogram}/{bounds[0]}"], len(bounds) + 1
         counts = np.bincount(np.searchsorted(bounds, values), minlength=buckets)
         self._figures[first : first + buckets] += counts
@@ -228,13 +228,13 @@ def _mapped(folder: Path, header: dict[str, Any]) -> mmap.mmap:
         memory = mmap.mmap(descriptor, _FILE_BYTES)
     finally:
         os.close(descriptor)
-    # Renamed only when it is complete, so that a reader never sees half a file.
+    # The file is renamed only when it is complete, so that a reader never sees half a file.
     Path(path).rename(Path(path).with_suffix(_SUFFIX))
     return memory
 
 
 def read_counters(folder: Path) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
-    """The header and the present figures of every engine that counts in the folder."""
+    """The header and the current figures of every engine that counts in the folder."""
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         with contextlib.suppress(OSError, AdaspecError):
             content = path.read_bytes()
@@ -251,7 +251,7 @@ class MetricsObserver(Observer):
         self._last: StepProposed | None = None
 
     def proposed(self, event: StepProposed) -> None:
-        """Count the decisions, the drafts' lengths, and the time that deciding took."""
+        """Count the decisions, the draft lengths and the decision time."""
         counters = self.counters
         self._last = event
         counters.add("steps")
@@ -261,7 +261,7 @@ class MetricsObserver(Observer):
         counters.add_all("decision_seconds", TIMES_S, np.array([event.decision_s]))
 
     def verified(self, event: StepVerified) -> None:
-        """Count what was verified and accepted, and what had been expected of it."""
+        """Count the tokens that were verified, accepted and expected to be accepted."""
         counters, last = self.counters, self._last
         counters.add("modelled_step_seconds", event.step_s)
         if event.took_s is not None:
@@ -278,7 +278,7 @@ class MetricsObserver(Observer):
             source = source_of(neural, drafted - neural)
             counters.add(f"drafted_tokens/{source}", drafted)
             counters.add(f"accepted_tokens/{source}", accepted)
-            # The expectation is of the whole draft: it says nothing of one that was cut.
+            # The expectation is for the whole draft, so it says nothing about one that was cut.
             if expected is not None and lengths is not None and drafted == lengths[row]:
                 counters.add(f"expected_accepted_tokens/{source}", float(expected[row]))
                 counters.add(
@@ -303,19 +303,19 @@ class MetricsObserver(Observer):
 
 
 def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
-    """For every source and reason, the rows of the step that were decided so."""
+    """For every source and reason, the rows of the step with that decision."""
     neural, ngram = event.neural_len > 0, event.ngram_len > 0
-    nothing = ~neural & ~ngram & ~event.recorded
-    barred = np.zeros_like(nothing) if event.barred is None else event.barred & nothing
-    nothing &= ~barred
+    undrafted = ~neural & ~ngram & ~event.recorded
+    barred = np.zeros_like(undrafted) if event.barred is None else event.barred & undrafted
+    undrafted &= ~barred
     shown = np.where(event.batch.holds_neural, event.shown, 0)
-    wanted = np.asarray(event.proposal.ngram_len) > 0
+    copy_wanted = np.asarray(event.proposal.ngram_len) > 0
     trimmed = event.neural_len < shown
     return {
         "none/recorded": event.recorded,
         "none/min_tokens": barred,
-        "none/nothing_to_copy": nothing & wanted,
-        "none/policy": nothing & ~wanted,
+        "none/nothing_to_copy": undrafted & copy_wanted,
+        "none/policy": undrafted & ~copy_wanted,
         "ngram/alone": ngram & ~neural & (shown == 0),
         "ngram/switched": ngram & ~neural & (shown > 0),
         "neural/whole": neural & ~ngram & ~trimmed,
@@ -326,6 +326,6 @@ def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
 
 
 def _drafted_kind(event: StepVerified) -> str:
-    """Which of `DRAFTED` a step is."""
+    """The one of `DRAFTED` that describes a step."""
     tokens = int(event.drafted.sum())
     return DRAFTED[(tokens > 0) + (tokens > SHORT * int(event.known.sum()))]

@@ -1,4 +1,4 @@
-"""The options beside `"method": "adaspec"`: read strictly, and carried to the workers."""
+"""The options beside `"method": "adaspec"`, which are read strictly and passed to the workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = ("serve", "record", "shadow", "off")
 position, propose nothing. off: vLLM without speculation."""
 
 DRAFT_METHODS = ("eagle", "eagle3", "mtp", "draft_model")
-"""How a neural drafter drafts, in vLLM's words."""
+"""vLLM's names for the ways in which a neural drafter drafts."""
 
 PASSED = (
     "attention_backend",
@@ -28,7 +28,7 @@ PASSED = (
     "quantization",
     "revision",
 )
-"""Keys of vLLM's that say how the drafter is loaded: handed on as they are."""
+"""vLLM's keys about loading the drafter, which are handed on unchanged."""
 
 REFUSED = {
     "disable_padded_drafter_batch": "adaspec sets it",
@@ -41,23 +41,23 @@ REFUSED = {
     "use_heterogeneous_vocab": "n-gram and neural tokens must be of one vocabulary",
     "use_local_argmax_reduction": "confidences need the drafter's whole logits",
 }
-"""Keys of vLLM's that contradict what adaspec does, and why."""
+"""vLLM's keys that contradict what adaspec does, and why."""
 
 MAX_TEXT = 4000
 MAX_VERIFIED = 128
-"""The longest draft that vLLM's rejection sampler takes: one token more, and the engine ends."""
+"""The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """adaspec's part of the speculative config; None is what the operator left open."""
+    """adaspec's part of the speculative config; None stands for what the operator left open."""
 
     model: str | None = None
-    """The neural drafter: folder or hub id; None is n-gram alone."""
+    """The neural drafter, a folder or a hub id; None for n-gram drafts alone."""
     draft_method: str | None = None
-    """One of `DRAFT_METHODS`, for a drafter whose config does not tell."""
+    """One of `DRAFT_METHODS`, for a drafter whose config does not say which it is."""
     num_speculative_tokens: int | None = None
-    """CAP: the most tokens that one draft may hold."""
+    """CAP, the maximum length of one draft."""
     policy: str | None = None
     mode: str = "serve"
     cost: str | None = None
@@ -66,18 +66,19 @@ class Options:
     record_fraction: float | None = None
     """The fraction of requests recorded densely; by default all in mode 'record', else none."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """How outputs are sampled, for a trace's manifest; it changes nothing else."""
+    """How outputs are sampled, for a trace's manifest only."""
     scramble_key: str | None = None
-    """A file, made where it is missing, whose secret permutes all token ids in traces."""
+    """A file with the secret that permutes all token ids in traces; it is made if missing."""
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
-    """How many engines serve the same: a setting of vLLM's that its workers no longer know."""
+    """The number of replicas, a vLLM setting that its workers no longer know."""
     policy_digest: str | None = None
-    """A hash of the policy's folder: every worker must find the same."""
+    """A hash of the policy's folder, which must be the same for every worker."""
     vocabulary_hash: str | None = None
-    """Identifies the server's vocabulary, where it could be read, so that workers need not."""
+    """Identifies the server's vocabulary, so that workers need not read it; None if unreadable."""
     hardware: str | None = None
-    """This machine's name: a worker on a CPU is bound to a part of it, and would name that."""
+    """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
+    that part."""
 
 
 _INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
@@ -85,13 +86,15 @@ _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTE
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
-    """The options in a speculative config; a `ServingError` names what is wrong with it."""
+    """Read the options in a speculative config; raises a `ServingError` if any is wrong."""
     values: dict[str, Any] = {}
     passed: dict[str, Any] = {}
-    for written, value in config.items():
-        if not isinstance(written, str):
-            raise ServingError(f"speculative config: {written!r:.60} is no key: keys are texts")
-        key = written.replace("-", "_")
+    for original_key, value in config.items():
+        if not isinstance(original_key, str):
+            raise ServingError(
+                f"speculative config: {original_key!r:.60} is no key: keys are texts"
+            )
+        key = original_key.replace("-", "_")
         if key == "method":
             continue
         if key in values or key in passed:
@@ -103,13 +106,13 @@ def read_options(config: Mapping[str, Any]) -> Options:
             )
         if key not in PASSED and key not in _KEYS:
             raise ServingError(
-                f"speculative config: unknown key {written!r:.60} for method 'adaspec'"
+                f"speculative config: unknown key {original_key!r:.60} for method 'adaspec'"
                 f"{nearest(key.lower(), (*_KEYS, *PASSED)) or '.'} Known: {', '.join(_KEYS)}; "
                 f"handed on to vLLM: {', '.join(PASSED)}"
             )
         (passed if key in PASSED else values)[key] = value
-    given = {key: value for key, value in values.items() if value is not None}
-    options = Options(**given, passed=passed)
+    set_values = {key: value for key, value in values.items() if value is not None}
+    options = Options(**set_values, passed=passed)
     _check(options)
     return options
 
@@ -163,12 +166,14 @@ def _is_whole(value: object, low: int, high: int) -> bool:
 
 
 def _is_line(text: str) -> bool:
-    """Whether a message can quote a text, and the system can be asked for a file of that name."""
+    """Whether a text can be quoted in a message and used as a file name."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return len(text) <= MAX_TEXT and not any(ord(each) < 32 or ord(each) == 127 for each in text)
+    return len(text) <= MAX_TEXT and not any(
+        ord(character) < 32 or ord(character) == 127 for character in text
+    )
 
 
 def _wrong(name: str, value: object, expected: str) -> ServingError:

@@ -1,4 +1,4 @@
-"""What adaspec patches in vLLM, and the one way in which it patches; the standard library alone."""
+"""How adaspec patches vLLM, and the names it needs for that; imports the standard library alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 METHOD = "adaspec"
 ATTRIBUTE = "adaspec_options"
-"""Where a `SpeculativeConfig` carries adaspec's options: outside of vLLM's schema and hashes."""
+"""The attribute of a `SpeculativeConfig` that carries adaspec's options, outside of vLLM's schema
+and hashes."""
 ENGINE_ARGS = "vllm.engine.arg_utils"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 FORCED_VARIABLE = "ADASPEC_FORCED_V1"
-"""Set while adaspec, and not the user, has set `V2_VARIABLE`."""
+"""Set while `V2_VARIABLE` was set by adaspec and not by the user."""
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""The cores that this process starts with: on a CPU vLLM's workers bind themselves to fewer."""
+"""The cores that this process starts with; on a CPU, vLLM's workers bind themselves to fewer."""
 _MARK = "__adaspec__"
 """An attribute of functions that adaspec has wrapped."""
 
@@ -27,13 +28,13 @@ def in_one_line(error: BaseException, max_length: int | None = None) -> str:
 
 
 def release_runner() -> None:
-    """Let vLLM choose its model runner, where adaspec had to set V1 for an earlier engine."""
+    """Let vLLM choose its model runner again if adaspec had forced V1 for an earlier engine."""
     if os.environ.pop(FORCED_VARIABLE, None) is not None:
         os.environ.pop(V2_VARIABLE, None)
 
 
 def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Replace a function, if it is there, by `replacement(original, ...)`; but only once."""
+    """Replace a function, if it exists, by `replacement(original, ...)`, but only once."""
     original = getattr(owner, name, None)
     if owner is None or original is None or getattr(original, _MARK, False):
         return

@@ -1,7 +1,7 @@
-"""What vLLM loads in each of its processes: two patches, applied when their modules are imported.
+"""The plug-in that vLLM loads in each process: two patches, applied when modules are imported.
 
-Only the standard library and `patching` are imported here, and no more of adaspec until an operator
-asks for `{"method": "adaspec"}`: a vLLM without that is left as it is, even if adaspec is broken.
+This module imports only the standard library and `patching`. It imports the rest of adaspec when an
+operator asks for `{"method": "adaspec"}`, so that any other vLLM works even if adaspec is broken.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("vllm.adaspec")
 
 
 def register() -> None:
-    """The `vllm.general_plugins` entry point: never raises, may be called twice."""
+    """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
     try:
         when_imported(ENGINE_ARGS, harmless(patch_engine_args))
         when_imported(RUNNER, harmless(patch_runner))
@@ -39,7 +39,7 @@ def register() -> None:
 
 
 def harmless(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    """The patch, with failures logged and not raised: it may run while vLLM imports a module."""
+    """Log a patch's failures instead of raising: it may run while vLLM imports a module."""
 
     @functools.wraps(patch)
     def patch_or_log(module: ModuleType) -> None:
@@ -61,18 +61,18 @@ def _log_broken(error: Exception) -> None:
 
 
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
-    """Apply `patch` to a module: now if it is imported already, else as soon as it is.
+    """Apply `patch` to a module now if it is already imported, else as soon as it is.
 
-    Importing it here would load a model runner into the API server.
+    The module is not imported for this, since that would load a model runner into the API server.
     """
     if name in sys.modules:
         patch(sys.modules[name])
-    elif not any(isinstance(each, _Watcher) and each.name == name for each in sys.meta_path):
+    elif not any(isinstance(finder, _Watcher) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Watcher(name, patch))
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Finds one module as the other finders do, and patches it after it has run."""
+    """Finds one module by way of the other finders, and patches it after it has run."""
 
     def __init__(self, name: str, patch: Callable[[ModuleType], None]) -> None:
         self.name, self._patch = name, patch
@@ -88,35 +88,35 @@ class _Watcher(importlib.abc.MetaPathFinder):
         if spec is not None and spec.loader is not None:
             try:
                 _run_then_patch(spec.loader, self._patch)
-            except Exception as error:  # a loader that cannot be written to
+            except Exception as error:  # the loader's attributes may be read-only
                 _log_broken(error)
         return spec
 
 
 def _run_then_patch(loader: Any, patch: Callable[[ModuleType], None]) -> None:
-    run = loader.exec_module
+    original = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        run(module)
+        original(module)
         patch(module)
 
     loader.exec_module = exec_module
 
 
 def patch_engine_args(module: ModuleType) -> None:
-    """Let `EngineArgs.create_speculative_config` understand `{"method": "adaspec"}`."""
+    """Make `EngineArgs.create_speculative_config` understand `{"method": "adaspec"}`."""
     wrap(getattr(module, "EngineArgs", None), "create_speculative_config", _speculative_config)
 
 
 def patch_runner(module: ModuleType) -> None:
-    """Let a `GPUModelRunner` whose config carries adaspec's options draft by a policy."""
+    """Make a `GPUModelRunner` follow a policy if its config carries adaspec's options."""
     wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_init)
 
 
 def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
     config = getattr(args, "speculative_config", None)
-    named = isinstance(config, dict) and config.get("method") == METHOD
-    if not named and getattr(args, "spec_method", None) != METHOD:
+    names_adaspec = isinstance(config, dict) and config.get("method") == METHOD
+    if not names_adaspec and getattr(args, "spec_method", None) != METHOD:
         release_runner()
         return original(args, *rest, **kwargs)
     try:

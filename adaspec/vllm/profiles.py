@@ -1,7 +1,7 @@
-"""Where this machine's profiles are kept, so that a server finds the one it needs.
+"""Keeps this machine's profiles where a server finds the one that it needs.
 
-A profile is a cost file. It belongs to a target, a drafter (or none) and a kind of hardware; the
-three make its name, so that profiles are never confused.
+A profile is a cost file for a target, a drafter (or none) and a kind of hardware. Its name is made
+from these three, so that profiles are never confused.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, CostError
 
 FOLDER_VARIABLE = "ADASPEC_DATA_DIR"
-"""The environment variable for another folder than `~/.local/share/adaspec`."""
+"""The environment variable that names a folder to use instead of `~/.local/share/adaspec`."""
 
 log = logging.getLogger("vllm.adaspec")
 
 
 def profiles_folder() -> Path:
-    """The folder of kept profiles, whether it exists or not."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    if named:
-        return Path(named) / "profiles"
+    """The folder of kept profiles, which may not exist yet."""
+    configured = os.environ.get(FOLDER_VARIABLE)
+    if configured:
+        return Path(configured) / "profiles"
     try:
         shared = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     except RuntimeError as error:
@@ -37,7 +37,7 @@ def profiles_folder() -> Path:
 
 
 def profile_path(target: str, drafter: str | None, hardware: str) -> Path:
-    """The file that keeps the profile of these three."""
+    """The file for the profile of a target, a drafter and a kind of hardware."""
     parts = [identity(target), "" if drafter is None else identity(drafter), hardware]
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=6).hexdigest()
     legible = re.sub(r"[^A-Za-z0-9.]+", "-", parts[0].rpartition("/")[2]).strip("-.")
@@ -47,7 +47,7 @@ def profile_path(target: str, drafter: str | None, hardware: str) -> Path:
 def keep_profile(
     cost: CostModel, fit: FitReport, target: str, drafter: str | None, hardware: str
 ) -> Path:
-    """Write a profile to where `find_profile` looks; its path."""
+    """Write a profile to where `find_profile` looks, and return its path."""
     path = profile_path(target, drafter, hardware)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_cost(cost, path, fit)
@@ -55,7 +55,7 @@ def keep_profile(
 
 
 def find_profile(target: str, drafter: str | None, hardware: str) -> Path | None:
-    """This machine's profile; one that cannot be read is logged and ignored."""
+    """The path of this machine's profile; an unreadable profile is logged and ignored."""
     try:
         path = profile_path(target, drafter, hardware)
         if not path.is_file():
@@ -68,7 +68,7 @@ def find_profile(target: str, drafter: str | None, hardware: str) -> Path | None
 
 
 def identity(model: str) -> str:
-    """One name for a model, however it was given: a hub id, or a folder's full path."""
+    """A model's hub id or the full path of its folder, so that each model has one name."""
     cached = re.search(r"models--([^/]+)/snapshots/", model.rstrip("/") + "/")
     if cached:
         return cached[1].replace("--", "/")

@@ -1,4 +1,4 @@
-"""An engine in this process, stepped with fixed plans and timed."""
+"""Runs an engine in this process step by step with fixed plans, and times the steps."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from adaspec.vllm.stopwatch import PromptStep, Stopwatch, TimedStep
 from adaspec.vllm.workarounds import use_worker_threads
 
 _FIRST_TOKEN = 3
-"""The lowest token id of prompts: those below mostly mark the ends of texts."""
+"""The lowest token id of prompts, because lower ids mostly mark the ends of texts."""
 _MAX_STEPS = 4_000
-"""Engine steps within which all requests of a batch must decode together."""
+"""How many engine steps all requests of a batch may take until they decode together."""
 _SETTLING_STEPS = 1
-"""Steps after a change of plans that still verify what the plan before them drafted."""
+"""How many steps after a change of plan still verify the drafts of the previous plan."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Plan:
-    """One step's draft, the same for every request: neural tokens, then copied ones."""
+    """The draft of one step, the same for every request: neural tokens, then copied ones."""
 
     forwards: int = 0
-    """Forwards of the neural drafter; a held drafter with 0 runs once to keep its KV complete."""
+    """Forwards of the neural drafter; at 0, a held drafter runs once to keep its KV complete."""
     neural_len: int = 0
     ngram_len: int = 0
 
     @property
     def draft_len(self) -> int:
-        """Tokens that each request has verified, if the text has enough to copy."""
+        """How many tokens are verified per request, if its text is long enough to copy from."""
         return self.neural_len + self.ngram_len
 
     @property
     def source(self) -> str:
-        """Who drafts what is verified."""
+        """The source of the verified tokens."""
         return source_of(self.neural_len, self.ngram_len)
 
 
 class FixedPlanPolicy(BasePolicy):
-    """Drafts for every request by the same plan, which may be changed between steps."""
+    """Follows the same plan for every request; the plan may be changed between steps."""
 
     name = "forced"
 
     def __init__(self) -> None:
         self.current = Plan()
         self.holds = False
-        """Whether requests that enter from now on hold the neural drafter."""
+        """Whether requests that enter later hold the neural drafter."""
 
     def admit(self, arrival: Arrival) -> bool:
         """Follow the plan."""
@@ -67,32 +67,32 @@ class FixedPlanPolicy(BasePolicy):
         return self.current.forwards if batch.holds_neural.any() else 0
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        """Follow the plan; copies are from the text's start, which always exists."""
+        """Follow the plan; tokens are copied from the text's start, which always exists."""
         rows = len(batch)
-        held = np.minimum(self.current.neural_len, drafts.count)
-        neural = np.where(batch.holds_neural, held, 0).astype(np.int32)
+        neural_len = np.minimum(self.current.neural_len, drafts.count)
+        neural = np.where(batch.holds_neural, neural_len, 0).astype(np.int32)
         ngram = np.full(rows, self.current.ngram_len, np.int32)
-        # Behind neural tokens only a look-up says where to copy from.
+        # After neural tokens, the place to copy from has to be looked up.
         start = np.where(neural > 0, -1, 0).astype(np.int32)
         return Proposal(neural, ngram, start if (start == 0).any() else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is profiled: a target, its drafter, and how vLLM is to run them."""
+    """The subject of a profile: a target, its drafter, and how vLLM should run them."""
 
     model: str
     draft: str | None = None
     engine: dict[str, Any] = field(default_factory=dict)
-    """vLLM's arguments, as `LLM()` takes them."""
+    """vLLM's arguments for `LLM()`."""
     draft_method: str | None = None
 
 
 class ProfiledEngine:
-    """vLLM with a policy that follows a fixed plan; close it, or use it in a `with`."""
+    """vLLM with a policy that follows a fixed plan; close it or use it in a `with`."""
 
     def __init__(self, subject: Subject, max_requests: int, max_draft: int, seed: int) -> None:
-        """Start an engine for so many requests at once and drafts of so many tokens."""
+        """Start an engine for that many requests at once and drafts of up to that many tokens."""
         # Only an engine in this process can be given plans and timed from outside.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         parallel = subject.engine.get("tensor_parallel_size", 1)
@@ -102,7 +102,7 @@ class ProfiledEngine:
             )
         prepare_vllm("profiling")
         use_worker_threads()
-        # Needs torch, which only a machine with vLLM must have.
+        # This needs torch, which only machines with vLLM must have.
         from adaspec.vllm.attachment import serve_by
 
         config: dict[str, Any] = {
@@ -138,7 +138,7 @@ class ProfiledEngine:
         self.close()
 
     def close(self) -> None:
-        """End the engine; its memory is free once nothing else refers to it."""
+        """End the engine; its memory is freed once nothing else refers to it."""
         self._engine.engine_core.shutdown()
         del self._llm, self._engine, self._runner
 
@@ -149,22 +149,22 @@ class ProfiledEngine:
 
     @property
     def hardware(self) -> str:
-        """The device that it runs on."""
+        """The device that the engine runs on."""
         return hardware()
 
     @property
     def runs_on_cpu(self) -> bool:
-        """Whether every timed part is over when its call returns."""
+        """Whether the engine runs on a CPU, where every timed part ends when its call returns."""
         return bool(self._runner.device.type == "cpu")
 
     @property
     def dtype(self) -> str:
-        """The target's arithmetic, as `float32`."""
+        """The target's data type, such as `float32`."""
         return str(self._engine.vllm_config.model_config.dtype).removeprefix("torch.")
 
     @property
     def captured_sizes(self) -> tuple[int, ...]:
-        """Batch sizes in tokens that a step is padded to; empty without captured graphs."""
+        """The batch sizes, in tokens, to which steps are padded; empty without captured graphs."""
         compilation = self._engine.vllm_config.compilation_config
         mode = getattr(compilation, "cudagraph_mode", None)
         if self.runs_on_cpu or mode is None or mode.name == "NONE":
@@ -172,7 +172,7 @@ class ProfiledEngine:
         return tuple(sorted(int(size) for size in compilation.cudagraph_capture_sizes or ()))
 
     def refusal(self, requests: int, context_tokens: int, room: int) -> str | None:
-        """Why so many requests of such a context and `room` more tokens do not fit, or None."""
+        """The reason why requests of that context and `room` more tokens do not fit, or None."""
         config = self._engine.vllm_config
         limit = int(config.model_config.max_model_len)
         needed = context_tokens + room + self._max_draft
@@ -199,9 +199,10 @@ class ProfiledEngine:
         steps: int,
         synchronises: bool = False,
     ) -> list[tuple[Plan, TimedStep]]:
-        """Time so many steps of every plan in turn, over requests that decode together.
+        """Time that many steps of every plan in turn, over requests that decode together.
 
-        `synchronises` awaits a GPU around every part, which makes parts true and steps slower.
+        `synchronises` waits for a GPU around every part of a step, which makes the times of the
+        parts true but the steps slower.
         """
         self._policy.current, self._policy.holds = Plan(), holds
         self._stopwatch.synchronises = synchronises and not self.runs_on_cpu
@@ -212,9 +213,13 @@ class ProfiledEngine:
             for plan in plans:
                 self._policy.current = plan
                 for step in range(_SETTLING_STEPS + steps):
-                    timed = self._stopwatch.time_step(self._engine.step)
-                    if step >= _SETTLING_STEPS and timed is not None and timed.requests == requests:
-                        timed_steps.append((plan, timed))
+                    timed_step = self._stopwatch.time_step(self._engine.step)
+                    if (
+                        step >= _SETTLING_STEPS
+                        and timed_step is not None
+                        and timed_step.requests == requests
+                    ):
+                        timed_steps.append((plan, timed_step))
         finally:
             self._stopwatch.synchronises = False
             self._engine.abort_request(names)
@@ -228,28 +233,28 @@ class ProfiledEngine:
         return timed_steps
 
     def prompts(self) -> list[PromptStep]:
-        """Steps that read prompts since the last call."""
+        """The steps that read prompts since the last call."""
         prompts, self._stopwatch.prompts = self._stopwatch.prompts, []
         return prompts
 
     def _add(self, row: int, context_tokens: int) -> str:
-        """Add a request; the same row's prompts differ in their length only."""
+        """Add a request; prompts of the same row differ only in their length."""
         from vllm import SamplingParams
 
-        draw = np.random.default_rng((self._seed, row))
-        tokens = draw.integers(_FIRST_TOKEN, self._vocabulary, context_tokens).tolist()
+        generator = np.random.default_rng((self._seed, row))
+        tokens = generator.integers(_FIRST_TOKEN, self._vocabulary, context_tokens).tolist()
         name = f"profile-{next(self._numbers)}"
-        longest = int(self._engine.vllm_config.model_config.max_model_len)
+        max_length = int(self._engine.vllm_config.model_config.max_model_len)
         params = SamplingParams(
-            temperature=0.0, max_tokens=longest - context_tokens, ignore_eos=True
+            temperature=0.0, max_tokens=max_length - context_tokens, ignore_eos=True
         )
         self._engine.add_request(name, {"prompt_token_ids": tokens}, params)
         return name
 
     def _await_decoding(self, requests: int) -> None:
         for _ in range(_MAX_STEPS):
-            timed = self._stopwatch.time_step(self._engine.step)
-            if timed is not None and timed.requests == requests:
+            timed_step = self._stopwatch.time_step(self._engine.step)
+            if timed_step is not None and timed_step.requests == requests:
                 return
         raise ServingError(
             f"{requests} requests never decoded together: give the engine more KV cache, or "

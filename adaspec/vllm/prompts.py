@@ -1,10 +1,10 @@
-"""Prompts to record, one JSON object a line.
+"""Reads prompts to record, one JSON object per line.
 
     {"workload": "chat", "id": "7", "messages": [{"role": "user", "content": "Hello"}]}
 
-One of `text` (or `prompt`), `messages` (the model's chat template is applied) and
-`prompt_token_ids` (or `token_ids`). Without `workload` it is the file's name; without `id` prompts
-are numbered within their workload. `max_tokens` bounds that one output.
+A prompt has one of `text` (or `prompt`), `messages` (to which the model's chat template is applied)
+and `prompt_token_ids` (or `token_ids`). `workload` is the file's name by default; prompts without
+an `id` are numbered within their workload. `max_tokens` limits the output of that prompt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEYS = ("workload", "id", "max_tokens", *_FORMS)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt to record, with its name and where it stands."""
+    """A prompt to record, with its name and its place in a file."""
 
     workload: str
     id: str
@@ -42,11 +42,11 @@ class Prompt:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its key in a trace."""
+        """The prompt's key in a trace."""
         return self.workload, self.id
 
     def tokens(self, tokenizer: Any) -> list[int]:
-        """Its token ids."""
+        """The prompt's token ids."""
         if self.token_ids is not None:
             return self.token_ids
         if self.messages is None:
@@ -64,13 +64,13 @@ class Prompt:
 
 
 def read_prompts(file: Path) -> list[Prompt]:
-    """All prompts of a file; a `TraceError` names the first line that is none."""
+    """All prompts of a file; raises a `TraceError` that names the first invalid line."""
     lines = Lines(find_files([file], ("*.jsonl",)))
     numbers: Counter[str] = Counter()
     prompts: dict[tuple[str, str], Prompt] = {}
-    for each in lines.files:
-        for where, record in lines.of(each):
-            prompt = _prompt(record, where, workload_of(each), numbers)
+    for file_path in lines.files:
+        for where, record in lines.of(file_path):
+            prompt = _prompt(record, where, workload_of(file_path), numbers)
             if prompt.key in prompts:
                 raise TraceError(
                     f"{where}: id {prompt.id!r} of workload {prompt.workload!r} stands already in "
@@ -88,8 +88,8 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
             raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
     forms = [key for key in _FORMS if record.get(key) is not None]
     if len(forms) != 1:
-        given = ", ".join(forms) or "none"
-        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {given}")
+        form_names = ", ".join(forms) or "none"
+        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {form_names}")
     workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1

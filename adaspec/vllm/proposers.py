@@ -1,4 +1,4 @@
-"""What drafts in place of vLLM's own proposers: as far as the session says, and no further."""
+"""The drafters that replace vLLM's proposers: they draft exactly as far as the session says."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from adaspec.vllm.workarounds import detach_adapters
 
 
 class NgramDrafter:
-    """The drafter where there is no neural one: vLLM's `custom_class` method calls it."""
+    """The drafter if there is no neural one, called by vLLM's `custom_class` method."""
 
     def __init__(self, vllm_config: Any) -> None:
         self.adaspec: Session | None = None
-        """The session, while a step of the engine is being drafted for; None in profiling."""
+        """The session, set while the engine drafts for a step; None otherwise, as in profiling."""
 
     def load_model(self, target: Any) -> None:
-        """Do nothing: drafts are copied from the text."""
+        """Do nothing, because drafts are copied from the text."""
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
-        """Drafts for every row; none outside of a step."""
+        """Draft for every row; outside of a step, every draft is empty."""
         session = self.adaspec
         if session is None:
             return [[] for _ in sampled_token_ids]
@@ -33,33 +33,33 @@ class NgramDrafter:
 
 
 class _EndDrafting(Exception):
-    """Leaves vLLM's drafting loop from where each drafted token passes."""
+    """Raised in `_sample_draft_tokens` to leave vLLM's drafting loop."""
 
 
 class HeadMixin:
-    """The first base of the class of a neural drafter, before vLLM's own proposer."""
+    """Makes a neural drafter follow the session; its class has this as its first base."""
 
     adaspec: Session | None = None
-    """The session, while a step of the engine is being drafted for; None in profiling."""
+    """The session, set while the engine drafts for a step; None otherwise, as in profiling."""
     adaspec_limit: int
-    """Positions from here on are beyond what the drafter was made for."""
+    """The first position beyond what the drafter was made for."""
     _adaspec_count: int | None = None
-    """Tokens drafted per row in this call; None outside of one."""
+    """Tokens drafted per row in this call of `propose`; None outside of a call."""
 
     def load_model(self, target_model: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load as vLLM does, and detach the target's adapters from shared layers."""
+        """Load as vLLM does, then detach the target's adapters from shared layers."""
         loaded = super().load_model(target_model, *args, **kwargs)  # type: ignore[misc]
         detach_adapters(self.model, target_model)  # type: ignore[attr-defined]
         return loaded
 
     def propose(self, *args: Any, **kwargs: Any) -> Any:
-        """Drafts of any length for every row; the drafter's KV stays complete."""
+        """Draft any number of tokens for every row; the drafter's KV stays complete."""
         session = self.adaspec
         if session is None:
             return super().propose(*args, **kwargs)  # type: ignore[misc]
         possible = self._possible(kwargs, session)
         limit = session.forwards(possible)
-        # Where the drafter cannot run its KV is not kept up either, as in vLLM itself.
+        # If the drafter cannot run, its KV is not kept up either, as in vLLM itself.
         if not possible or (limit == 0 and not session.keeps_alive):
             session.drafter_ran(0, 0)
             return session.finish()
@@ -80,7 +80,7 @@ class HeadMixin:
     def _sample_draft_tokens(
         self, hidden_states: torch.Tensor, sampling_metadata: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Choose greedily, as vLLM does, and show the session, which may end drafting."""
+        """Choose greedily, as vLLM does, and show the result to the session, which may stop."""
         session = self.adaspec
         if session is None or self._adaspec_count is None:
             return super()._sample_draft_tokens(hidden_states, sampling_metadata)  # type: ignore[misc]
@@ -98,28 +98,30 @@ class HeadMixin:
         return bool(furthest <= self.adaspec_limit)
 
     def _within_limit(self, positions: torch.Tensor, limit: int) -> torch.Tensor:
-        """Clamp positions to the drafter's rotary table: rows beyond it only draft badly."""
+        """Clamp positions to the drafter's rotary table; rows beyond it just draft badly."""
         if self.adaspec_limit >= self.max_model_len:  # type: ignore[attr-defined]
             return positions
         return positions.clamp(max=max(0, self.adaspec_limit - 1 - limit))
 
 
 def read_logits(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(tokens, evidence): the argmax, and per row that token and `trace.schema.CONFIDENCES`.
+    """Read (tokens, evidence) from logits.
 
-    logprob = log p1, margin = log p1 - log p2, entropy = -sum p log p. Evidence is one tensor so
-    that one copy brings it to the host; a float32 holds any token id below 2**24.
+    Tokens are the argmax of each row. The evidence of a row is its token and
+    `trace.schema.CONFIDENCES`: logprob = log p1, margin = log p1 - log p2, entropy = -sum p log p.
+    It is one tensor so that one copy brings it to the host, and a float32 holds any token id below
+    2**24.
     """
     tokens = logits.argmax(dim=-1)
     logp = torch.log_softmax(logits.float(), dim=-1)
     top = logp.topk(2, dim=-1).values
-    # Tokens that a reduced draft vocabulary lacks are -inf; for them p log p is 0.
+    # Tokens that a reduced draft vocabulary lacks have logits of -inf; for them, p log p is 0.
     entropy = torch.special.entr(logp.exp()).sum(dim=-1)
     columns = [tokens.float(), top[:, 0], top[:, 0] - top[:, 1], entropy]
     return tokens, torch.stack(columns, dim=1)
 
 
 def fetch(evidence: torch.Tensor) -> tuple[Ints, Floats]:
-    """Evidence on the host: (rows,) tokens and (rows, 3) confidences."""
+    """Copy evidence to the host: (rows,) tokens and (rows, 3) confidences."""
     host: Any = evidence.cpu().numpy()
     return host[:, 0].astype(np.int32), np.ascontiguousarray(host[:, 1:], np.float32)

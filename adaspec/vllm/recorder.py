@@ -1,6 +1,6 @@
-"""Writes traces of a running engine, in a thread of its own: the engine never waits for a disk.
+"""Writes traces of a running engine in its own thread, so that the engine never waits for a disk.
 
-The engine's thread puts what happened in a step into a bounded queue; where that is full the step
+The engine's thread puts the events of a step into a bounded queue; if the queue is full, the step
 is dropped and counted. Everything else happens in the recorder's thread.
 """
 
@@ -36,24 +36,26 @@ from adaspec.vllm.trace_output import TraceOutput
 log = logging.getLogger("vllm.adaspec")
 
 MAX_QUEUED = 2048
-"""Steps that may wait for the thread."""
+"""How many steps may wait in the queue."""
 IDLE_S = 10.0
-"""An engine that takes no step for so long has no running requests: their rows are written.
+"""An engine that takes no step for this long is idle, and the rows of its requests are written.
 
-vLLM kills its workers at once as it stops, unless it is given a --shutdown-timeout.
+The rows cannot wait for the engine's end: vLLM kills its workers at once when it stops, unless it
+is given a --shutdown-timeout.
 """
 DENSE_IDLE_S = 60.0
-"""The same for dense rows, which a stalled engine would cut short."""
+"""The same for dense rows; it is longer because writing them while an engine merely stalls would
+cut them short."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
 _MAX_TAIL = 32 * MAX_VERIFIED
-"""Tokens that a request may be behind and still catch up: one longest draft, or the many steps that
-a full queue dropped. A tail is only as long as its step needs."""
+"""How many tokens a request's record may be behind and still catch up: enough for one longest
+draft, or for many steps that a full queue dropped. A tail is only as long as its step needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step with copies of what the policy or the engine may change afterwards."""
+    """A step with copies of the arrays that the policy or the engine may change afterwards."""
 
     event: StepProposed
     position: Ints
@@ -63,7 +65,7 @@ class _Step:
 
 
 class Recorder(Observer):
-    """Makes a dense row of every recorded request, and logged rows of all others' steps."""
+    """Writes a dense row for every recorded request, and logged rows for the others' steps."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Recorder(Observer):
         lost: Callable[[str, int], None],
         scrambler: Scrambler | None = None,
     ) -> None:
-        """`lost` is called with the reason and the number of rows that are not written."""
+        """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
         self._outputs = [output for output in (dense, logged) if output is not None]
         self._serving, self._lost, self._scrambler = serving, lost, scrambler
@@ -81,7 +83,8 @@ class Recorder(Observer):
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[tuple[Callable[..., None], Any] | None] = SimpleQueue()
         self._positions: dict[str, int] = {}
-        """Output tokens of each followed request that were queued; only the engine's thread's."""
+        """How many output tokens of each followed request were queued; used by the engine's thread
+        only."""
         self._queued_step = -1
         """The last step that was queued."""
         self._records: dict[str, RequestRecord] = {}
@@ -89,11 +92,11 @@ class Recorder(Observer):
         self._keys: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
-        # Runs when a worker process ends, where `atexit` may not.
+        # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
     def entered(self, event: RequestEntered) -> None:
-        """Follow a request, if there is a trace for it."""
+        """Follow a request if there is a trace to write it to."""
         if (self._dense if event.recorded else self._logged) is None:
             return
         if self._has_room(1):
@@ -102,13 +105,13 @@ class Recorder(Observer):
             self._queue.put((self._take_entered, (event.request, prompt, event.recorded)))
 
     def proposed(self, event: StepProposed) -> None:
-        """Queue a step."""
+        """Queue a step with the text that its requests have gained."""
         positions = dict(zip(event.requests, event.batch.position.tolist(), strict=True))
         followed = [name for name in event.requests if name in self._positions]
         if not followed or not self._has_room(len(followed)):
             return
-        behind = max(positions[name] - self._positions[name] for name in followed)
-        tail = event.batch.context.tail(min(max(behind, 1), _MAX_TAIL))
+        missing_tokens = max(positions[name] - self._positions[name] for name in followed)
+        tail = event.batch.context.tail(min(max(missing_tokens, 1), _MAX_TAIL))
         self._positions.update((name, positions[name]) for name in followed)
         step = _Step(
             event,
@@ -128,13 +131,13 @@ class Recorder(Observer):
             self._queue.put((self._take_verified, (event,)))
 
     def left(self, requests: list[str]) -> None:
-        """Have rows made of requests that will not come back."""
+        """Queue the writing of rows for requests that will not come back."""
         followed = [name for name in requests if self._positions.pop(name, None) is not None]
         if followed:
             self._queue.put((self._take_left, (followed,)))
 
     def close(self) -> None:
-        """Write what is known and finish the traces."""
+        """Write everything that is known, and finish the traces."""
         self._finalizer()
 
     def _close(self) -> None:
@@ -142,17 +145,17 @@ class Recorder(Observer):
         self._thread.join(_CLOSE_S)
 
     def _has_room(self, rows: int) -> bool:
-        """Whether the queue takes another step; if not, its rows are counted as lost."""
+        """Whether the queue takes another step; if not, the step's rows are counted as lost."""
         has_room = self._queue.qsize() < self._max_queued
         if not has_room:
             self._lost("queue", rows)
         return has_room
 
-    # From here on everything runs in the recorder's thread.
+    # Everything below runs in the recorder's thread.
 
     def _run(self) -> None:
         failures = 0
-        heard_s = checked_s = time.monotonic()
+        last_item_s = checked_s = time.monotonic()
         while True:
             item: Any = ()
             with suppress(Empty):
@@ -163,12 +166,12 @@ class Recorder(Observer):
                     self._finish()
                     return
                 if item:
-                    heard_s = now_s
+                    last_item_s = now_s
                     take, values = item
                     take(*values)
                 if now_s - checked_s >= _POLL_S:
                     checked_s = now_s
-                    self._check_idle(now_s - heard_s)
+                    self._check_idle(now_s - last_item_s)
             except Exception as error:
                 failures += 1
                 self._lost("rejected", 1)
@@ -176,10 +179,10 @@ class Recorder(Observer):
                     log.warning("adaspec: recording failed and goes on: %r", error)
 
     def _check_idle(self, idle_s: float) -> None:
-        """Write what can be written after so long without a step."""
+        """Write what can be written after `idle_s` seconds without a step."""
         for name, record in list(self._records.items()):
             dense = record.recorded
-            # A named request can be recorded again: half of it would only be in the way.
+            # A named request can be recorded again, and a partial row would be in the way then.
             if idle_s >= (DENSE_IDLE_S if dense else IDLE_S) and not (dense and is_named(name)):
                 self._write(self._records.pop(name))
         for output in self._outputs:
@@ -194,7 +197,7 @@ class Recorder(Observer):
         while (workload, id) in self._keys:
             number += 1
             id = f"{first_id}~{number}"
-        if workload != SERVED:  # ids that the engine gives never repeat
+        if workload != SERVED:  # the engine's own ids never repeat
             self._keys.add((workload, id))
         self._records[request] = RequestRecord(workload, id, prompt, recorded)
 
@@ -214,7 +217,9 @@ class Recorder(Observer):
                 record.steps.append(self._logged_step(record, step, row, None))
         if self._proposes and self._logged is not None:
             self._unverified[event.step] = step
-            for number in [each for each in self._unverified if each < event.step - 1]:
+            for number in [
+                past_step for past_step in self._unverified if past_step < event.step - 1
+            ]:
                 del self._unverified[number]
 
     def _take_verified(self, event: StepVerified) -> None:
@@ -232,7 +237,7 @@ class Recorder(Observer):
         tokens, accepted, step_s = step.chosen[row], UNKNOWN, None
         neural_len, ngram_len = int(step.event.neural_len[row]), int(step.event.ngram_len[row])
         if verified is not None:
-            # The scheduler may have cut the draft: what was verified is what counts.
+            # The scheduler may have cut the draft, so only the verified tokens count.
             tokens = tokens[: int(verified.drafted[row])]
             neural_len = int(verified.neural_drafted[row])
             ngram_len = int(verified.drafted[row]) - neural_len
@@ -269,7 +274,7 @@ class Recorder(Observer):
             elif record.position:
                 self._lost("incomplete", 1)
         elif self._logged is not None:
-            if record.has_gap:  # its steps are written, its text is not
+            if record.has_gap:  # the request's steps are written, but not its text
                 self._lost("incomplete", 1)
             for step in record.logged_rows():
                 self._logged.add(step if scrambler is None else scrambler.step(step))

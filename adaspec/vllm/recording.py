@@ -1,6 +1,6 @@
-"""What `adaspec record` does: it runs prompts in vLLM and writes a dense trace.
+"""Implements `adaspec record`, which runs prompts in vLLM and writes a dense trace.
 
-The same call after a killed run records what is missing.
+After a killed run, the same call records the missing prompts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from adaspec.vllm.request_record import engine_id
 Progress = Callable[[str, float, float], None]
 
 _MAX_WAIT_S = 30.0
-"""How long the recorder may take between rows to write the last ones."""
+"""How many seconds to wait for another of the last rows before giving up."""
 _LAST = "adaspec:last"
-"""The id of a request whose only purpose is to have the recorder notice that the others left."""
+"""The id of an extra request, whose only purpose is to make the recorder notice that all others
+have left."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What to record, and how."""
+    """The options of a recording."""
 
     model: str
     draft: str | None
@@ -45,63 +46,65 @@ class RecordOptions:
     scramble: bool = False
     max_bytes: int = 10 << 30
     engine: dict[str, Any] = field(default_factory=dict)
-    """vLLM's arguments, as `LLM()` takes them."""
+    """vLLM's arguments for `LLM()`."""
     draft_method: str | None = None
 
     @property
     def scramble_key(self) -> Path:
-        """The key's file: beside the trace, until the recording is complete."""
+        """The key file, which is beside the trace until the recording is complete."""
         return self.out.with_name(f"{self.out.name}.scramble-key")
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """How outputs are sampled, for the manifest."""
+        """The sampling settings for the manifest."""
         return {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a recording went."""
+    """The result of a recording."""
 
     trace: str
     requests: int
-    """Requests in the trace now."""
+    """How many requests the trace now has."""
     recorded: int
-    """Requests recorded by this run."""
+    """How many requests this run recorded."""
     found: int
-    """Prompts recorded by earlier runs."""
+    """How many prompts earlier runs had recorded."""
     refused: tuple[str, ...]
-    """Prompts that vLLM did not take, with the reason."""
+    """The prompts that vLLM did not take, each with the reason."""
     missing: int
-    """Prompts that were run and are not in the trace: too near the longest length, or lost."""
+    """How many prompts were run but are not in the trace, being too near the maximum length or
+    lost."""
 
 
 def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Report:
-    """Record what is not recorded yet; an `AdaspecError` says what stands in the way."""
+    """Record the prompts that are not in the trace yet; raises an `AdaspecError` if that fails."""
     prompts = read_prompts(options.prompts)
-    done = recorded_keys(options)
-    open_prompts = [prompt for prompt in prompts if prompt.key not in done]
+    recorded_before = recorded_keys(options)
+    unrecorded = [prompt for prompt in prompts if prompt.key not in recorded_before]
     refused: list[str] = []
-    if open_prompts:
-        refused = _run(options, open_prompts, progress)
+    if unrecorded:
+        refused = _run(options, unrecorded, progress)
     keys = {key for key, _ in finished(options).request_keys()}
-    wanted = {prompt.key for prompt in prompts}
-    missing = len(wanted - keys) - len(refused)
+    prompt_keys = {prompt.key for prompt in prompts}
+    missing = len(prompt_keys - keys) - len(refused)
     if not missing and options.scramble:
-        # The key unscrambles the trace; it was only kept for further runs to scramble alike.
+        # The key could unscramble the trace. It was only kept so that further runs of the same
+        # recording use the same permutation.
         options.scramble_key.unlink(missing_ok=True)
     return Report(
         trace=str(options.out),
         requests=len(keys),
-        recorded=len(keys - done),
-        found=len(wanted & done),
+        recorded=len(keys - recorded_before),
+        found=len(prompt_keys & recorded_before),
         refused=tuple(refused),
         missing=missing,
     )
 
 
 def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
-    """The keys in the trace already; a `TraceError` where it cannot be continued."""
+    """The keys that are already in the trace; raises a `TraceError` if it cannot be continued."""
     if not os.path.lexists(options.out):
         check_place(options.out, TraceError)
         return set()
@@ -139,13 +142,13 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
 
 
 def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> list[str]:
-    """Run all prompts in an engine; returns those that it did not take, with the reason."""
+    """Run all prompts in an engine; returns those that it refused, each with the reason."""
     prepare_vllm("recording")
     from vllm import SamplingParams
 
     from adaspec.vllm.doctor import plugin_finding
 
-    # A worker without the plug-in would speculate as stock vLLM does, and record nothing.
+    # A worker without the plug-in would speculate like stock vLLM and record nothing.
     plugin = plugin_finding()
     if not plugin.ok:
         raise ServingError(f"{plugin.found}: {plugin.advice}")
@@ -198,7 +201,7 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
 
 
 def _close_recorders(engine: Any) -> None:
-    """Finish the trace of an engine in this process; others do so when their process ends."""
+    """Finish the trace if the engine runs in this process; other processes do so when they end."""
     core = getattr(engine.engine_core, "engine_core", None)
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
     session = getattr(getattr(worker, "model_runner", None), "adaspec_session", None)
@@ -214,7 +217,7 @@ def _rows(out: Path) -> int:
 
 
 def _await_rows(out: Path, expected: int) -> None:
-    """Wait until so many rows are on disk, or no more come."""
+    """Wait until the expected number of rows is on disk or no more rows come."""
     last, changed_s = -1, time.monotonic()
     while (rows := _rows(out)) < expected and time.monotonic() - changed_s < _MAX_WAIT_S:
         if rows != last:
@@ -223,7 +226,7 @@ def _await_rows(out: Path, expected: int) -> None:
 
 
 def finished(options: RecordOptions) -> TraceReader:
-    """The trace, marked as finished even where an engine's end cut that off."""
+    """The trace, which is marked as finished even if the engine's end cut that off."""
     try:
         reader = TraceReader(options.out)
     except TraceError as error:

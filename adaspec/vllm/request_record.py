@@ -1,7 +1,8 @@
-"""What is recorded of one request while it runs, and the trace rows that this becomes.
+"""Collects the record of one request while it runs, and turns it into trace rows.
 
-A client that names a request's workload and id sets its request id to `adaspec:WORKLOAD:ID:` (both
-percent-encoded; over HTTP in the header X-Request-Id). An engine may put other text around that.
+A client can name a request's workload and id by setting the request id to `adaspec:WORKLOAD:ID:`,
+both percent-encoded (over HTTP, in the header X-Request-Id). An engine may put other text around
+that.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
 from adaspec.vllm.batch import common_prefix_len
 
 SERVED = "served"
-"""The workload of requests whose clients name none."""
+"""The workload of requests that their clients did not name."""
 UNKNOWN = -1
-"""`accepted` of a step that was not verified: it is counted from the tokens that follow."""
+"""The `accepted` of a step that was not verified, to be counted from the tokens that follow."""
 
 _NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
 _SAMPLE = re.compile(r"^(\d+)_")
@@ -32,38 +33,38 @@ def engine_id(workload: str, id: str) -> str:
 
 
 def trace_key(request: str) -> tuple[str, str]:
-    """The (workload, id) that an engine's request id stands for."""
-    named = _NAMED.search(request)
-    if named is None:
+    """The (workload, id) of an engine's request id."""
+    match = _NAMED.search(request)
+    if match is None:
         return SERVED, request
     sample = _SAMPLE.match(request)  # one of several samples of a prompt
-    return unquote(named[1]), unquote(named[2]) + (f"#{sample[1]}" if sample else "")
+    return unquote(match[1]), unquote(match[2]) + (f"#{sample[1]}" if sample else "")
 
 
 def is_named(request: str) -> bool:
-    """Whether a request's client named it, so that it can be recorded a second time."""
+    """Whether a client named the request, which means that it can be recorded again."""
     return "adaspec:" in request
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request's text, drafts and steps so far."""
+    """The text, drafts and steps of one request so far."""
 
     workload: str
     id: str
     prompt: Ints
     recorded: bool = False
-    """Whether its drafts are shadow drafts, of which a dense row is made."""
+    """Whether the drafts are shadow drafts, from which a dense row is made."""
     output: list[int] = field(default_factory=list)
     drafts: list[tuple[Ints, Floats]] = field(default_factory=list)
-    """Drafted tokens and confidences at positions 1, 2, .."""
+    """The drafted tokens and confidences at positions 1, 2, .."""
     steps: list[LoggedStep] = field(default_factory=list)
     position: int = 0
     has_gap: bool = False
-    """Whether a position was missed: `output` has a gap then, and no dense row can be made."""
+    """Whether a position was missed. If so, `output` has a gap and no dense row can be made."""
 
     def extend(self, position: int, tail: Ints) -> None:
-        """Take in the text up to `position`, which ends with the tokens `tail`."""
+        """Add the text up to `position`, which ends with the tokens `tail`."""
         count = position - self.position
         if count <= 0 or count > len(tail):
             self.has_gap |= count != 0
@@ -72,15 +73,16 @@ class RequestRecord:
         self.position = position
 
     def add_draft(self, tokens: Ints, confidences: Floats, cap: int) -> None:
-        """Take in what was drafted at the present position."""
+        """Add the draft at the current position."""
         if len(tokens) != cap or self.position != len(self.drafts) + 1:
             self.has_gap = True
         self.drafts.append((tokens, confidences))
 
     def dense_row(self, cap: int) -> Request | None:
-        """The request as a dense trace holds it; None where positions are missing.
+        """The request's row in a dense trace; None if positions are missing.
 
-        accepted at a position = the common prefix of its draft and the tokens that follow.
+        The `accepted` of a position is the length of the common prefix of its draft and the tokens
+        that follow.
         """
         length = len(self.output)
         if self.has_gap or not self.recorded or not 0 < length <= len(self.drafts) + 1:
@@ -98,9 +100,9 @@ class RequestRecord:
         return Request(self.workload, self.id, self.prompt, output, accepted, drafted, confidences)
 
     def logged_rows(self) -> list[LoggedStep]:
-        """The request's steps as a logged trace holds them, without those whose end is unknown.
+        """The request's rows in a logged trace, without steps whose result is unknown.
 
-        The first holds the request's text, where all of it is known: training needs it.
+        The first row has the request's text if all of it is known, because training needs it.
         """
         rows: list[LoggedStep] = []
         has_text = not self.has_gap and 0 < len(self.output) == self.position
@@ -116,9 +118,9 @@ class RequestRecord:
         return rows
 
     def _accepted(self, step: LoggedStep) -> int | None:
-        """How much of a draft the text continues with; None where it ends before that shows."""
+        """How many tokens of a draft the text continues with; None if it ends too early to tell."""
         assert step.position is not None and step.drafted_tokens is not None
-        if self.has_gap:  # behind the gap, positions are not those of `output`
+        if self.has_gap:  # after a gap, positions do not match the indices of `output`
             return None
         following = self.output[step.position : step.position + step.draft_len]
         accepted = common_prefix_len(following, step.drafted_tokens.tolist())
@@ -127,7 +129,7 @@ class RequestRecord:
 
 
 def accepted_counts(drafted: Ints, output: Ints) -> NDArray[np.int16]:
-    """Per position, how many drafted tokens the output continues with, up to its end."""
+    """How many drafted tokens the output continues with at each position, up to its end."""
     length, cap = drafted.shape
     following = np.full(length + cap, -2, np.int32)
     following[:length] = output

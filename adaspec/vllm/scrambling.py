@@ -1,4 +1,4 @@
-"""Token ids behind one secret permutation for all that is recorded under the same key file."""
+"""Permutes token ids secretly, in the same way for everything recorded with the same key file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from adaspec.trace.scramble import scramble_ids, scramble_request
 
 _BYTES = 32
 _LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What file systems without hard links say."""
+"""The errors of file systems without hard links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scrambler:
-    """Scrambles rows; whoever holds the key can undo it."""
+    """Scrambles the token ids in rows; anyone with the key can undo this."""
 
     secret: bytes
     vocabulary: int
 
     def request(self, request: Request) -> Request:
-        """The request under the permutation."""
+        """The request with permuted token ids."""
         return scramble_request(request, self.secret, self.vocabulary)
 
     def step(self, step: LoggedStep) -> LoggedStep:
-        """The step under the permutation."""
+        """The step with permuted token ids."""
         return replace(
             step,
             drafted_tokens=self._ids(step.drafted_tokens),
@@ -45,8 +45,8 @@ class Scrambler:
 
 
 def secret_in(file: Path) -> bytes:
-    """The secret in a key file, which is made, for the owner alone, where there is none."""
-    # One that is there may lie where nothing can be made.
+    """The secret in a key file; a missing file is made, readable by its owner only."""
+    # An existing file may be in a folder that cannot be written to.
     if not os.path.lexists(file):
         try:
             _make(file)
@@ -58,9 +58,9 @@ def secret_in(file: Path) -> bytes:
 
 
 def _make(file: Path) -> None:
-    """A new key, whole or not at all; where another process is first, theirs stays."""
+    """Make a complete key file or none; if another process makes it first, that file stays."""
     text = (secrets.token_bytes(_BYTES).hex() + "\n").encode()
-    descriptor, made = tempfile.mkstemp(prefix=".scramble-key.", dir=file.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=".scramble-key.", dir=file.parent)
     try:
         with os.fdopen(descriptor, "wb") as key:
             key.write(text)
@@ -68,19 +68,19 @@ def _make(file: Path) -> None:
             os.fsync(key.fileno())
         with suppress(FileExistsError):
             try:
-                os.link(made, file)
+                os.link(temporary, file)
             except OSError as error:
                 if error.errno not in _LINKLESS:
                     raise
-                bare = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(bare, "wb") as key:
+                exclusive_descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(exclusive_descriptor, "wb") as key:
                     key.write(text)
     finally:
-        Path(made).unlink()
+        Path(temporary).unlink()
 
 
 def _read(file: Path) -> bytes:
-    if not file.is_file():  # reading a pipe would wait for ever
+    if not file.is_file():  # reading a pipe would wait forever
         raise ServingError(f"scramble_key '{file}' is no file: choose another place")
     try:
         secret = bytes.fromhex(file.read_text(encoding="ascii").strip())

@@ -1,11 +1,13 @@
-"""A policy serving one engine; it knows requests and token ids, and no engine in particular.
+"""Drives one engine by a policy; it knows requests and token ids, but no particular engine.
 
-    begin(batch, alive)         the target has verified: learn, release, admit, index, keep
-    forwards()                  at most how many drafter forwards
-    take(tokens, confidences)   after each of them: one more?
-    finish()                    what is proposed, row by row of the engine's batch
+An engine calls these methods of a session in every step:
 
-Nothing here raises: what fails becomes an empty proposal, and is counted.
+    begin(batch, alive)         after the target verified: learn, release, admit, index, keep
+    forwards()                  get the maximum number of drafter forwards
+    take(tokens, confidences)   after each forward: get whether to run another
+    finish()                    get the proposal, row by row of the engine's batch
+
+None of them raises: a failure is counted and becomes an empty proposal.
 """
 
 from __future__ import annotations
@@ -39,21 +41,21 @@ from adaspec.vllm.events import (
 )
 
 SLOW_S = 1.0
-"""A decision that takes longer counts as a fault; its result is used all the same."""
+"""A decision that takes longer counts as a fault, but its result is still used."""
 
 
 class RecordPolicy(BasePolicy):
-    """Proposes nothing, and gives the drafter to no request: recorded ones get it anyway."""
+    """Proposes nothing, and gives no request the drafter: recorded requests get it anyway."""
 
     name = "record"
 
     def admit(self, arrival: Arrival) -> bool:
-        """Never."""
+        """Refuse the drafter to every request."""
         return False
 
 
 def is_recorded(request: str, fraction: float) -> bool:
-    """Whether a request is in the recorded fraction: decided by its id, on every rank alike."""
+    """Whether a request is in the recorded fraction; its id decides, so that all ranks agree."""
     digest = hashlib.blake2b(request.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < fraction * 2.0**64
 
@@ -62,17 +64,17 @@ class Session:
     """One policy serving one engine."""
 
     def __init__(self, policy: Policy, serving: Serving, stop_if_slow: bool) -> None:
-        """`stop_if_slow`: repeated slow decisions switch the policy off.
+        """`stop_if_slow` lets repeated slow decisions switch the policy off.
 
-        Ranks that must decide alike cannot do that, for their clocks differ: there slow decisions
-        are only counted and logged.
+        Several ranks must decide alike but their clocks differ, so they cannot do that. They only
+        count and log slow decisions.
         """
         self.policy, self.serving, self.setup = policy, serving, serving.setup
         self.observers = Observers()
         self.breaker = CircuitBreaker(serving.policy, self.observers)
         self.step = 0
         self.counts_slow_decisions = True
-        """Whether slow decisions are faults; not while the first ones compile."""
+        """Whether slow decisions are faults; set to False while the first decisions compile."""
         self._stop_if_slow = stop_if_slow
         self._proposes = serving.mode == "serve"
         self._running = RunningRequests(self.setup.slots)
@@ -89,16 +91,16 @@ class Session:
         self._executor = Executor(policy, self.setup, self._running.index)
 
     def add_observers(self, *observers: Observer) -> None:
-        """Notify these observers of what happens from now on."""
+        """Notify these observers of all future events."""
         self.observers.add(*observers)
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the drafter must run over this step's tokens, if only to keep its KV complete."""
+        """Whether the drafter must run over this step's tokens, even if only for its KV."""
         return self._keeps_alive and not self.breaker.off
 
     def begin(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
-        """Learn from the last step's verification, and look at who is running now."""
+        """Learn from the last step's verification, and take in the requests that now run."""
         now_s = perf_counter()
         since_s, self._began_s = now_s - self._began_s, now_s
         self._open(len(batch.requests))
@@ -108,20 +110,20 @@ class Session:
                 self._learn(batch, since_s)
         with self._stage("look-up"):
             try:
-                # Requests that have ended are forgotten even when the policy is off.
+                # Ended requests are forgotten even if the policy is off.
                 self._release(batch, alive)
                 if not off:
                     self._admit(batch)
                     self._running.catch_up(batch, self.step)
                     self._current = self._new_step(batch)
             except Exception:
-                # What is half done is built anew from the text in the next step.
+                # The state may be half updated, so the next step builds it anew from the text.
                 self._running = RunningRequests(self.setup.slots)
                 self._executor.index = self._running.index
                 raise
 
     def skip(self, rows: int, error: Exception) -> None:
-        """Begin a step whose batch could not be read: nothing is proposed in it."""
+        """Begin a step whose batch could not be read; nothing is proposed in it."""
         self._open(rows)
         self._fault("batch", error)
 
@@ -130,11 +132,11 @@ class Session:
         self._engine_rows = rows
         self._current, self._failed = None, False
         self._decision_s = 0.0
-        # If anything fails from here on, the drafter still runs, so that its KV gets no holes.
+        # If anything fails from now on, the drafter still runs, so that its KV gets no holes.
         self._keeps_alive = self._ever_held
 
     def forwards(self, possible: bool = True) -> int:
-        """The most forwards that the drafter runs; 0 where it cannot or the policy will not."""
+        """The maximum number of drafter forwards; 0 if it cannot run or the policy wants none."""
         current = self._current
         if current is None or self._failed:
             return 0
@@ -148,7 +150,7 @@ class Session:
         return limit
 
     def take(self, tokens: Ints, confidences: Floats) -> bool:
-        """Take in one drafted token per row of the engine's batch; whether to draft another."""
+        """Store one drafted token per row of the engine's batch; returns whether to draft more."""
         current = self._current
         if current is None or self._failed:
             return False
@@ -180,16 +182,16 @@ class Session:
         self._pending = current
         self._notify_proposed(current, chosen)
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
-            slow = TimeoutError(f"a decision took {self._decision_s:.2f} s")
+            error = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._stop_if_slow:
-                self.breaker.fault(self.step, "time", slow)
+                self.breaker.fault(self.step, "time", error)
                 return proposed
-            self.breaker.note(self.step, "time", slow)
+            self.breaker.note(self.step, "time", error)
         self.breaker.step_succeeded()
         return proposed
 
     def drafter_ran(self, drafting: int, keep_alive: int) -> None:
-        """Report how many forwards the drafter ran in this step."""
+        """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
 
     def _notify_proposed(self, current: EngineStep, chosen: list[list[int]]) -> None:
@@ -215,20 +217,20 @@ class Session:
         self.observers.notify("proposed", event)
 
     def _expected(self, proposal: Proposal) -> Floats | None:
-        """The accepted tokens that the policy expects of its proposal, if it says so."""
+        """How many accepted tokens the policy expects of its proposal; None if it does not say."""
         if self._expects is None:
             return None
         try:
             return np.asarray(self._expects(proposal), np.float32)
         except Exception as error:
-            self._expects = None  # the figure is only shown: one fault for it is enough
+            self._expects = None  # this figure is only shown, so it may cause one fault at most
             self.breaker.fault(self.step, "expects", error)
             return None
 
     def _learn(self, batch: EngineBatch, since_s: float) -> None:
-        """Hand the policy the outcome of its last proposal, as far as it was verified as proposed.
+        """Hand the policy the outcome of the rows of its last proposal that were verified.
 
-        `since_s`: the time since that proposal's step began.
+        `since_s` is the time since the step of that proposal began.
         """
         pending, self._pending = self._pending, None
         if pending is None:
@@ -245,7 +247,7 @@ class Session:
             known=result.known,
             judged=result.judged & self._proposes,
         )
-        # Observers get copies: a policy may write into what it is handed.
+        # Observers get copies, because a policy may write into the arrays that it is handed.
         event = StepVerified(
             step=pending.number,
             requests=pending.requests,
@@ -276,7 +278,7 @@ class Session:
             request = self._running.enter(batch, row)
             request.recorded = is_recorded(name, self.serving.record_fraction)
             request.holds_neural = request.recorded and self.serving.record_cap > 0
-            with self._stage("admit"):  # where it fails, the request runs without the drafter
+            with self._stage("admit"):  # if this fails, the request runs without the drafter
                 request.holds_neural |= self._executor.admit(
                     request.slot, request.prompt_tokens, len(batch.requests)
                 )
@@ -285,11 +287,12 @@ class Session:
             self.observers.notify("entered", RequestEntered(name, prompt, request.recorded))
 
     def _new_step(self, batch: EngineBatch) -> EngineStep | None:
-        """A step of all rows whose prompt has been read; sets whether the drafter must run."""
+        """Make a step of all rows whose prompts have been read; sets if the drafter must run."""
         running = [self._running.requests[name] for name in batch.requests]
         ready = [row for row, sampled in enumerate(batch.sampled) if sampled]
-        # While nobody holds the drafter it reads no prompts. A request that holds it later and
-        # finds such blocks in the prefix cache drafts a little worse, which is cheaper.
+        # While no request holds the drafter, the drafter reads no prompts. A later request that
+        # holds it and finds such blocks in the prefix cache drafts a little worse, which costs
+        # less than always reading them.
         self._keeps_alive = any(request.holds_neural for request in running)
         if not ready:
             return None
@@ -320,20 +323,20 @@ class Session:
         )
 
     def _drop_drafter(self, running: list[RunningRequest]) -> None:
-        """Take the drafter from every request that is not recorded, for good."""
+        """Take the drafter for good from every request that is not recorded."""
         for request in self._running.requests.values():
             request.holds_neural &= request.recorded
         self._keeps_alive = any(request.holds_neural for request in running)
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:
-        """Add a stage's time to the decision's, and turn what it raises into a fault."""
+        """Add the stage's time to the decision time, and turn an exception into a fault."""
         before_s, began_s = self._decision_s, perf_counter()
         try:
             yield
         except Exception as error:
             self._fault(stage, error)
-        # A stage within this one has added its time already: it must not count twice.
+        # A nested stage has already added its time, which must not count twice.
         self._decision_s = before_s + perf_counter() - began_s
 
     def _fault(self, stage: str, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Where an engine step's time goes: the runner's methods, timed from outside."""
+"""Measures the parts of an engine step by timing the runner's methods from outside."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TIMED = {
     SAMPLE: "_sample",
     DRAFT: "propose_draft_token_ids",
 }
-"""The runner's method for each part of a step. Drafting includes deciding; the rest (scheduling,
-bookkeeping, turning tokens into text) is `other`."""
+"""The runner's method for each part of a step. Drafting includes deciding. All the rest, which is
+scheduling, bookkeeping and turning tokens into text, is `other`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class TimedStep:
 
     requests: int
     tokens: int
-    """Verified tokens: one per request, and its draft."""
+    """The number of verified tokens: one per request, and its draft."""
     context_tokens: int
     forwards: int
-    """Forwards of the neural drafter, a keep-alive included."""
+    """Forwards of the neural drafter, including a keep-alive."""
     step_s: float
     verify_s: float
     sample_s: float
@@ -36,7 +36,7 @@ class TimedStep:
 
     @property
     def other_s(self) -> float:
-        """What is neither verification nor sampling nor drafting."""
+        """The time outside of verification, sampling and drafting."""
         return self.step_s - self.verify_s - self.sample_s - self.draft_s
 
 
@@ -46,18 +46,19 @@ class PromptStep:
 
     tokens: int
     held: bool
-    """Whether the neural drafter read them as well."""
+    """Whether the neural drafter read the prompts as well."""
     draft_s: float
 
 
 class Stopwatch(Observer):
-    """Times a runner's steps, and observes its session for the drafter's forwards."""
+    """Times a runner's steps, and observes its session to count the drafter's forwards."""
 
     def __init__(self, runner: Any) -> None:
         self.synchronises = False
-        """Whether a GPU's queue is awaited around every part: parts are true, steps slower."""
+        """Whether to wait for a GPU's queue around every part, which makes the times of the parts
+        true but the steps slower."""
         self.prompts: list[PromptStep] = []
-        """Steps with a prompt in them; the reader empties it."""
+        """The steps that read a prompt; the reader of this list empties it."""
         self._parts = dict.fromkeys(TIMED, 0.0)
         self._scheduled: Any = None
         self._forwards = 0
@@ -66,11 +67,11 @@ class Stopwatch(Observer):
             setattr(runner, name, self._timed(part, getattr(runner, name)))
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
-        """Note the session's count."""
+        """Note how many forwards the drafter ran."""
         self._forwards = drafting + keep_alive
 
     def time_step(self, step: Callable[[], Any]) -> TimedStep | None:
-        """Run one engine step; None where not every request in it decoded."""
+        """Run and time one engine step; None if not every request in it decoded."""
         self._parts = dict.fromkeys(TIMED, 0.0)
         self._scheduled, self._forwards = None, 0
         began_s = time.perf_counter()
@@ -110,7 +111,7 @@ class Stopwatch(Observer):
 
 
 def _decoding(scheduled: Any) -> tuple[int, int, int] | None:
-    """(requests, tokens, context tokens) of a step without any prompt in it."""
+    """The (requests, tokens, context tokens) of a step; None if the step read a prompt."""
     if scheduled is None or scheduled.scheduled_new_reqs or not scheduled.num_scheduled_tokens:
         return None
     drafts = scheduled.scheduled_spec_decode_tokens
@@ -118,9 +119,9 @@ def _decoding(scheduled: Any) -> tuple[int, int, int] | None:
         if count != 1 + len(drafts.get(request, ())):
             return None
     requests = len(scheduled.num_scheduled_tokens)
-    # The token that a step starts with is known, but not computed yet.
-    known = sum(scheduled.scheduled_cached_reqs.num_computed_tokens) + requests
-    return requests, int(scheduled.total_num_scheduled_tokens), int(known)
+    # Each request starts a step with one token that is known, but not computed yet.
+    context_tokens = sum(scheduled.scheduled_cached_reqs.num_computed_tokens) + requests
+    return requests, int(scheduled.total_num_scheduled_tokens), int(context_tokens)
 
 
 def _wait_for_device() -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Where trace rows go: written while there is space, then counted as lost; nothing is raised."""
+"""Writes trace rows while there is space, and then counts them as lost; it never raises."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ log = logging.getLogger("vllm.adaspec")
 
 _ROW_BYTES = 160
 _PENDING_SHARE = 16
-"""Rows wait in memory for at most this part of the space that is left."""
+"""The rows waiting in memory may take this fraction (one in so many) of the space that is left."""
 _MAX_PENDING_BYTES = 16 << 20
 _SHARD_BYTES = 8192
-"""What a shard takes beside its rows, and a trace beside its shards."""
+"""The space for a shard beside its rows, and for a trace beside its shards."""
 _REMEMBERED = 1 << 16
-"""How many requests of a logged trace are checked for repeated steps. A request's steps are added
-together, as it leaves, under an id that never repeats: keeping all would only fill the memory."""
+"""How many requests of a logged trace are remembered to check for repeated steps. Remembering all
+would fill the memory for nothing: a request's steps are added together when it leaves, under an id
+that never repeats."""
 
 
 class TraceOutput:
-    """One trace folder of a running engine. All methods are called by one thread."""
+    """One trace folder of a running engine; all methods must be called by the same thread."""
 
     def __init__(
         self,
@@ -40,17 +41,17 @@ class TraceOutput:
         flush_s: float,
         lost: Callable[[str, int], None],
     ) -> None:
-        """All traces in `root` together take at most `max_bytes`.
+        """All traces in `root` together may take at most `max_bytes`.
 
-        `lost` is called with the number of rows that are not written and why: limit, disk or
-        rejected.
+        `lost` is called with the reason (limit, disk or rejected) and the number of rows that are
+        not written.
         """
         self.folder, self.root, self.manifest = folder, root, manifest
         self.rows = 0
         self._max_bytes, self._flush_s, self._lost = max_bytes, flush_s, lost
         self._writer: TraceWriter | None = None
         self._closed: str | None = None
-        """Why no more rows are written."""
+        """The reason why no more rows are written; None while they are."""
         self._pending_bytes = self._pending_rows = 0
         self._budget = 0
         self._flushed_s = time.monotonic()
@@ -67,12 +68,12 @@ class TraceOutput:
             self._lost("disk", 1)
 
     def flush_if_due(self) -> None:
-        """Put what was added on disk, if the last time is long enough ago."""
+        """Put the added rows on disk if the last flush was long enough ago."""
         if time.monotonic() - self._flushed_s >= self._flush_s:
             self.flush()
 
     def flush(self) -> None:
-        """Put what was added on disk."""
+        """Put the added rows on disk."""
         if self._writer is None or not self._pending_rows:
             return
         try:
@@ -116,7 +117,7 @@ class TraceOutput:
     def _open(self) -> TraceWriter:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()  # it was made to see whether it can be
+            self.folder.rmdir()  # the folder was only made to check that this is possible
         self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
@@ -124,7 +125,7 @@ class TraceOutput:
 
     def _flush(self, writer: TraceWriter) -> None:
         writer.flush()
-        # A folder deleted while serving still takes files, which nobody will ever see.
+        # A folder that was deleted during serving still takes files, which nobody will ever see.
         if not (self.folder / "manifest.json").exists():
             raise TraceError(f"{self.folder}: is gone")
         self._pending_bytes = self._pending_rows = 0
@@ -132,7 +133,7 @@ class TraceOutput:
         self._measure()
 
     def _measure(self) -> None:
-        """Set what may still be written, other traces beside this one counted."""
+        """Set how many bytes may still be written, given all traces in `root`."""
         self._budget = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
 
     def _end(self, reason: str, message: str) -> None:
@@ -162,7 +163,7 @@ class TraceOutput:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder and below; files that vanish meanwhile count as 0."""
+    """The bytes of all files in a folder and below; files that vanish meanwhile count as 0."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -177,4 +178,4 @@ def _bytes_of(row: Request | LoggedStep) -> int:
     if isinstance(row, LoggedStep):
         return _ROW_BYTES + 4 * row.draft_len
     values = (getattr(row, name) for name in row.__slots__)
-    return _ROW_BYTES + sum(each.nbytes for each in values if isinstance(each, np.ndarray))
+    return _ROW_BYTES + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

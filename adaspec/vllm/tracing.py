@@ -1,4 +1,4 @@
-"""What observes a session: counters always, and a recorder where there is a trace_dir."""
+"""Makes the observers of a session: always counters, and a recorder if there is a trace_dir."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from adaspec.vllm.scrambling import Scrambler, secret_in
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 60.0
-"""How much of a server's traces a kill may cost."""
+"""How many seconds of a server's traces a kill may cost."""
 RECORD_FLUSH_S = 5.0
 """The same in mode 'record'."""
 
 
 def observers_of(options: Options, serving: Serving) -> list[Observer]:
-    """The observers that these options ask for; only for the first rank."""
+    """The observers that the options ask for, meant for the first rank only."""
     counters = Counters.of_server(
         {
             "policy": serving.policy,
@@ -44,15 +44,17 @@ def observers_of(options: Options, serving: Serving) -> list[Observer]:
 
 
 def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recorder:
-    """What writes this session's traces.
+    """The recorder that writes this session's traces.
 
-    In mode 'record' trace_dir is the trace, continued where it exists. Otherwise each run writes
-    new folders into it: `logged-..`, and `dense-..` for the requests that are recorded.
+    In mode 'record', trace_dir is the trace itself, and an existing trace is continued. In other
+    modes, each run makes new folders in trace_dir: `logged-..`, and `dense-..` for the requests
+    that are recorded.
     """
     assert options.trace_dir is not None
     root = Path(options.trace_dir)
     recording = options.mode == "record"
-    # Engines in different containers may share a folder and have the same process id.
+    # Engines in different containers may share a folder and have the same process id, so the name
+    # has a random part.
     run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
     dense_folder = root / f"dense-{run}"
     if recording:
@@ -77,7 +79,7 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
 
 
 def check_can_continue(folder: Path, manifest: Manifest) -> None:
-    """Refuse at start a folder whose trace the first row could not be appended to."""
+    """Refuse a folder with a trace that rows cannot be appended to, so that the start fails."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     try:

@@ -1,4 +1,4 @@
-"""Runs every stage once before anything is served, so that no request waits for a compiler."""
+"""Runs every stage before anything is served, so that no request waits for a compiler."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _LONG_S = 5.0
 
 
 def warm_up(session: Session) -> None:
-    """Take a short, repetitive request through a session that is thrown away afterwards."""
+    """Run a short, repetitive request through a session that is thrown away afterwards."""
     session.counts_slow_decisions = False
     began_s = perf_counter()
     state = object()
     tokens = np.array([_TEXT + [4, 1, 2, 3] * (_STEPS + 1) * 8], np.int32)
-    known = len(_TEXT)
-    sampled, proposed = [int(tokens[0, known])], list[int]()
+    known_tokens = len(_TEXT)
+    sampled, proposed = [int(tokens[0, known_tokens])], list[int]()
     for _ in range(_STEPS):
         batch = EngineBatch(
             requests=["warm-up"],
             states=[state],
             tokens=tokens,
             prompt_tokens=np.array([len(_TEXT)], np.int32),
-            known=np.array([known], np.int32),
+            known=np.array([known_tokens], np.int32),
             sampled=[sampled],
             verified={"warm-up": proposed},
         )
         session.begin(batch, {"warm-up": state})
-        known += len(sampled)
+        known_tokens += len(sampled)
         for count in range(session.forwards()):
-            drafted = np.array([tokens[0, known + count]], np.int32)
+            drafted = np.array([tokens[0, known_tokens + count]], np.int32)
             if not session.take(drafted, np.array([[-0.1, 2.0, 0.3]], np.float32)):
                 break
         proposed = session.finish()[0]
-        right = tokens[0, known : known + len(proposed) + 1].tolist()
-        sampled = right[: common_prefix_len(proposed, right) + 1]
-    nothing = np.zeros(0, np.int32)
-    session.begin(EngineBatch([], [], tokens[:0], nothing, nothing, [], {}), {})
+        expected_tokens = tokens[0, known_tokens : known_tokens + len(proposed) + 1].tolist()
+        sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
+    empty = np.zeros(0, np.int32)
+    session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
     took_s = perf_counter() - began_s
     if took_s > _LONG_S:
         log.info("adaspec: compiled for %.0f s; the next start on this machine need not", took_s)

@@ -1,4 +1,4 @@
-"""What is worked around in vLLM, with the version that needs it."""
+"""Workarounds for vLLM, with the versions that need them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _NO_LIMIT = 1 << 40
 
 
 def draft_to_the_end(runner: Any) -> int:
-    """Have the runner draft up to the longest length; returns the drafter's limit on positions.
+    """Make the runner draft up to the maximum length; returns the drafter's limit on positions.
 
-    vLLM drafts for no request once one comes within CAP of the end. With adaspec the scheduler cuts
-    each request's draft, and the drafter deals with positions beyond its limit.
+    vLLM stops drafting for all requests when one of them comes within CAP of the end. This is not
+    needed with adaspec: the scheduler cuts each request's draft, and the drafter deals with
+    positions beyond its limit.
     """
     limit = getattr(runner, "effective_drafter_max_model_len", None)
     if limit is None:
@@ -31,11 +32,11 @@ def draft_to_the_end(runner: Any) -> int:
 
 
 def detach_adapters(drafter: Any, target: Any) -> int:
-    """Have a drafter use layers of its target without adapters; returns how many layers.
+    """Make a drafter use its target's layers without adapters; returns the number of such layers.
 
     With LoRA, the embedding that a head borrows is wrapped, and the wrapper expects as many tokens
-    as the target has. A draft's are fewer, which fails on CPU and elsewhere gives a row another
-    row's adapter.
+    as the target has. A draft has fewer, which fails on CPU; elsewhere, a row gets another row's
+    adapter.
     """
     shared = {id(module) for module in target.modules()}
     parents = [module for module in drafter.modules() if id(module) not in shared]
@@ -52,8 +53,8 @@ def detach_adapters(drafter: Any, target: Any) -> int:
 def use_worker_threads() -> None:
     """Compute in this process with as many threads as vLLM gives a server's worker on a CPU.
 
-    It keeps a core for the rest of the server; an engine in one process would use that one too.
-    Nothing happens on other platforms, or where vLLM is told to bind nothing.
+    vLLM keeps one core for the rest of the server, which an engine in one process would use, too.
+    Nothing happens on other platforms, or if vLLM is told not to bind threads.
     """
     from vllm.platforms import current_platform
 
@@ -61,15 +62,15 @@ def use_worker_threads() -> None:
         return
     try:
         from vllm.utils.ompmultiprocessing import OMPProcessManager
-    except ImportError:  # older versions bind in the worker, in one process too
+    except ImportError:  # older versions bind in the worker, even in a single process
         return
     parallel = SimpleNamespace(
         local_world_size=1, data_parallel_rank_local=None, _api_process_count=1
     )
     config: Any = SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
     try:
-        bound = OMPProcessManager(config)
-        cores = bound.cpu_lists[0] if bound.cpu_lists else None
+        process_manager = OMPProcessManager(config)
+        cores = process_manager.cpu_lists[0] if process_manager.cpu_lists else None
     except (AttributeError, AssertionError, IndexError, RuntimeError, TypeError) as error:
         log.warning("adaspec: how many threads a server's worker has is not known: %r", error)
         return
@@ -80,23 +81,23 @@ def use_worker_threads() -> None:
 
 
 def shield_llvmlite() -> None:
-    """Let vLLM walk over every module's globals although numba is imported.
+    """Let vLLM inspect the globals of every module although numba is imported.
 
-    On CPU, vLLM 0.32 asks `vars(x).get("kernel")` of whatever has a `__dict__`; llvmlite's handle
-    answers for any name with a function, and vLLM does not start.
+    On CPU, vLLM 0.32 calls `vars(x).get("kernel")` on everything with a `__dict__`. llvmlite's
+    handle returns a function for any name, `__dict__` included, and vLLM does not start.
     """
     ffi = sys.modules.get("llvmlite.binding.ffi")
-    names = getattr(getattr(ffi, "lib", None), "_fntab", None)
-    if isinstance(names, dict):
-        names["__dict__"] = {}
+    functions = getattr(getattr(ffi, "lib", None), "_fntab", None)
+    if isinstance(functions, dict):
+        functions["__dict__"] = {}
 
 
 def fix_expansion() -> None:
-    """Let vLLM's rejection sampler know each row's temperature on CPU.
+    """Give vLLM's rejection sampler the right temperature of each row on CPU.
 
-    Without Triton, vLLM 0.32's `_expand_kernel_impl` writes to a copy of any output that is not of
-    64-bit integers, and drops it: where a draft is verified and any row samples, the logits of all
-    rows are divided by whatever the memory held.
+    Without Triton, vLLM 0.32's `_expand_kernel_impl` writes to a copy of any output that does not
+    have 64-bit integers, and drops the copy. If a draft is verified and any row samples, the logits
+    of all rows are then divided by uninitialised memory.
     """
     import torch
 
@@ -128,10 +129,10 @@ def fix_expansion() -> None:
 
 
 def fix_undrafted_steps() -> None:
-    """Let a step verify nothing although a row of it samples by top-k.
+    """Allow a step that verifies no draft while one of its rows samples by top-k.
 
-    With speculation configured vLLM 0.32 sends every step through its rejection sampler, and
-    without Triton looks for the largest top-k among those of no tokens, which ends the engine.
+    With speculation configured, vLLM 0.32 sends every step through its rejection sampler. Without
+    Triton, the sampler then takes the largest top-k of no tokens, which ends the engine.
     """
 
     def apply_sampling_constraints(original: Any, logits: Any, *args: Any, **kwargs: Any) -> Any:
