@@ -145,8 +145,7 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
     accepted = np.array([step.accepted for step in steps], np.int32)
     if len(steps) > 1 and (np.diff(position) == 1).all() and accepted.any():
         return SHADOW
-    # Steps that overlap (one position verified twice, or emitted tokens verified again), or that lie
-    # after the end of the output, belong to another text.
+    # Steps belong to another text if they verify a position twice or lie after the output's end.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return CONTRADICTS
     return LoggedRequest(
