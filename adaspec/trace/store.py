@@ -87,18 +87,18 @@ def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
     if not isinstance(requests, Iterable):
         raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
     for number, request in enumerate(requests):
-        place = f"{where}: request {number}"
+        label = f"{where}: request {number}"
         if not isinstance(request, Request):
-            raise TraceError(f"{place} is a {type(request).__name__}: give adaspec.Request objects")
+            raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
         changes: dict[str, Any] = {}
         for name, kind in _INTEGERS.items():
             value = getattr(request, name)
             if value is not None:
-                changes[name] = _integers(value, kind, f"{place}: {name}")
+                changes[name] = _integers(value, kind, f"{label}: {name}")
             elif name in ("prompt_tokens", "output_tokens"):
-                raise TraceError(f"{place}: {name} is None: give token ids")
+                raise TraceError(f"{label}: {name} is None: give token ids")
         if request.confidences is not None:
-            changes["confidences"] = _array(request.confidences, f"{place}: confidences").astype(
+            changes["confidences"] = _array(request.confidences, f"{label}: confidences").astype(
                 np.float32
             )
         yield dataclasses.replace(request, **changes)
