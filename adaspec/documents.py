@@ -24,9 +24,9 @@ MAX_DIGITS = 20
 _TOO_DEEP = "nested too deep"
 _ALIKE = bytes.maketrans(b"123456789DE", b"000000000de")
 _SUSPICIOUS = (b"0" * (MAX_DIGITS + 1), b"e000", b"e+000", b"\\ud")
-"""Texts of which every number too large, and every lone surrogate, contains one after `_ALIKE`.
+"""Byte strings one of which is in every number too large and every lone surrogate, after `_ALIKE`.
 
-The slow check of every number is only made for files that contain one of these.
+Only a text that contains one of these has each of its numbers checked, which is slow.
 """
 
 

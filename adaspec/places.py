@@ -145,8 +145,8 @@ def reason(error: OSError) -> str:
 def _seen(path: Path) -> Seen:
     """Stamps of all that is at a path, two levels deep, without files that file browsers leave.
 
-    A folder's stamp does not change when it is moved or filled. A file's stamp changes only when the
-    file is written to.
+    A folder's stamp does not change when the folder is moved or filled. A file's stamp changes when
+    the file is written to.
     """
     if not os.path.lexists(path):
         return None

@@ -105,7 +105,7 @@ class Manifest:
         return cls(**values, where=where)
 
     def difference(self, other: Manifest) -> str | None:
-        """How the first field differs by which rows of the two traces cannot be mixed, or None."""
+        """The first difference by which rows of the two traces would not mean the same, or None."""
         for item in fields(self):
             if item.name in ("adaspec_version", "source"):
                 continue

@@ -1,4 +1,4 @@
-"""Writes traces: rows go into whole shards, and an unfinished folder can be told as such."""
+"""Writes traces: rows go into whole shards, and a folder shows whether it is finished."""
 
 from __future__ import annotations
 

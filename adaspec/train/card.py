@@ -1,4 +1,4 @@
-"""The card of a policy: what a person needs to judge it, without anything like a date."""
+"""The card of a policy: what a person needs to judge it, without dates that would change it."""
 
 from __future__ import annotations
 
