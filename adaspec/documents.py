@@ -1,4 +1,4 @@
-"""Reading small files, strict JSON, and records whose fields have rules; values fit for JSON."""
+"""Reads small files and strict JSON, checks records by rules, and makes values fit for JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from adaspec import __version__
 from adaspec.errors import AdaspecError, nearest, shown
 
 MAX_DEPTH = 100
-"""Levels of lists and objects. Beyond some hundreds Python's own JSON reader gives up."""
+"""Most levels of lists and objects. Python's own JSON reader fails beyond some hundreds."""
 MAX_DIGITS = 20
-"""Digits of a whole number. 64 bits, and what a float prints, need no more."""
+"""Most digits of a whole number: enough for 64 bits, and for what a float prints."""
 
 _TOO_DEEP = "nested too deep"
 _ALIKE = bytes.maketrans(b"123456789DE", b"000000000de")
 _SUSPICIOUS = (b"0" * (MAX_DIGITS + 1), b"e000", b"e+000", b"\\ud")
-"""What every number too large, and every lone surrogate, contains once `_ALIKE` is applied.
+"""Byte strings one of which is in every number too large and every lone surrogate, after `_ALIKE`.
 
 Only a text that contains one of these has each of its numbers checked, which is slow.
 """
@@ -32,18 +32,18 @@ Only a text that contains one of these has each of its numbers checked, which is
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A check of one field of a record, and what an error says the value should be."""
+    """A check of one field of a record, and the words by which an error says what it expects."""
 
     holds: Callable[[Any], object]
     expected: str
 
 
 Rules = Mapping[str, Rule]
-"""One rule per field, by the field's name."""
+"""The rules of a record, by the names of its fields."""
 
 
 def whole(least: int, most: int) -> Rule:
-    """A whole number from `least` to `most`."""
+    """A rule: a whole number from `least` to `most`."""
     return Rule(
         lambda value: type(value) is int and least <= value <= most,
         f"a whole number from {least} to {most}",
@@ -51,7 +51,7 @@ def whole(least: int, most: int) -> Rule:
 
 
 def number(least: float, most: float, expected: str) -> Rule:
-    """A finite number from `least` to `most`."""
+    """A rule: a finite number from `least` to `most`."""
     return Rule(
         lambda value: (
             isinstance(value, int | float)
@@ -64,18 +64,18 @@ def number(least: float, most: float, expected: str) -> Rule:
 
 
 def matching(pattern: str, expected: str) -> Rule:
-    """A text that matches the whole of a regular expression."""
+    """A rule: a text, all of which matches a regular expression."""
     compiled = re.compile(pattern)
     return Rule(lambda value: isinstance(value, str) and compiled.fullmatch(value), expected)
 
 
 def one_of(words: Collection[str]) -> Rule:
-    """One of some words."""
+    """A rule: one of these words."""
     return Rule(lambda value: value in words, f"one of {', '.join(words)}")
 
 
 def some_of(words: Collection[str]) -> Rule:
-    """A list of some of the words, each at most once and in their order."""
+    """A rule: a list of some of these words, each at most once and in this order."""
     return Rule(
         lambda value: (
             isinstance(value, list | tuple) and list(value) == [w for w in words if w in value]
@@ -85,7 +85,7 @@ def some_of(words: Collection[str]) -> Rule:
 
 
 def or_null(rule: Rule) -> Rule:
-    """What `rule` allows, or null."""
+    """A rule: null, or a value that `rule` allows."""
     return Rule(lambda value: value is None or rule.holds(value), f"{rule.expected} or null")
 
 
@@ -111,7 +111,7 @@ def check_keys(
 ) -> None:
     """Raise an `error` unless `record` is an object with exactly the known keys.
 
-    The optional ones among them may be missing.
+    Those in `optional` may be missing.
     """
     if not isinstance(record, Mapping):
         raise error(f"{where}: is {shown(record)}, not an object")
@@ -131,10 +131,10 @@ def upgraded(
     error: type[AdaspecError],
     added: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The record in its newest schema; an `error` where its schema is newer or no number.
+    """The record in the newest schema; raises `error` if its schema is newer still or no number.
 
-    `kind` says in an error what the record should be. `added` gives the values of the keys that
-    older schemas lack.
+    `kind` is what errors say the record should be. `added` has the values of the keys that older
+    schemas lack.
     """
     if not isinstance(record, Mapping) or "schema" not in record:
         raise error(f"{where}: not {kind}: it has no 'schema'")
@@ -152,10 +152,10 @@ def upgraded(
 def parse_json(
     text: str | bytes, where: str, error: type[AdaspecError], advice: str = "mend or remove it"
 ) -> Any:
-    """The JSON value in `text`; an `error` that starts with `where` if it is not strict JSON.
+    """The JSON value in `text`; raises an `error` that starts with `where` if it is not strict.
 
-    Refused are also the things over which JSON readers differ: a key twice in one object, NaN,
-    infinities, numbers that no float holds or with more than `MAX_DIGITS` digits, half a pair of
+    Everything that JSON readers treat differently is refused: a key twice in one object, NaN,
+    infinities, numbers too large for a float or with more than `MAX_DIGITS` digits, half a pair of
     surrogates, and more than `MAX_DEPTH` levels.
     """
     try:
@@ -167,13 +167,13 @@ def parse_json(
     except RecursionError:
         why = _TOO_DEEP
     except ValueError as fault:
-        # Python's own refusal of thousands of digits speaks of its settings.
+        # Python's own error about thousands of digits talks about its settings.
         why = "a number too long" if "int_max_str_digits" in str(fault) else str(fault)
     raise error(f"{where}: broken JSON ({why}): {advice}")
 
 
 def is_json(value: Any) -> bool:
-    """Whether JSON can hold the value, so that `parse_json` reads it back unchanged."""
+    """True if the value can be written as JSON and read back unchanged by `parse_json`."""
     try:
         text = json.dumps(value, allow_nan=False)
         return bool(parse_json(text, "", AdaspecError) == value)
@@ -182,7 +182,7 @@ def is_json(value: Any) -> bool:
 
 
 def json_types(value: Any) -> Any:
-    """The value in JSON's own types: numpy as numbers and lists, NaN and infinities as None."""
+    """The value in JSON's own types: numpy's are converted, NaN and infinities become None."""
     if isinstance(value, Mapping):
         return {str(key): json_types(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -201,9 +201,9 @@ def read_file(
     max_bytes: int | None = None,
     through_links: bool = True,
 ) -> bytes:
-    """The bytes of a file; an `error` if it is no file or larger than `max_bytes`.
+    """The bytes of a file; raises `error` if it is not a regular file or is over `max_bytes`.
 
-    A pipe is refused instead of waited for. Anything else that the operating system refuses is an
+    Pipes are refused, as reading them could block. Other failures of the operating system stay an
     `OSError`.
     """
     try:
@@ -221,7 +221,7 @@ def read_file(
         if max_bytes is not None and size > max_bytes:
             raise error(f"{path}: {size} bytes are more than the {max_bytes} that it may be")
         with open(descriptor, "rb", closefd=False) as file:
-            # No more than `size` bytes, even if the file grows meanwhile.
+            # At most `size` bytes are read, even if the file grows meanwhile.
             return file.read(size)
     finally:
         os.close(descriptor)
@@ -230,9 +230,9 @@ def read_file(
 def read_json(
     path: Path, error: type[AdaspecError], advice: str, max_bytes: int | None = None
 ) -> Any:
-    """The strict JSON value in a file; an `error` if it cannot be read.
+    """The strict JSON value in a file; raises `error` if it cannot be read.
 
-    A file that does not exist is a `FileNotFoundError`.
+    A missing file stays a `FileNotFoundError`.
     """
     try:
         content = read_file(path, error, advice, max_bytes)

@@ -1,12 +1,12 @@
-"""Compilation with numba: `compiled` and `inlined` functions, cached, and never stale.
+"""Compilation with numba: `compiled` and `inlined` functions, whose cache is never stale.
 
-numba's cache looks at the file of the outermost function only: an edit to something that it calls
-in another file would go unnoticed, and old code would run. So this module, when it is imported,
-drops all machine code that is older than the newest source with compiled code or its constants.
+numba's cache checks only the file of the outermost function. If a function that it calls in another
+file were edited, numba would not notice and would run old code. So this module, when imported,
+deletes all machine code older than the newest source with compiled code or its constants.
 
-numba keeps machine code beside the sources, or else below the user's home. Where neither can be
-written, as in a container that runs as any user, it is kept in the folder for temporary files, and
-where even that cannot be used functions are compiled anew by every process.
+numba keeps machine code beside the sources, or else below the user's home. If neither can be
+written, as in a container that runs as any user, it is kept in the folder for temporary files. If
+that cannot be used either, every process compiles the functions again.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from numba import config, njit
 
 _PACKAGE = Path(__file__).parent
 _FOLDERS = ("cost", "draft", "policy", "predict", "replay", "step", "train")
-"""Where compiled code, and constants that it freezes, live."""
+"""Folders with compiled code, and with constants that it freezes."""
 
 log = logging.getLogger("adaspec")
 
 
 def _drop_stale_caches(folder: Path) -> None:
-    """Delete cached machine code below a folder that is older than the newest source."""
+    """Delete machine code cached below `folder` that is older than the newest source."""
     sources = [path for name in _FOLDERS for path in (_PACKAGE / name).rglob("*.py")]
     newest = max(path.stat().st_mtime_ns for path in sources)
     for index in folder.rglob("*.nbi"):
-        # Another process may be at the same, or the folder be read-only: then its cache
-        # cannot be of this checkout's making either.
+        # Another process may be deleting it, too, or the folder may be read-only, and then its
+        # cache cannot come from this checkout.
         with contextlib.suppress(OSError):
             if index.stat().st_mtime_ns < newest:
                 index.unlink()
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
-    """numba's function of a Python function, its machine code cached where that can be."""
+    """Compile a function with numba, and cache its machine code if a folder allows that."""
     try:
         dispatcher = njit(cache=True, **options)(function)
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise
     else:
-        # Without a home numba would keep code in the working folder, which may be anybody's.
+        # Without a home, numba would cache code in the working folder, which others may write to.
         if (
             config.DISABLE_JIT
             or config.CACHE_DIR
@@ -69,9 +69,9 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
 
 @cache
 def _private_folder() -> Path | None:
-    """A folder for temporary files that this user alone can have filled; None where none can be.
+    """A temporary folder into which only this user can write; None if there is no such folder.
 
-    Cached machine code is run as it is found: what others could have put there must not be.
+    Cached machine code is run without checks, so nobody else may be able to put any there.
     """
     user = os.geteuid()
     try:
@@ -103,7 +103,7 @@ def _private_folder() -> Path | None:
 _drop_stale_caches(_PACKAGE)
 
 compiled = partial(_compile, nogil=True)
-"""Compiled on first call, without the GIL."""
+"""Decorator of functions that are compiled on their first call and release the GIL."""
 
 inlined = partial(_compile, nogil=True, inline="always")
-"""The same, for formulas of a line or two that other compiled functions are made of."""
+"""The same for formulas of a line or two that are inlined into other compiled functions."""

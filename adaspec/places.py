@@ -1,4 +1,4 @@
-"""Places where a file or folder is to appear: what is there, names beside it, safe renames."""
+"""Places where a file or folder will appear: what is there, names beside it, and safe renames."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAGED = ".staged"
-"""Ending of a name: the new file or folder while it is filled beside its place."""
+"""Ending of the name of a new file or folder while it is filled beside its place."""
 REPLACED = ".replaced"
-"""Ending of a name: the old one, set aside to make room."""
+"""Ending of the name of an old file or folder that is set aside to make room."""
 FINISHED = ".finished"
-"""Ending of a name: the new one, finished, whose place was taken meanwhile."""
+"""Ending of the name of a finished file or folder whose place was taken meanwhile."""
 
 _DIGITS = 8
 NAME_ADDS = len(f"..{'0' * _DIGITS}{REPLACED}")
-"""By how much a name beside the place is longer than the place's own."""
+"""How much longer a name beside the place is than the place's own name."""
 PATH_ADDS = 128
-"""How much longer the path of a file inside may be."""
+"""How much longer the path of a file inside the folder may be."""
 
 DROPPINGS = {".DS_Store", "Thumbs.db"}
-"""Files that file browsers leave in folders."""
+"""Names of files that file browsers leave in folders."""
 
 _WORKING_FOLDER = -100
-"""AT_FDCWD: paths count from the working folder."""
+"""Value of AT_FDCWD, by which paths start at the working folder."""
 _NO_REPLACE, _EXCHANGE = 1, 2
 _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
-"""Errors of kernels, file systems and sandboxes that do not know renameat2."""
+"""Errors of kernels, file systems and sandboxes that do not support renameat2."""
 
 Seen = frozenset[tuple[str | int, ...]] | None
-"""The files and folders at a place, with inode, size and time; None where nothing is."""
+"""The files and folders at a place, with inode, size and time; None if there are none."""
 
 
 class TakenError(Exception):
-    """A place no longer holds what was seen there."""
+    """The content of a place has changed since it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a file or folder is to appear; it replaces what was seen there, and nothing else."""
+    """Where a file or folder will appear; it replaces only what was seen there."""
 
     path: Path
-    """As the user named it."""
+    """Path as the user gave it."""
     final: Path
-    """Links followed."""
+    """Path with all links followed."""
     seen: Seen
 
 
@@ -60,21 +60,21 @@ def look(path: Path) -> Place:
 
 
 def check_unchanged(path: Path, place: Place) -> None:
-    """Raise `TakenError` where `path` does not hold what was seen at the place."""
+    """Raise `TakenError` if `path` no longer holds what was seen at the place."""
     now = _seen(path)
     if now == place.seen:
         return
     if now is None:
         raise TakenError("was removed meanwhile")
-    assert place.seen is not None  # else nobody looks at it again
+    assert place.seen is not None  # only replaced places are checked again
     names = sorted(str(name) for name, *_ in now ^ place.seen)
-    # The folder itself has the empty name, and stands first.
+    # The folder itself has the empty name, so it is the first.
     changed = f" ({names[0]!r})" if names[0] else ""
     raise TakenError(f"was changed meanwhile{changed}, and is left as it is")
 
 
 def rename_to_free(source: Path, target: Path) -> None:
-    """Rename in one step, if nothing has the target's name; else raise `TakenError`."""
+    """Rename in one step; raise `TakenError` if something already has the target's name."""
     with suppress(FileExistsError):
         if _renameat2(source, target, _NO_REPLACE):
             return
@@ -84,7 +84,7 @@ def rename_to_free(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system cannot, and nothing was done."""
+    """Swap two names in one step; False if the system cannot do that, and nothing was changed."""
     return _renameat2(one, other, _EXCHANGE)
 
 
@@ -102,24 +102,24 @@ def _renameat2(source: Path, target: Path, flag: int) -> bool:
 
 
 def beside(final: Path, ending: str) -> Path:
-    """A new hidden path beside a place, named after it."""
+    """A new hidden path beside a place, with a name made from the place's."""
     return final.with_name(f".{final.name}.{secrets.token_hex(_DIGITS // 2)}{ending}")
 
 
 def all_beside(final: Path, ending: str) -> list[Path]:
-    """Every path beside a place that `beside` has named so."""
+    """All paths beside a place that `beside` named with this ending."""
     start = glob.escape(f".{final.name}.")
     return list(final.parent.glob(f"{start}{'[0-9a-f]' * _DIGITS}{ending}"))
 
 
 def flush(path: Path) -> None:
-    """Have a file on the disk before the rename is, so that a full one is noticed here."""
+    """Write a file to the disk before it is renamed, so that a full disk is noticed here."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut; does nothing where unsupported."""
+    """Make renames inside `folder` survive a power cut; do nothing if that is unsupported."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -129,7 +129,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why the operating system refused to write, as the rest of a sentence."""
+    """Why the operating system refused to write, as the end of a sentence about the path."""
     known = {
         errno.EAGAIN: "is being written to by another process",
         errno.ENOSPC: "the disk is full",
@@ -143,9 +143,10 @@ def reason(error: OSError) -> str:
 
 
 def _seen(path: Path) -> Seen:
-    """All that is at a path, in a folder two levels deep, but for what file browsers leave.
+    """Stamps of all that is at a path, two levels deep, without files that file browsers leave.
 
-    A folder stays the same wherever it is moved and whatever it holds, a file until it is written.
+    A folder's stamp does not change when the folder is moved or filled. A file's stamp changes when
+    the file is written to.
     """
     if not os.path.lexists(path):
         return None
@@ -154,10 +155,10 @@ def _seen(path: Path) -> Seen:
         return frozenset(stamps)
     for parent, folders, files in os.walk(path, onerror=_raise):
         for name in {*folders, *files} - DROPPINGS:
-            each = Path(parent, name)
-            stamps.add(_stamp(str(each.relative_to(path)), each))
+            entry = Path(parent, name)
+            stamps.add(_stamp(str(entry.relative_to(path)), entry))
         if Path(parent) != path:
-            folders.clear()  # nothing that is ever replaced goes deeper
+            folders.clear()  # folders that may be replaced are never deeper
     return frozenset(stamps)
 
 

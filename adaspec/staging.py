@@ -1,7 +1,8 @@
 """Files and folders that appear complete or not at all: filled beside their place, then renamed.
 
-A place is looked at before the work that fills it begins. At the end only what was seen there is
-replaced: anything that came meanwhile stays, and the finished work is left beside it.
+A place is looked at before the work that fills it begins. At the end only the files seen there are
+replaced. If anything else has appeared meanwhile, it stays, and the finished work is left beside
+it.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ log = logging.getLogger("adaspec")
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a kind of folder may hold, so that --force never deletes anything else."""
+    """The files that a kind of folder may hold, so that --force never deletes any others."""
 
     what: str
-    """'a report', say."""
+    """Name of the kind, such as 'a report'."""
     mark: str
-    """The file without which a folder is no such thing."""
+    """Name of the file that every folder of this kind holds."""
     is_ours: Callable[[str], bool]
-    """Whether a path inside the folder belongs to it."""
+    """Function that says whether a path inside the folder belongs to it."""
     error: type[AdaspecError]
     subfolder: str | None = None
-    """The one folder inside it, looked into as well."""
+    """The one folder that it may hold, whose files are checked as well."""
 
 
 def check_place(path: Path, error: type[AdaspecError], force: bool = True) -> Place:
-    """The place at `path`, with what is there now; an `error` where nothing can appear there.
+    """The place at `path`, with what is there now; raises `error` if nothing can be written there.
 
-    Without `force` nothing may be there. No trace is left, but what a killed writer had set aside
-    is put back.
+    Without `force` nothing may be there yet. The check leaves nothing behind, but puts back what a
+    killed writer had set aside.
     """
     _check_reachable(path, error)
     put_back(path)
@@ -71,10 +72,10 @@ def check_place(path: Path, error: type[AdaspecError], force: bool = True) -> Pl
 
 
 def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
-    """The place at `folder`, or the contents' error where it may not be written or replaced.
+    """The place at `folder`, or the contents' error if it may not be written or replaced.
 
-    With `force` a folder may be replaced only if it holds the mark and nothing strange: other
-    files are never deleted.
+    With `force` a folder may be replaced only if it is empty, or holds the mark and only files that
+    belong to it: other files are never deleted.
     """
 
     def refusal(why: str) -> AdaspecError:
@@ -105,27 +106,27 @@ def check_destination(folder: Path, force: bool, contents: Contents) -> Place:
 
 @contextmanager
 def whole_folder(place: Place, error: type[AdaspecError]) -> Iterator[Path]:
-    """An empty folder to fill, which takes its place, on disk, only if the block succeeds.
+    """An empty folder to fill, which is moved to its place only if the block succeeds.
 
-    If the block fails nothing new is left and the old folder stays; a failure of the operating
-    system is an `error` about the place.
+    All files are on the disk before that. If the block fails, nothing new is left and the old
+    folder stays; an `OSError` becomes an `error` about the place.
     """
-    made: list[Path] = []
+    new_parents: list[Path] = []
     staged: Path | None = None
     lock: int | None = None
     try:
-        made = _make_parents(place.final.parent)
+        new_parents = _make_parents(place.final.parent)
         staged = stage(place.final)
         lock = hold(staged)
         yield staged
-        for each in sorted(staged.rglob("*")):
-            flush(each) if each.is_file() else sync_folder(each)
+        for path in sorted(staged.rglob("*")):
+            flush(path) if path.is_file() else sync_folder(path)
         sync_folder(staged)
         publish(staged, place, error)
     except BaseException as fault:
         if staged is not None:
             shutil.rmtree(staged, ignore_errors=True)
-        for parent in made:
+        for parent in new_parents:
             with suppress(OSError):
                 parent.rmdir()
         if isinstance(fault, OSError):
@@ -137,9 +138,9 @@ def whole_folder(place: Place, error: type[AdaspecError]) -> Iterator[Path]:
 
 
 def stage(final: Path, private: bool = False) -> Path:
-    """A new empty folder beside `final`, for the owner alone where `private`.
+    """A new empty folder beside `final`, readable by its owner only if `private`.
 
-    Folders that killed writers staged for the same place are removed.
+    Folders that killed writers left staged for the same place are removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     for old in all_beside(final, STAGED):
@@ -150,9 +151,9 @@ def stage(final: Path, private: bool = False) -> Path:
 
 
 def hold(folder: Path) -> int:
-    """Lock `folder` until the descriptor returned is closed, or this process ends.
+    """Lock `folder` until the returned descriptor is closed or this process ends.
 
-    `BlockingIOError` where another process holds it.
+    Raises `BlockingIOError` if another process has locked it.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -161,15 +162,15 @@ def hold(folder: Path) -> int:
         os.close(descriptor)
         raise
     except OSError:
-        pass  # Some network file systems have no locks; writing goes on without.
+        pass  # Some network file systems have no locks; writing goes on without one.
     return descriptor
 
 
 def publish(staged: Path, place: Place, error: type[AdaspecError], keeps: bool = True) -> None:
-    """Rename what was staged into its place, if that is as it was when it was looked at.
+    """Move what was staged to its place, if the place has not changed since it was looked at.
 
-    Otherwise an `error`, and the place stays as it is. With `keeps` the finished work is left under
-    a name that the error gives.
+    If it has, raise `error` and leave the place as it is. With `keeps` the finished work is kept
+    under another name, which the error gives.
     """
     try:
         if place.seen is None:
@@ -178,22 +179,22 @@ def publish(staged: Path, place: Place, error: type[AdaspecError], keeps: bool =
             _replace(staged, place)
     except (TakenError, OSError) as fault:
         why = reason(fault) if isinstance(fault, OSError) else str(fault)
-        left = _finished(staged, place.final) if keeps else None
+        finished = _finished(staged, place.final) if keeps else None
         kept = "nothing was written"
-        if left is not None:
-            kept = f"what was finished is now {left}: move it to where you want it"
+        if finished is not None:
+            kept = f"what was finished is now {finished}: move it to where you want it"
         raise error(f"{place.path}: {why}; {kept}") from fault
     sync_folder(place.final.parent)
 
 
 def put_back(path: Path) -> None:
-    """Where a killed writer left a place empty, put back the folder that it had set aside."""
+    """Put back the folder that a killed writer had set aside, if its place is still empty."""
     final = Path(os.path.realpath(path))
     for aside in sorted(all_beside(final, REPLACED)):
         if os.path.lexists(final):
             return
         with suppress(OSError, TakenError):
-            lock = hold(aside)  # a living writer has it
+            lock = hold(aside)  # fails if a living writer holds it
             try:
                 rename_to_free(aside, final)
             finally:
@@ -202,10 +203,10 @@ def put_back(path: Path) -> None:
 
 
 def _replace(staged: Path, place: Place) -> None:
-    """Put what was staged in the place of an older file or folder, and delete that."""
+    """Put what was staged in the place of an older file or folder, and delete the older one."""
     final = place.final
     check_unchanged(final, place)
-    # Another process that clears up after killed writers must not take the older one for theirs.
+    # With this lock, another process does not take the older one for a killed writer's leftover.
     lock = hold(final)
     try:
         if exchange(staged, final):
@@ -223,7 +224,7 @@ def _replace(staged: Path, place: Place) -> None:
 
 
 def _replace_in_two(staged: Path, place: Place) -> None:
-    """Replace where the system cannot `exchange`: a kill in between leaves the older one aside."""
+    """Replace without `exchange`, in two steps: a kill in between leaves the older one aside."""
     final = place.final
     aside = staged.with_name(staged.name.removesuffix(STAGED) + REPLACED)
     final.rename(aside)
@@ -237,7 +238,7 @@ def _replace_in_two(staged: Path, place: Place) -> None:
 
 
 def _finished(staged: Path, final: Path) -> Path | None:
-    """What was staged under a visible name, or None where even that cannot be had."""
+    """Rename what was staged to a visible name and return that, or None if that fails, too."""
     shown = beside(final, FINISHED)
     shown = shown.with_name(shown.name.removeprefix("."))
     try:
@@ -256,7 +257,7 @@ def _remove(path: Path) -> None:
 
 
 def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
-    """Raise where the system would not let anything appear, or be replaced, at `path`."""
+    """Raise `error` if the system would not let anything be created or replaced at `path`."""
 
     def refusal(why: str) -> AdaspecError:
         return error(f"{path}: {why}")
@@ -264,7 +265,7 @@ def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
     if "\0" in str(path):
         raise error(f"{str(path)!r}: no name may hold a NUL sign: choose another one")
     final = Path(os.path.realpath(path))
-    # A link that leads nowhere is no folder, even if one could be made where it leads.
+    # A dangling link is not a folder, even if one could be created at its target.
     for parent in (_first_existing(path.parent), _first_existing(final.parent)):
         if not parent.is_dir():
             raise refusal(f"{parent} is not a folder: choose another place")
@@ -277,7 +278,7 @@ def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
         raise refusal("the path is too long: choose a shorter one")
     if os.path.ismount(final):
         raise refusal("is a mount point, which cannot be replaced: choose a folder inside it")
-    # Permissions alone do not tell: root, network file systems and quotas have rules of their own.
+    # Only a try can tell: root, network file systems and quotas do not go by permissions alone.
     probe = parent / beside(final, STAGED).name
     try:
         probe.mkdir()
@@ -288,9 +289,9 @@ def _check_reachable(path: Path, error: type[AdaspecError]) -> None:
 
 
 def held(folder: Path, subfolder: str | None = None) -> list[str]:
-    """The names in a folder and in its subfolder, but for what file browsers leave.
+    """The names in a folder and in its subfolder, without files that file browsers leave.
 
-    Any other folder's name ends in a slash, so that none is taken for a file.
+    Names of other folders end in a slash, so that they are not taken for files.
     """
     names = _names(folder)
     if subfolder is not None and f"{subfolder}/" in names:
@@ -314,18 +315,18 @@ def _first_existing(folder: Path) -> Path:
 
 
 def _make_parents(folder: Path) -> list[Path]:
-    """Create a folder and its missing parents; returns the new ones, deepest first."""
+    """Create a folder and its missing parents, and return the new ones, deepest first."""
     missing = []
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
+    for parent in reversed(missing):
+        parent.mkdir(exist_ok=True)
     return missing
 
 
 def _remove_if_dead(staged: Path) -> None:
-    """Remove a staged folder whose writer was killed; a living one holds its lock."""
+    """Remove a staged folder if its writer was killed; a living one still holds its lock."""
     with suppress(OSError):
         descriptor = os.open(staged, os.O_RDONLY)
         try:

@@ -1,1 +1,1 @@
-"""What happened: trace schema, store and importers."""
+"""Traces, which record what happened: their schema, store and importers."""

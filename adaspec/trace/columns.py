@@ -1,6 +1,6 @@
-"""Rows of a trace as Arrow columns, and back.
+"""Converts rows of a trace to Arrow columns and back.
 
-On disk a null entry is a null and drafts are ragged, so that any Parquet tool can read a trace; in
+On disk a null entry is a null, and drafts are ragged, so that any Parquet tool can read a trace. In
 memory entry 0 of a count is -1, and drafted tokens and confidences are padded to the draft cap.
 """
 
@@ -28,7 +28,7 @@ _NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
 
-# Not pyarrow's own to_pandas_dtype(): older releases import pandas for it.
+# pyarrow's to_pandas_dtype() is not used, as it imports pandas in older releases.
 _NUMPY = {pa.int16(): np.int16, pa.int32(): np.int32, pa.float32(): np.float32}
 
 _LOGGED = pa.schema(
@@ -53,12 +53,12 @@ _LOGGED = pa.schema(
     ]
 )
 LATER_COLUMNS = ("prompt_tokens", "output_tokens")
-"""Columns that the first logged traces lacked; a shard without them is read as null."""
+"""Columns that the first logged traces lack; in a shard without them they are read as null."""
 _STEP_LISTS = ("drafted_tokens", *LATER_COLUMNS)
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
-    """The columns of a trace with this manifest; neural ones only where a neural drafter ran."""
+    """The columns of a trace with this manifest; neural ones only if a neural drafter ran."""
     if manifest.kind == "logged":
         return _LOGGED
     columns = [
@@ -79,7 +79,7 @@ def row_schema(manifest: Manifest) -> pa.Schema:
 
 
 def request_batch(requests: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
-    """Sound requests as one record batch of `row_schema(manifest)`."""
+    """Sound requests as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
     columns: dict[str, pa.Array] = {
         "workload": pa.array([row.workload for row in requests], type=_NAME),
@@ -102,7 +102,7 @@ def request_batch(requests: Sequence[Request], manifest: Manifest) -> pa.RecordB
 
 
 def step_batch(steps: Sequence[LoggedStep], manifest: Manifest) -> pa.RecordBatch:
-    """Sound steps as one record batch of `row_schema(manifest)`."""
+    """Sound steps as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
     arrays = []
     for column in schema:
@@ -115,7 +115,7 @@ def step_batch(steps: Sequence[LoggedStep], manifest: Manifest) -> pa.RecordBatc
 
 
 def batch_requests(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
-    """The requests in `batch`, each owning its arrays; rules of soundness are not checked here."""
+    """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
     nothing: list[Any] = [None] * batch.num_rows
     for name in ("workload", "id", "prompt_tokens", "output_tokens"):
         if batch.column(name).null_count:
@@ -154,7 +154,7 @@ def batch_requests(batch: pa.RecordBatch, manifest: Manifest, where: str) -> lis
 
 
 def batch_steps(batch: pa.RecordBatch) -> list[LoggedStep]:
-    """The steps in `batch`; rules of soundness are not checked here."""
+    """The steps in `batch`; their soundness is not checked here."""
     columns = {
         name: batch.column(name).to_pylist()
         for name in batch.schema.names
@@ -179,7 +179,7 @@ def _joined(arrays: Sequence[NDArray[Any] | None], dtype: Any) -> NDArray[Any]:
 
 
 def _list_column(arrays: Sequence[Ints | None], item: pa.DataType) -> pa.Array:
-    """Lists of `item`, None a null list and a negative entry a null."""
+    """A column of lists of `item`; None becomes a null list, and a negative entry a null."""
     values = _joined(arrays, _NUMPY[item])
     return pa.ListArray.from_arrays(
         _offsets([0 if array is None else len(array) for array in arrays]),
@@ -192,14 +192,16 @@ def _list_column(arrays: Sequence[Ints | None], item: pa.DataType) -> pa.Array:
 def _ragged_column(
     drafts: Sequence[Ints | None], values: Sequence[NDArray[Any] | None], item: pa.DataType
 ) -> pa.Array:
-    """Per request and position the entries of `values` that stand beside a drafted token."""
+    """For each request and position, the entries of `values` that belong to a drafted token."""
     pairs = [
         (None, None) if draft is None or value is None else (draft >= 0, value)
         for draft, value in zip(drafts, values, strict=True)
     ]
-    lengths = _joined([held if held is None else held.sum(axis=1) for held, _ in pairs], np.int64)
-    entries = _joined([v if h is None or v is None else v[h] for h, v in pairs], np.float64)
-    starts = [np.arange(len(held)) == 0 for held, _ in pairs if held is not None]
+    lengths = _joined([mask if mask is None else mask.sum(axis=1) for mask, _ in pairs], np.int64)
+    entries = _joined(
+        [v if shown is None or v is None else v[shown] for shown, v in pairs], np.float64
+    )
+    starts = [np.arange(len(mask)) == 0 for mask, _ in pairs if mask is not None]
     inner = pa.ListArray.from_arrays(
         _offsets(lengths),
         pa.array(entries.astype(_NUMPY[item]), type=item),
@@ -207,15 +209,15 @@ def _ragged_column(
         mask=pa.array(_joined(starts, np.bool_)),
     )
     return pa.ListArray.from_arrays(
-        _offsets([0 if held is None else len(held) for held, _ in pairs]),
+        _offsets([0 if mask is None else len(mask) for mask, _ in pairs]),
         inner,
         type=_list_of(_list_of(item)),
-        mask=pa.array([held is None for held, _ in pairs]),
+        mask=pa.array([mask is None for mask, _ in pairs]),
     )
 
 
 def _spans(column: pa.ListArray) -> tuple[NDArray[np.int64], pa.Array]:
-    """Where each list of `column` starts and ends, and the items they index, without a copy."""
+    """Where each list of `column` starts and ends, and the items of all lists, without a copy."""
     offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first = int(offsets[0]) if len(offsets) else 0
     last = int(offsets[-1]) if len(offsets) else 0
@@ -232,7 +234,7 @@ def _lists(column: pa.ListArray, dtype: type[np.generic]) -> list[NDArray[Any] |
     offsets, items = _spans(column)
     numbers, present = _numbers(items, dtype, -1), column.is_valid().to_pylist()
     return [
-        # A copy, so that one request kept does not keep its whole batch.
+        # A copy, so that keeping one request does not keep its whole batch in memory.
         numbers[offsets[row] : offsets[row + 1]].copy() if present[row] else None
         for row in range(len(column))
     ]
@@ -241,7 +243,7 @@ def _lists(column: pa.ListArray, dtype: type[np.generic]) -> list[NDArray[Any] |
 def _padded(
     column: pa.ListArray, cap: int, dtype: type[np.generic], pad: float, where: str
 ) -> list[NDArray[Any] | None]:
-    """Per request a (positions, cap) array of ragged entries, `pad` where there is none."""
+    """For each request a (positions, cap) array of its ragged entries, filled up with `pad`."""
     outer, positions = _spans(column)
     inner, items = _spans(positions)
     numbers, present = _numbers(items, dtype, pad), column.is_valid().to_pylist()
@@ -252,8 +254,8 @@ def _padded(
     for row in range(len(column)):
         start, stop = int(outer[row]), int(outer[row + 1])
         table = np.full((stop - start, cap), pad, dtype=dtype)
-        held = np.arange(cap) < lengths[start:stop, None]
-        table[held] = numbers[inner[start] : inner[stop]]
+        filled = np.arange(cap) < lengths[start:stop, None]
+        table[filled] = numbers[inner[start] : inner[stop]]
         padded.append(table if present[row] else None)
     return padded
 

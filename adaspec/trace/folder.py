@@ -1,4 +1,4 @@
-"""The files of a trace's folder, and writing one of them whole or not at all."""
+"""The files of a trace's folder, each of which is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from adaspec.places import sync_folder
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"
-"""Written last, so a trace without it was cut off."""
+"""Name of the file that is written last, so a trace without it was cut off."""
 
 MAX_BYTES = 16 << 20
-"""Size of either JSON file. Whatever is larger is something else."""
+"""Largest size of either JSON file. A larger file is not one of a trace."""
 RESTORE = "restore it from a copy, or record or import the trace again"
 
 _SHARD = re.compile(r"part-(\d{5,})\.parquet")
@@ -33,23 +33,23 @@ def shard_name(number: int) -> str:
 
 
 def shard_number(name: str) -> int | None:
-    """The number of the shard called `name`, or None if no shard is called so."""
+    """The number of the shard called `name`, or None if that is not the name of a shard."""
     match = _SHARD.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def is_leftover(name: str) -> bool:
-    """True for a file that a writer began and never finished."""
+    """True for a file that a writer began but did not finish."""
     return name.startswith(".") and name.endswith(_UNFINISHED)
 
 
 def is_trace_file(name: str) -> bool:
-    """True for the files of a trace. Anything else in a folder is never deleted."""
+    """True for the files of a trace. Other files in a folder are never deleted."""
     return name in (MANIFEST, COMPLETE) or shard_number(name) is not None or is_leftover(name)
 
 
 def is_trace(path: Path) -> bool:
-    """True if a folder's manifest is that of a trace, of any schema."""
+    """True if the folder's manifest is that of a trace, of whatever schema."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -61,7 +61,7 @@ def is_trace(path: Path) -> bool:
 def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
     """A file, readable by its owner only, that appears at `path` if the block succeeds.
 
-    Nothing is left on failure. An `OSError` becomes a `TraceError` about `shown`.
+    If the block fails, nothing is left. An `OSError` becomes a `TraceError` about `shown`.
     """
     unfinished = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
@@ -99,7 +99,7 @@ def write_complete(path: Path, shards: int, shown: Path) -> None:
 
 
 def completed_shards(path: Path) -> int | None:
-    """How many shards the finished trace at `path` has, None if its writer never finished."""
+    """The number of shards of the trace at `path`, or None if its writer never finished."""
     file = path / COMPLETE
     try:
         record = read_json(file, TraceError, RESTORE, MAX_BYTES)

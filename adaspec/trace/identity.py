@@ -1,4 +1,4 @@
-"""What makes a request, or a vocabulary, the same one, whatever name it was recorded under."""
+"""Hashes that identify a request or a vocabulary, whatever name it was recorded under."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HASH_DIGITS = 16
 
 
 def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
-    """16 hex digits of a request's content: equal tokens give equal digits on every platform."""
+    """A hash of a request's content in 16 hex digits: equal for equal tokens on every platform."""
     prompt, output = (
-        # From whatever width of integers to one; a float is a caller's mistake, a TypeError.
+        # All integers are converted to one width; a float is a caller's mistake and a TypeError.
         np.asarray(tokens, np.int64 if np.size(tokens) == 0 else None).astype("<i8", casting="safe")
         for tokens in (prompt_tokens, output_tokens)
     )
-    # The prompt's length keeps prompt and output apart.
+    # The length of the prompt comes first, so that it is clear where the output begins.
     content = len(prompt).to_bytes(8, "little") + prompt.tobytes() + output.tobytes()
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
 
@@ -31,12 +31,12 @@ VOCABULARY_HASH = matching(r"[1-9][0-9]{0,8}-[0-9a-f]{16}", "a count and 16 hex 
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
-    """How many tokens a tokenizer knows, and 16 hex digits of which id each of them has.
+    """The number of a tokenizer's tokens, and a hash of all tokens with their ids in 16 hex digits.
 
-    It takes what a tokenizer's `get_vocab()` says, added tokens included: vLLM, transformers and
-    tokenizers say the same of one tokenizer.json, in whatever folder it lies.
+    `vocabulary` is the result of a tokenizer's `get_vocab()`, added tokens included. vLLM,
+    transformers and tokenizers return the same for one tokenizer.json, in whatever folder it is.
     """
-    # A few tokenizers know their tokens as bytes.
+    # Some tokenizers have their tokens as bytes.
     pairs = sorted((int(id), str(token)) for token, id in vocabulary.items())
     content = json.dumps(pairs, separators=(",", ":")).encode()
     return f"{len(pairs)}-{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"

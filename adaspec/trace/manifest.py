@@ -1,4 +1,4 @@
-"""The manifest of a trace: what recorded it, how far it reaches, what may be read from it."""
+"""The manifest of a trace: what recorded it, and which columns and caps it has."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES
 
 SCHEMA = 2
-"""Schema of manifest and columns together. Schema 2 has `vocabulary_hash`."""
+"""Schema of manifest and columns together. Schema 2 added `vocabulary_hash`."""
 
 KINDS = ("dense", "logged")
 
 MAX_DRAFTED = 128
-"""Drafted tokens per position. A reader allocates this much room at every position."""
+"""The largest draft cap; a reader allocates a trace's draft cap at every position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a trace says of itself; what is unknown is None."""
+    """The facts of a trace as a whole; unknown ones are None."""
 
     kind: str
     target: str | None = None
     drafter: str | None = None
-    """The neural drafter's name, None where none ran."""
+    """Name of the neural drafter; None if none ran."""
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
-    """Hash of the tokenizer's tokens and ids, as `identity.vocabulary_hash` makes it."""
+    """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`."""
     neural_cap: int | None = None
-    """Neural accepted counts are censored here; a longer draft cannot be replayed."""
+    """Count at which neural accepted counts are censored; longer drafts cannot be replayed."""
     draft_cap: int | None = None
-    """Drafted tokens stored per position, None where they were not recorded."""
+    """Drafted tokens stored per position; None if they were not recorded."""
     confidences: tuple[str, ...] = ()
     engine: str | None = None
     engine_version: str | None = None
     hardware: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str | None = None
-    """Hash of the live policy or its features, for a logged trace."""
+    """Hash of the live policy, or of its features, in a logged trace."""
     scrambled: bool = False
     """True if token ids went through a secret permutation."""
     synthetic: bool = False
     source: str | None = None
-    """What made the trace, and from what."""
+    """Program that made the trace, and from what."""
     adaspec_version: str = __version__
     schema: int = SCHEMA
 
     where: InitVar[str] = "manifest of a trace"
-    """How an error about these fields begins."""
+    """Beginning of errors about these fields."""
 
     def __post_init__(self, where: str) -> None:
-        """Refuse what contradicts itself: every later check relies on these fields."""
+        """Refuse fields that contradict each other, since all later checks rely on them."""
         check_values(self, _RULES, where, TraceError)
         for name in self.confidences:
             if name not in CONFIDENCES:
@@ -86,18 +86,18 @@ class Manifest:
         object.__setattr__(self, "sampling", dict(self.sampling))
 
     def to_json(self) -> str:
-        """The manifest as `manifest.json` holds it: keys sorted, so same content, same bytes."""
+        """The text of `manifest.json`; keys are sorted, so equal manifests give equal bytes."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}
         return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Manifest:
-        """The manifest in `text`; a `TraceError` that starts with `where` if it is not one."""
+        """The manifest in `text`, or a `TraceError` that starts with `where` if it is not one."""
         return cls.from_record(parse_json(text, where, TraceError, "restore it from a copy"), where)
 
     @classmethod
     def from_record(cls, record: object, where: str) -> Manifest:
-        """The manifest in a JSON object, which must have every key and no other."""
+        """The manifest in a JSON object, which must have all of its keys and no others."""
         values = upgraded(
             record, "a trace's manifest", SCHEMA, where, TraceError, {"vocabulary_hash": None}
         )
@@ -105,7 +105,7 @@ class Manifest:
         return cls(**values, where=where)
 
     def difference(self, other: Manifest) -> str | None:
-        """The first field in which rows of the two traces would not mean the same, or None."""
+        """The first difference by which rows of the two traces would not mean the same, or None."""
         for item in fields(self):
             if item.name in ("adaspec_version", "source"):
                 continue

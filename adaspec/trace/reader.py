@@ -1,4 +1,4 @@
-"""Reading traces: one folder as a stream of sound rows, several folders as one set of requests."""
+"""Reads traces: one folder as a stream of sound rows, or several folders as one set of requests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Shard:
 
 
 class TraceReader:
-    """A trace folder, complete or cut off; anything unsound in it is an error.
+    """Reads a trace folder, complete or cut off; anything unsound in it is an error.
 
-    Rows are streamed, one row group in memory at a time. `warnings` says what is missing from a
-    folder whose writer was cut off.
+    Rows are streamed, with one row group in memory at a time. `warnings` lists what is missing from
+    a folder whose writer was cut off.
     """
 
     def __init__(self, path: AnyPath):
@@ -51,12 +51,12 @@ class TraceReader:
 
     @property
     def rows(self) -> int:
-        """Requests of a dense trace, steps of a logged one."""
+        """Number of requests in a dense trace, or of steps in a logged one."""
         return sum(shard.rows for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Size of the shards on disk."""
+        """Size of the shards on disk, in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     def requests(self, workload: str | None = None) -> Iterator[Request]:
@@ -98,11 +98,11 @@ class TraceReader:
         return counts
 
     def request_keys(self) -> Iterator[tuple[Key, str]]:
-        """Each row's (workload, id) and where it stands, without reading the rest of the row."""
+        """The (workload, id) of each row, with its file and row number; reads no other columns."""
         for shard in self.shards:
             row = 0
             for batch in self._batches(shard, ["workload", "id"], 1 << 16):
-                names = zip(*(batch.column(at).to_pylist() for at in range(2)), strict=True)
+                names = zip(*(batch.column(column).to_pylist() for column in range(2)), strict=True)
                 for key in names:
                     yield key, f"{shard.path} row {row}"
                     row += 1
@@ -131,7 +131,7 @@ class TraceReader:
     ) -> Iterator[pa.RecordBatch]:
         try:
             with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
-                # Group by group: a batch across groups would hold them all at once.
+                # Groups are read one by one, as a batch across several would hold all of them.
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(
                         rows, row_groups=[group], columns=columns, use_threads=False
@@ -142,19 +142,19 @@ class TraceReader:
             raise _damaged(shard.path, error) from error
 
     def _shards(self) -> list[Shard]:
-        found = sorted(
+        shards = sorted(
             (number, path)
             for path in self.path.iterdir()
             if (number := folder.shard_number(path.name)) is not None
         )
-        for expected, (number, path) in enumerate(found):
+        for expected, (number, path) in enumerate(shards):
             if number != expected:
                 missing = path.with_name(folder.shard_name(expected))
                 raise TraceError(f"{missing}: is missing, though {path.name} is there: {RESTORE}")
-        return [self._shard(path) for _, path in found]
+        return [self._shard(path) for _, path in shards]
 
     def _shard(self, path: Path) -> Shard:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # opening a pipe would block
             raise TraceError(f"{path}: is not a file: {RESTORE}")
         try:
             with pq.ParquetFile(path) as file:
@@ -187,7 +187,7 @@ def _shards(count: int) -> str:
 
 
 def open_traces(paths: Paths) -> list[TraceReader]:
-    """Readers of the trace folders at `paths`, in which no request occurs twice."""
+    """Readers of the trace folders at `paths`; no request may occur twice in them."""
     readers = [TraceReader(path) for path in paths_of(paths, "traces", TraceError)]
     if not readers:
         raise TraceError("no trace given: name at least one trace folder")
@@ -218,8 +218,8 @@ def _manifest(path: Path) -> Manifest:
     if not path.exists():
         raise TraceError(f"{path}: there is no such folder: {advice}")
     if not path.is_dir():
-        found = "a file" if path.is_file() else "a pipe or device"
-        raise TraceError(f"{path}: is {found}, not a trace's folder: {advice}")
+        kind = "a file" if path.is_file() else "a pipe or device"
+        raise TraceError(f"{path}: is {kind}, not a trace's folder: {advice}")
     file = path / folder.MANIFEST
     try:
         if not any(path.iterdir()):

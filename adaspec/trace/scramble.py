@@ -1,7 +1,7 @@
-"""Token ids behind a secret permutation: n-gram structure stays, the text cannot be read off.
+"""Scrambles token ids by a secret permutation, which keeps n-gram structure but hides the text.
 
-This is a substitution cipher, not anonymisation: whoever knows the language can attack it by
-frequency. It keeps a trace from being read by accident or by a casual eye.
+This is a substitution cipher, not anonymisation: anyone who knows the language can attack it by
+token frequencies. It only keeps a trace from being read by accident or at a casual look.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _LEAST_SECRET = 16
 
 
 def scramble_ids(tokens: NDArray[Any], secret: bytes, vocab_size: int) -> Tokens:
-    """`tokens` under the permutation of [0, vocab_size) that `secret` selects; -1 stays -1."""
+    """`tokens` mapped by the permutation of [0, vocab_size) that `secret` selects; -1 stays -1."""
     return _mapped(tokens, _permutation(secret, vocab_size))
 
 
 def unscramble_ids(tokens: NDArray[Any], secret: bytes, vocab_size: int) -> Tokens:
-    """The tokens that `scramble_ids` with the same secret and size turned into `tokens`."""
+    """The tokens that `scramble_ids`, with the same secret and size, turned into `tokens`."""
     return _mapped(tokens, np.argsort(_permutation(secret, vocab_size)).astype(np.int32))
 
 
 def scramble_request(request: Request, secret: bytes, vocab_size: int) -> Request:
-    """`request` with prompt, output and drafted tokens under one permutation; its id stays."""
+    """`request` with prompt, output and drafted tokens scrambled alike; its id stays."""
     drafted = request.drafted_tokens
     return replace(
         request,
@@ -50,14 +50,14 @@ def _mapped(tokens: NDArray[Any], permutation: Tokens) -> Tokens:
             f"token id {tokens[outside].flat[0]} is outside the vocabulary of {len(permutation)}: "
             "give the size of the target's embedding, padding included"
         )
-    # Index -1 reaches the entry appended last.
+    # Index -1 takes the last entry, which is the -1 appended here.
     mapped: Tokens = np.append(permutation, np.int32(-1))[tokens]
     return mapped
 
 
 @lru_cache(maxsize=2)
 def _permutation(secret: bytes, vocab_size: int) -> Tokens:
-    """The ranks of a keyed pseudo-random number per token: the same on every machine and release.
+    """The ranks of one keyed pseudo-random number per token, the same on every machine and release.
 
     (A seeded numpy generator does not promise the same stream across numpy versions.)
     """

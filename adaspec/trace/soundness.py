@@ -1,4 +1,4 @@
-"""The rules that every row of a trace obeys, checked on writing and on reading."""
+"""The rules that every row of a trace must obey, checked both on writing and on reading."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _INT16, _INT32 = 2**15 - 1, 2**31 - 1
 def check_request(request: Request, manifest: Manifest, where: str) -> None:
     """Raise a `TraceError` that starts with `where` for the first rule that the request breaks.
 
-    Neural counts end within their list, as they exclude the bonus token, and where they are paired
-    the accepted tokens are the output's. Recorded n-gram counts may exceed the output's end: in the
-    public traces they do by up to 19 tokens.
+    Neural counts never reach beyond the end of their list, as they exclude the bonus token. If they
+    are paired, accepted tokens must be those of the output. Recorded n-gram counts may exceed the
+    output's end: in the public traces they do by up to 19 tokens.
     """
     _check_key(request.workload, request.id, where)
     _check_tokens(request.prompt_tokens, "prompt_tokens", where)
@@ -41,16 +41,16 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
     _check_counts(accepted, "neural_accepted", where)
     _refuse(
         accepted > manifest.neural_cap,
-        lambda at: (
-            f"{where}: accepted={accepted[at]} at position {at} exceeds "
+        lambda index: (
+            f"{where}: accepted={accepted[index]} at position {index} exceeds "
             f"neural_cap={manifest.neural_cap}"
         ),
     )
     length = len(accepted)
     _refuse(
         np.arange(length) + accepted > length,
-        lambda at: (
-            f"{where}: accepted={accepted[at]} at position {at} reaches beyond the output's "
+        lambda index: (
+            f"{where}: accepted={accepted[index]} at position {index} reaches beyond the output's "
             f"end at {length}"
         ),
     )
@@ -75,15 +75,18 @@ def _check_drafts(request: Request, manifest: Manifest, where: str) -> None:
     draft_len = present.sum(axis=1)
     _refuse(
         (present != (np.arange(cap) < draft_len[:, None])).any(axis=1) | (drafted < -1).any(axis=1),
-        lambda at: f"{where}: drafted_tokens at position {at} has a negative token id or a gap",
+        lambda index: (
+            f"{where}: drafted_tokens at position {index} has a negative token id or a gap"
+        ),
     )
     if length and draft_len[0]:
         raise TraceError(f"{where}: drafted_tokens at position 0 is not null: prefill drafts none")
-    # Where the whole stored width was drafted, the real draft may have been longer.
+    # If a draft fills the whole stored width, the real draft may have been longer.
     _refuse(
         (draft_len < cap) & (accepted > draft_len),
-        lambda at: (
-            f"{where}: accepted={accepted[at]} at position {at} exceeds draft_len={draft_len[at]}"
+        lambda index: (
+            f"{where}: accepted={accepted[index]} at position {index} exceeds "
+            f"draft_len={draft_len[index]}"
         ),
     )
     if request.confidences is not None:
@@ -101,8 +104,8 @@ def _check_accepted_tokens(
     follows = output[np.minimum(np.arange(length)[:, None] + offsets, max(length - 1, 0))]
     _refuse(
         (taken & (drafted != follows)).any(axis=1),
-        lambda at: (
-            f"{where}: accepted={accepted[at]} at position {at}, but its drafted tokens "
+        lambda index: (
+            f"{where}: accepted={accepted[index]} at position {index}, but its drafted tokens "
             "are not the output's"
         ),
     )
@@ -120,11 +123,11 @@ def _check_confidences(
     known = ~np.isnan(confidences)
     _refuse(
         (known & ~present[:, :, None]).any(axis=(1, 2)),
-        lambda at: f"{where}: a confidence at position {at} belongs to no drafted token",
+        lambda index: f"{where}: a confidence at position {index} belongs to no drafted token",
     )
     _refuse(
         (known & ~np.isfinite(confidences)).any(axis=(1, 2)),
-        lambda at: f"{where}: a confidence at position {at} is infinite",
+        lambda index: f"{where}: a confidence at position {index} is infinite",
     )
     for axis, name in enumerate(CONFIDENCES):
         if name not in manifest.confidences and known[:, :, axis].any():
@@ -132,7 +135,7 @@ def _check_confidences(
 
 
 def check_order(step: LoggedStep, latest: int, where: str) -> None:
-    """Refuse a step that is not behind the latest one of its request."""
+    """Refuse a step that does not come after the latest one of its request."""
     if step.step <= latest:
         raise TraceError(
             f"{where}: step {step.step} of request {step.id!r} of workload {step.workload!r} comes "
@@ -225,7 +228,7 @@ def _check_tokens(tokens: NDArray[np.int32], name: str, where: str) -> None:
     if tokens.ndim != 1:
         raise TraceError(f"{where}: {name} has {tokens.ndim} dimensions, expected 1")
     broken = (tokens < 0) | (tokens > _INT32)
-    _refuse(broken, lambda at: f"{where}: {name}[{at}]={tokens[at]} is not a token id")
+    _refuse(broken, lambda index: f"{where}: {name}[{index}]={tokens[index]} is not a token id")
 
 
 def _check_counts(counts: Counts, name: str, where: str) -> None:
@@ -236,10 +239,10 @@ def _check_counts(counts: Counts, name: str, where: str) -> None:
     broken = counts < 0
     if len(broken):
         broken[0] = False
-    _refuse(broken, lambda at: f"{where}: {name}[{at}] is null or negative")
+    _refuse(broken, lambda index: f"{where}: {name}[{index}] is null or negative")
 
 
 def _refuse(broken: Any, describe: Callable[[int], str]) -> None:
-    """Raise a `TraceError` about the first position where `broken` holds, if there is one."""
+    """Raise a `TraceError` about the first index at which `broken` is true, if there is one."""
     if broken.any():
         raise TraceError(describe(int(np.argmax(broken))))

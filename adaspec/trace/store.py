@@ -1,4 +1,4 @@
-"""Whole traces in one call: opened from a folder, written from requests in memory."""
+"""Opens a trace, or writes one from requests in memory, in one call."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _INTEGERS: dict[str, type[np.integer[Any]]] = {
     "drafted_tokens": np.int32,
     "ngram_accepted": np.int16,
 }
-"""The integer arrays of a request; callers may give lists."""
+"""The integer arrays of a request, for which callers may also give lists."""
 
 
 def read_trace(path: AnyPath) -> TraceReader:
-    """The trace in a folder, opened: `manifest`, `requests()`, `workloads()`, `warnings`."""
+    """Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
     return TraceReader(path)
 
 
@@ -42,8 +42,8 @@ def write_trace(
 ) -> None:
     """Write a dense trace of these requests, whole or not at all.
 
-    `target` and `drafter` name the models. The caps are the longest neural count and draft among
-    the requests, as longer drafts cannot be replayed. A `manifest` can be given instead.
+    `target` and `drafter` name the models. The caps are the largest neural count and the longest
+    draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
     """
     where = path_of(path, "the trace", TraceError)
     truth(force, "force", TraceError)
@@ -83,22 +83,22 @@ def _holds(known: list[NDArray[np.float32]], axis: int) -> bool:
 
 
 def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
-    """The requests with lists turned to arrays; what is no request or number is refused."""
+    """The requests with lists turned into arrays; anything but requests and numbers is refused."""
     if not isinstance(requests, Iterable):
         raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
     for number, request in enumerate(requests):
-        at = f"{where}: request {number}"
+        label = f"{where}: request {number}"
         if not isinstance(request, Request):
-            raise TraceError(f"{at} is a {type(request).__name__}: give adaspec.Request objects")
+            raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
         changes: dict[str, Any] = {}
         for name, kind in _INTEGERS.items():
             value = getattr(request, name)
             if value is not None:
-                changes[name] = _integers(value, kind, f"{at}: {name}")
+                changes[name] = _integers(value, kind, f"{label}: {name}")
             elif name in ("prompt_tokens", "output_tokens"):
-                raise TraceError(f"{at}: {name} is None: give token ids")
+                raise TraceError(f"{label}: {name} is None: give token ids")
         if request.confidences is not None:
-            changes["confidences"] = _array(request.confidences, f"{at}: confidences").astype(
+            changes["confidences"] = _array(request.confidences, f"{label}: confidences").astype(
                 np.float32
             )
         yield dataclasses.replace(request, **changes)

@@ -1,9 +1,9 @@
-"""Synthetic dense traces whose truth is known: for demonstrations, and to test evaluators against.
+"""Synthetic dense traces with known truth, for demonstrations and to test evaluators against.
 
 Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
-with spans copied from what came before (so a look-up really helps there). The neural drafter is
-right by a known law: at every position, independently, each further token with the request's own
-hit rate, which is the workload's easy or its hard one. Nothing here imitates any real model.
+with spans copied from earlier text (so a look-up really helps there). The neural drafter is right
+by a known law: at every position, each further token is right independently, with the hit rate of
+the request, which is its workload's easy or hard one. None of this imitates a real model.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ MAX_REQUESTS = 1_000_000
 VOCABULARY = 32_000
 
 _SUCCESSORS = 6
-"""Tokens that may follow a token in fresh text."""
+"""Number of tokens that may follow a token in fresh text."""
 _ROTOR = 97
-"""Tokens used where no drafter is ever right: prime, so that the walk covers all of them."""
+"""Number of tokens of hopeless text: prime, so that the walk covers all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How one workload behaves; each field is a truth that a test may compare a result with."""
+    """How one workload behaves; tests may compare their results with each of these fields."""
 
     name: str
     prompt_tokens: tuple[int, int]
-    """Least and greatest length."""
+    """Least and greatest length of a prompt."""
     output_tokens: tuple[int, int]
     copied_share: float
-    """Of output tokens, in expectation, that repeat an earlier span; 0 never copies on purpose."""
+    """Expected share of output tokens that repeat an earlier span; 0 never copies on purpose."""
     copied_span: float
-    """Mean length of such a span."""
+    """Mean length of a copied span."""
     hard_share: float
     """Probability that a request is a hard one."""
     easy_hit: float
     hard_hit: float
     separation: float = 1.5
-    """Distance, in standard deviations, between what right and wrong drafted tokens score."""
+    """Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
     hopeless: bool = False
-    """Never is anyone right: no pair of tokens comes twice, every neural token is wrong."""
+    """True if no drafter is ever right: no pair of tokens recurs, all neural tokens are wrong."""
 
     def survival(self, drafted: int) -> float:
-        """P(neural accepted >= drafted) at a position that far from the output's end."""
+        """P(neural accepted >= drafted) at a position at least `drafted` tokens before the end."""
         if drafted and self.hopeless:
             return 0.0
         easy, hard = self.easy_hit**drafted, self.hard_hit**drafted
@@ -71,10 +71,10 @@ WORKLOADS = (
     Workload("summaries", (500, 1000), (50, 150), 0.30, 8.0, 0.4, 0.70, 0.40),
     Workload("sums", (60, 150), (60, 250), 0.15, 6.0, 0.2, 0.88, 0.60),
 )
-"""Copy-heavy code edits, talk, summaries that quote, and easy reckoning."""
+"""Code edits with much copying, chat, summaries that quote, and easy arithmetic."""
 
 HOPELESS = Workload("hopeless", (100, 300), (100, 300), 0.0, 1.0, 0.0, 0.0, 0.0, hopeless=True)
-"""Speculating never pays here, though matches of one token abound."""
+"""A workload on which speculation never pays, though matches of one token abound."""
 
 
 def synthesize(
@@ -83,7 +83,7 @@ def synthesize(
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
 ) -> Iterator[Request]:
-    """Requests that depend on `seed`, workload and number alone, workload by workload."""
+    """Requests, workload by workload, each of which depends only on `seed`, workload and number."""
     for workload in workloads:
         for number in range(requests_per_workload):
             entropy = [seed, zlib.crc32(workload.name.encode()), number]
@@ -98,7 +98,7 @@ def write_synthetic(
     neural_cap: int = NEURAL_CAP,
     force: bool = False,
 ) -> None:
-    """Write what `synthesize` yields as a trace whose manifest says that it is synthetic."""
+    """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
     whole_number(seed, "seed", 0, None, TraceError)
     whole_number(requests_per_workload, "requests_per_workload", 1, MAX_REQUESTS, TraceError)
     truth(force, "force", TraceError)
@@ -145,7 +145,7 @@ def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) ->
 
 
 def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -> list[int]:
-    """A walk in which each token has `_SUCCESSORS` possible followers, the first likeliest."""
+    """A walk in which each token has `_SUCCESSORS` possible followers, the first most likely."""
     token = int(rng.integers(VOCABULARY)) if previous is None else previous
     choices = np.minimum(rng.geometric(0.35, length), _SUCCESSORS).tolist()
     walk = []
@@ -156,7 +156,7 @@ def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -
 
 
 def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Generator) -> None:
-    """Grow `text` to `length` by fresh and copied spans in turn, in the workload's proportion."""
+    """Grow `text` to `length` by alternating fresh and copied spans, as the workload says."""
     share, span = workload.copied_share, workload.copied_span
     fresh_span = span * (1 - share) / share if share else float(length)
     while len(text) < length:
@@ -168,7 +168,7 @@ def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Gen
 
 
 def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
-    """Text in which tokens recur and no pair of them does: a look-up matches and is wrong."""
+    """Text in which tokens recur but no pair of them does, so every match of a look-up is wrong."""
     visits = [0] * _ROTOR
     token = int(rng.integers(_ROTOR))
     walk = [token]
@@ -182,7 +182,7 @@ def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
 
 
 def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> NDArray[np.int16]:
-    """Geometric counts, cut at the cap and at the output's end; entry 0 null."""
+    """Geometric counts, cut at the cap and at the output's end; entry 0 is null."""
     right = rng.random((length, cap)) < hit
     run = np.logical_and.accumulate(right, axis=1).sum(axis=1)
     accepted: NDArray[np.int16] = np.minimum(run, length - np.arange(length)).astype(np.int16)
@@ -193,10 +193,10 @@ def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> ND
 def _drafted(
     output: NDArray[np.int32], accepted: NDArray[np.int16], cap: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Drafts right as far as accepted and wrong behind; and 1 right, 0 wrong, -1 undrafted."""
+    """Drafts right up to the accepted count, and each token's state: 1 right, 0 wrong, -1 none."""
     length, offsets = len(output), np.arange(cap)
     follows = output[np.minimum(np.arange(length)[:, None] + offsets, length - 1)]
-    # Adding 1..V-1 modulo V reaches every token but the right one.
+    # Adding 1..V-1 modulo V gives every token but the right one.
     wrong = (follows + rng.integers(1, VOCABULARY, follows.shape)) % VOCABULARY
     right = offsets < accepted[:, None]
     drafted = np.where(right, follows, wrong).astype(np.int32)
@@ -209,7 +209,7 @@ def _drafted(
 def _confidences(
     right: NDArray[np.int8], separation: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Three readings of one normal score, higher by `separation` for tokens that are right."""
+    """Three confidences of one normal score, which is higher by `separation` for right tokens."""
     score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * separation
     logprob = -np.logaddexp(0, -score)
     margin = np.exp(logprob)

@@ -1,4 +1,4 @@
-"""Writing traces: rows go into whole shards, and a folder is finished or says that it is not."""
+"""Writes traces: rows go into whole shards, and a folder shows whether it is finished."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
 
 _GROUP_BYTES = 2 << 20
-"""Size of a row group in memory, which a reader must hold at once."""
+"""Size of a row group in memory, all of which a reader must load at once."""
 _GROUP_ROWS = 2048
 
 
 class TraceWriter:
     """Writes one trace folder; if it is killed, only the rows of the open shard are lost.
 
-    A trace is written in place, shard by shard. With `whole`, and always with `force`, it is
-    written to a folder beside `path` that replaces it on success: a failure leaves nothing behind,
-    and an older trace untouched. `append` continues an existing trace of the same manifest.
+    A trace is written in place, shard by shard. With `whole`, and whenever an older trace is
+    replaced, it is written to a folder beside `path` that takes its place on success; a failure
+    leaves nothing behind and the older trace untouched. `append` continues an existing trace of the
+    same manifest.
 
-    A repeated or misordered step is refused. To bound the memory of a log without end, only the
-    last `remembers` requests are checked for that. Dense traces check all.
+    A repeated or misordered step is refused. To bound the memory of an endless log, only the last
+    `remembers` requests are checked for that. Dense traces check all requests.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class TraceWriter:
             raise
 
     def add(self, row: Request | LoggedStep, where: str | None = None) -> None:
-        """Check and buffer one row; `where` says in errors where it came from."""
+        """Check and buffer one row; errors begin with `where` it came from."""
         if not self._open:
             raise TraceError(f"{self.path}: the writer is closed, nothing can be added")
         where = where or f"{self.path}: request {row.id!r} of workload {row.workload!r}"
@@ -125,11 +126,11 @@ class TraceWriter:
             self._end_group()
 
     def flush(self) -> None:
-        """Finish the open shard now, so that all rows so far survive a kill."""
+        """Finish the open shard now, so that all rows so far survive if the process is killed."""
         self._end_group(shard=True)
 
     def close(self) -> None:
-        """Finish the trace. With `whole` or `force`, it appears at its path now."""
+        """Finish the trace. One that was written beside its path appears there now."""
         if not self._open:
             return
         try:
@@ -143,7 +144,7 @@ class TraceWriter:
         self._release()
 
     def abort(self) -> None:
-        """Stop without finishing. Completed shards stay unless the trace was to appear whole."""
+        """Stop without finishing. Completed shards stay, unless the trace was to appear whole."""
         if not self._open:
             return
         self._requests, self._steps, self._groups = [], [], []
@@ -209,8 +210,8 @@ class TraceWriter:
             raise folder.cannot_write(self.path, error) from error
 
     def _begin(self) -> None:
-        # The folder gets its name with the manifest in it, so even a trace whose writer was killed
-        # at once says what it is.
+        # The manifest is written before the folder gets its name, so that a trace always has one,
+        # even if its writer is killed at once.
         with folder.new_file(self._folder / folder.MANIFEST, self.path) as file:
             file.write(self.manifest.to_json().encode())
         if not self._staged:
@@ -242,7 +243,7 @@ class TraceWriter:
         staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
 
     def _lock(self) -> None:
-        """Hold the folder until `_release` or the end of this process."""
+        """Lock the folder until `_release` or the end of this process."""
         try:
             self._lock_file = staging.hold(self._folder)
         except BlockingIOError:
@@ -260,7 +261,7 @@ class TraceWriter:
 
 
 def _check_free(path: Path, force: bool) -> None:
-    """Refuse a path where something is that may not be replaced."""
+    """Refuse a path that exists and may not be replaced."""
     if not os.path.lexists(path):
         return
     if path.exists() and not path.is_dir():

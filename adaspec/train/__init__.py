@@ -1,1 +1,1 @@
-"""Traces to examples, to LightGBM, to a compiled policy."""
+"""Training: from traces to examples, to LightGBM's trees, to a compiled policy."""

@@ -1,4 +1,4 @@
-"""The learned policy without one part of its decisions, to measure what that part gains."""
+"""Learned policies that lack one part of their decisions, to measure what that part gains."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from adaspec.policy.protocol import Batch, Drafts, Proposal
 
 
 class NoListeningWhileDrafting(LearnedPolicy):
-    """Decides on all forwards before the first one; what was drafted is used afterwards."""
+    """Decides on all forwards before the first one; reads the drafted tokens only afterwards."""
 
     def plan(self, batch: Batch) -> int:
-        """The forwards that would pay if nothing were learned from them."""
+        """Plan the forwards that would pay if nothing were learned from their tokens."""
         super().plan(batch)
         forwards: int = stages.forwards_unread(self._address)
         return forwards
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """All the planned forwards."""
+        """Go on: all planned forwards are run."""
         return True
 
 
 class NoListeningAfterDrafting(LearnedPolicy):
-    """Decides on forwards by what was drafted, and chooses as predicted before the first one."""
+    """Stops forwards by what was drafted, but chooses drafts by the predictions before drafting."""
 
     def plan(self, batch: Batch) -> int:
-        """As the policy itself; the predictions for both drafts are kept."""
+        """Plan as the full policy does, and keep its predictions for both drafts."""
         planned = super().plan(batch)
         memory = self.planner.memory
         self._predicted = memory.neural.copy(), memory.ngram.copy()
         return planned
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        """As if no drafted token had been seen, but for the matches behind them."""
+        """Choose as if no drafted token had been seen; only the matches behind them are used."""
         if self._reads_drafts:
             self._observe(batch, drafts)
             memory = self.planner.memory
@@ -49,33 +49,33 @@ class NoListeningAfterDrafting(LearnedPolicy):
 
 
 class NoBatchPlanning(LearnedPolicy):
-    """Every request asks for the forwards that it would gain by; the batch runs the most of these.
+    """Each request asks for the forwards that it gains by; the batch runs the highest number.
 
-    A request counts its own gain against an equal share of each forward, as if all others would
-    pay theirs. Everything else is the policy's own: predictions, throughput, lengths, splices.
+    A request weighs its own gain against an equal share of each forward, as if all others paid
+    theirs. Predictions, throughput, lengths and splices are those of the full policy.
     """
 
     def plan(self, batch: Batch) -> int:
-        """The most forwards that any request asks for."""
+        """Plan as many forwards as the request that asks for most."""
         super().plan(batch)
         values = self._values(batch, 0)
         if not len(values):
             return 0
-        # Of equal ones the most, as the policy itself: evidence that costs nothing.
+        # Ties go to the most forwards, as in the full policy: they bring evidence and cost nothing.
         most = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1).min()
         return self._neural_cap if self._reads_drafts and most > 0 else int(most)
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Go on as long as any request gains by more."""
+        """Go on as long as any request gains by more forwards."""
         if not self._reads_drafts:
             return True
-        super().proceed(batch, drafts)  # takes in what was drafted
+        super().proceed(batch, drafts)  # reads the drafted tokens
         values = self._values(batch, drafts.count)
         now, later = values[:, drafts.count, None], values[:, drafts.count + 1 :]
         return bool((later > now).any())
 
     def _values(self, batch: Batch, count: int) -> NDArray[np.float64]:
-        """What `count`, and more, forwards are worth to each request that holds the drafter."""
+        """Values of `count` forwards and more, for each request that has the drafter."""
         holds = self.planner.rows.holds_neural[: len(batch)]
         values: NDArray[np.float64] = _net_values(self._address, self._reads_drafts, count)[holds]
         return values
@@ -83,7 +83,7 @@ class NoBatchPlanning(LearnedPolicy):
 
 @compiled
 def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.float64]:
-    """(rows, forwards) value of each row's best plan, less its share of the forwards."""
+    """The value of each row's best plan less its share of the forwards, as (rows, forwards)."""
     state = state_of(planner_at(address), reads_drafts)
     rows, most = state.rows.slots.shape[0], state.neural_cap
     weigh_ngram(state.memory, state.rows, state.price, state.cap)

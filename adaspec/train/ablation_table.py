@@ -1,4 +1,4 @@
-"""The ablation table: lifts of policies without a part each, and of two simpler families."""
+"""The ablation table: lifts of policies that lack one part each, and of two simpler families."""
 
 from __future__ import annotations
 
@@ -40,34 +40,39 @@ def ablation_table(
 ) -> dict[str, Any]:
     """Lift over the report's `static:best` on all workloads mixed, in the report's own orders.
 
-    `retrained` trains without a part, and judges as `policy` was: on requests that it never saw.
+    `retrained` trains without a part; its policy, too, is judged on requests that it never saw.
     """
     orders: dict[Cell, list[Order]] = {
-        (None, at): draw_orders(recording, None, at, options.seed, options.orders)
-        for at in options.concurrency
+        (None, concurrency): draw_orders(recording, None, concurrency, options.seed, options.orders)
+        for concurrency in options.concurrency
     }
     best = _speeds(report, STATIC_BEST)
     player = Player(recording, cost, options.cap)
 
     def lift(speeds: Mapping[int, float]) -> dict[str, float | None]:
         return {
-            str(at): rounded(speeds[at] / best[at] - 1) if at in speeds else None
-            for at in options.concurrency
+            str(concurrency): rounded(speeds[concurrency] / best[concurrency] - 1)
+            if concurrency in speeds
+            else None
+            for concurrency in options.concurrency
         }
 
     rows: list[Row] = [
         {"name": "the policy", "without": "nothing", "lift": lift(_speeds(report, policy.name))}
     ]
-    for done, ablation in enumerate(ABLATIONS):
-        progress("ablations", done, len(ABLATIONS))
+    for index, ablation in enumerate(ABLATIONS):
+        progress("ablations", index, len(ABLATIONS))
         speeds: dict[int, float] = {}
         if ablation.applies(recording) and ablation.played is not None:
             if isinstance(policy, LearnedPolicy):
                 speeds = _played_as(ablation.played, recording, policy, orders, cost, options)
         elif ablation.applies(recording):
             other = Player(ablation.shown(recording), cost, options.cap)
-            found = retrained(ablation)
-            speeds = {at: _mean(other, found, orders[None, at], at) for at in options.concurrency}
+            variant = retrained(ablation)
+            speeds = {
+                concurrency: _mean(other, variant, orders[None, concurrency], concurrency)
+                for concurrency in options.concurrency
+            }
         rows.append({"name": ablation.name, "without": ablation.missing, "lift": lift(speeds)})
     progress("ablations", len(ABLATIONS), len(ABLATIONS))
     if recording.neural_cap:
@@ -105,39 +110,46 @@ def _played_as(
     cost: CostModel,
     options: Options,
 ) -> dict[int, float]:
-    """Only the generic loop plays what is no compiled stage."""
+    """Speeds of a variant of the policy, replayed by the generic loop, as it is not compiled."""
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     other = kind(policy.name, policy.model, knobs, policy.cap, policy.neural_cap)
     return {
-        at: float(
+        concurrency: float(
             np.mean(
                 [
-                    run_policy(recording, other, order, at, cost, options.cap).tokens_per_s
-                    for order in orders[None, at]
+                    run_policy(recording, other, order, concurrency, cost, options.cap).tokens_per_s
+                    for order in orders[None, concurrency]
                 ]
             )
         )
-        for at in options.concurrency
+        for concurrency in options.concurrency
     }
 
 
 def _best_budget(player: Player, orders: Mapping[Cell, Sequence[Order]]) -> dict[int, float]:
     most = min(player.recording.neural_cap, BUDGET_DEPTH)
     budgets = [parse_policy(f"budget:{k}") for k in range(2, most + 1)]
-    playable = [each for each in budgets if player.refusal(each) is None]
+    playable = [budget for budget in budgets if player.refusal(budget) is None]
     if not playable:
         return {}
     return {
-        at: max(_mean(player, each, drawn, at) for each in playable)
-        for (_, at), drawn in orders.items()
+        concurrency: max(_mean(player, budget, drawn, concurrency) for budget in playable)
+        for (_, concurrency), drawn in orders.items()
     }
 
 
 def _best_splice(
     player: Player, orders: Mapping[Cell, Sequence[Order]], options: Options, progress: Progress
 ) -> dict[int, float]:
-    grid = [each for each in settings(player.recording) if each.spec.startswith("hybrid-splice:")]
+    grid = [
+        setting
+        for setting in settings(player.recording)
+        if setting.spec.startswith("hybrid-splice:")
+    ]
     if not grid:
         return {}
     speeds = grid_speeds(player, grid, orders, options, progress)
-    return {at: float(best) for (_, at), best in zip(orders, speeds.max(axis=0), strict=True)}
+    return {
+        concurrency: float(best)
+        for (_, concurrency), best in zip(orders, speeds.max(axis=0), strict=True)
+    }

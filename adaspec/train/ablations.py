@@ -1,7 +1,7 @@
-"""What each part of the policy gains: the same training and evaluation without it.
+"""Ablations: the same training and evaluation without one part, to measure what that part gains.
 
 Parts are taken away without changes to their code: features are hidden from the trees, the drafter
-shows less, knobs are fixed, rollouts differ. Each `Ablation` says how.
+shows less, knobs are fixed, or rollouts differ. Each `Ablation` says how.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ UNKNOWN_TOKEN = np.iinfo(np.int32).max
 
 
 def never_agreeing(recording: Recording) -> Recording:
-    """Every drafted token is shown as one that the n-gram candidate never has.
+    """The recording with every drafted token shown as one that no n-gram candidate has.
 
-    The matches behind it, and its acceptance, stay as they are.
+    The matches behind drafted tokens, and their acceptance, stay as they are.
     """
     return replace(
         recording, drafted=np.where(recording.drafted >= 0, UNKNOWN_TOKEN, recording.drafted)
@@ -58,30 +58,30 @@ def never_agreeing(recording: Recording) -> Recording:
 
 
 def without_confidences(recording: Recording) -> Recording:
-    """Drafted tokens are shown without confidences."""
+    """The recording without the drafter's confidences."""
     return replace(recording, confidences=recording.confidences[:0], shows_confidences=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """One part taken away, in training and in what is then judged."""
+    """One part that is taken away, in training and in the policy that is then judged."""
 
     name: str
     missing: str
     """The missing part in words, for the report."""
     features: tuple[str, ...] = ()
-    """Hidden from the trees, which then never split on them."""
+    """Features hidden from the trees, which then never split on them."""
     splices: bool = True
-    """False makes the splice heads say 0 and gives a splice's expected gain no weight."""
+    """False makes the splice heads predict 0 and gives a splice's expected gain no weight."""
     visits: bool = True
-    """False trains on no policy's rollouts, and so on nothing about a request's earlier drafts."""
+    """False trains without policies' rollouts, and so without any request's earlier drafts."""
     played: type[LearnedPolicy] | None = None
-    """Class that the trained policy is replayed as; nothing is trained anew."""
+    """Class under which the trained policy is replayed, without training again."""
     shown: Callable[[Recording], Recording] = lambda recording: recording
-    """What the drafter shows, to training and to the policy."""
+    """Function that changes what the drafter shows, to training and to the policy."""
 
     def applies(self, recording: Recording) -> bool:
-        """True if the recording has the part that would be taken away."""
+        """True if the recording has the part that the ablation takes away."""
         if self.shown is without_confidences:
             return recording.shows_confidences
         if self.shown is never_agreeing:
@@ -155,7 +155,7 @@ class AblatedTrainer(Trainer):
     def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
         if self.ablation.visits:
             return super()._roll_rules(policy, fold)
-        # Without speculation a request is at every position once.
+        # Without speculation every request visits each of its positions once.
         rng = np.random.default_rng([self.settings.seed, 1])
         rule = StaticRule()
         return rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
@@ -167,14 +167,14 @@ class AblatedTrainer(Trainer):
         return self._without_visits(super()._roll_policy(policy, fold))
 
     def _without_visits(self, examples: Examples) -> Examples:
-        """Without visits, rollouts of policies still teach what splices and evidence mean."""
+        """Drop the decisions; splices and evidence stay, as their meaning must still be learned."""
         if self.ablation.visits:
             return examples
         return replace(examples, decisions=examples.decisions.rows(slice(0, 0)))
 
 
 def hidden(examples: Examples, names: Collection[str]) -> Examples:
-    """The examples without some features: trees never split on a value missing everywhere."""
+    """The examples with some features set to NaN: trees never split on those."""
     return Examples(
         *(
             _without_columns(sample, [i for i, name in enumerate(features) if name in names])
@@ -184,7 +184,7 @@ def hidden(examples: Examples, names: Collection[str]) -> Examples:
 
 
 def without_tables(recording: Recording, trained: Trained, settings: Settings) -> Model:
-    """The model that the same examples give without token tables, to compare calibrations with."""
+    """A model of the same examples without token tables, to compare calibrations with."""
     boosters, curves = fit_before(recording, hidden(trained.examples, TABLE_FEATURES), settings)
     groups = {"before": boosters, "splice": trained.boosters["splice"]}
     model = trained.model

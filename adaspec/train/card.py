@@ -1,4 +1,4 @@
-"""The card of a policy: what a person needs to judge it, and nothing that changes by itself."""
+"""The card of a policy: what a person needs to judge it, without dates that would change it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import MIN_REQUESTS
 
 MAX_NOISE = 0.02
-"""A lift this small on a few hundred requests says nothing."""
+"""Lifts below this, measured on a few hundred requests, are noise."""
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""By workload and concurrency."""
+"""Figures by workload, then by concurrency."""
 
 _BAR_WIDTH = 50
 _LATENCIES = {"none": "none", "static_best": "`static:best`", "policy": "this policy"}
@@ -111,8 +111,8 @@ def _data(corpus: Corpus) -> str:
     ]
     reasons: Counter[str] = sum(map(Counter, corpus.trained.left_out.values()), Counter())
     if reasons:
-        each = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
-        lines.append(f"Left out of both: {each}.")
+        listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
+        lines.append(f"Left out of both: {listing}.")
     lines.append(
         f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}); "
         "the manifest lists the hashes of those trained on."
@@ -152,9 +152,9 @@ def _files(table_sizes: Mapping[str, int]) -> str:
 
 
 def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
-    few = sum(corpus.held_out.counts.values())
+    count = sum(corpus.held_out.counts.values())
     lines = [
-        f"This very model was judged on {few:,} requests: a lift below {MAX_NOISE:.0%} on 30% of "
+        f"This very model was judged on {count:,} requests: a lift below {MAX_NOISE:.0%} on 30% of "
         "some hundred requests cannot be told from noise. The intervals say more than the figures.",
         *_cross_fitted(manifest),
         "Step times come from a cost model: measure on your engine before you believe a percent.",
@@ -179,7 +179,7 @@ def _cross_fitted(manifest: PolicyManifest) -> list[str]:
 
 
 def results(metrics: Mapping[str, Any], options: Options) -> Iterator[str]:
-    """What the policy did on requests that it never saw, the cross-fitted figures first."""
+    """Results on requests that the policy never saw, the cross-fitted ones first."""
     crossed = metrics.get("cross_fitted")
     yield (
         "Closed loop, paired 95% intervals. `static:best` is the best of all static rules in "
@@ -204,7 +204,7 @@ def results(metrics: Mapping[str, Any], options: Options) -> Iterator[str]:
 
 
 def lifts(title: str, sentence: str, cells: Cells) -> str:
-    """A line per workload and concurrency."""
+    """A table of lifts with a line per workload and concurrency."""
     heads = ["workload", "concurrency", "speedup over none", "lift over `static:best`"]
     heads += ["over `static:tuned`", "over `static:one`", "over `adaptive:best`"]
     rows: list[list[Text]] = [
@@ -227,7 +227,7 @@ def lifts(title: str, sentence: str, cells: Cells) -> str:
 
 
 def latencies(by_load: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line per concurrency, the policy beside no speculation and the best static rule."""
+    """A table of latencies, with a line per concurrency: none, the best static rule, the policy."""
     rows = [
         [
             concurrency,
@@ -248,7 +248,7 @@ def latencies(by_load: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """The calibration tables and a picture in text of what they sum up."""
+    """The calibration tables and, per source, a bar chart in text."""
     crossed = metrics.get("cross_fitted")
     judged = {"Cross-fitted": crossed["calibration"]} if crossed else {}
     judged["This very model on the requests kept back"] = metrics["calibration"]
@@ -264,11 +264,11 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """What each part of the policy is worth; nothing where none was taken away."""
+    """The ablation tables, or nothing if no ablation was run."""
     crossed = metrics.get("cross_fitted") or {}
-    for title, each in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
-        if "ablations" in each:
-            yield table_markdown(result_tables.ablations(each["ablations"], f"Ablations, {title}"))
+    for title, part in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
+        if "ablations" in part:
+            yield table_markdown(result_tables.ablations(part["ablations"], f"Ablations, {title}"))
 
 
 def _bars(curve: Sequence[Sequence[float]]) -> str:

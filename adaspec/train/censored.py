@@ -1,14 +1,15 @@
-"""Fits on what a live policy logged: drafts censored at the lengths that it chose.
+"""Fits a model on what a live policy logged: drafts censored at the lengths that it chose.
 
-What a log identifies. n-gram outcomes follow from the text, at every step. A neural draft of K
-tokens says of each depth d <= K that was reached (the d - 1 before it were accepted) whether one
-more was: one Bernoulli example of the hazard at depth d. Nothing is known of depths beyond K, nor
-behind the output's end; so survival is the product of hazards, each estimated from the drafts that
-reached it (Kaplan and Meier's estimate, by score bins), never the mean of censored counts. Depths
-that fewer than `MIN_EXAMPLES` drafts reached are unknown: the policy's cap ends before them.
+What a log identifies: n-gram outcomes follow from the text at every step. A neural draft of K
+tokens reaches depth d <= K if the d - 1 tokens before it were accepted, and then shows whether
+token d was accepted: one Bernoulli example of the hazard at depth d. Nothing is known about depths
+beyond K or after the end of the output. So survival is the product of hazards, each estimated from
+the drafts that reached its depth (Kaplan and Meier's estimate, by score bins), never the mean of
+censored counts. Depths that fewer than `MIN_EXAMPLES` drafts reached are unknown, and the policy's
+cap ends before them.
 
-This is right where the logging policy chose its lengths by what the features say. Where chance
-decided, too, steps are weighed by 1 / propensity, so that each state counts alike whatever was
+This is right if the logging policy chose its lengths by what the features say. If chance also
+decided, steps are weighted by 1 / propensity, so that each state counts the same whatever was
 chosen in it. Lengths chosen by evidence that was not logged (confidences) bias deep hazards.
 """
 
@@ -59,13 +60,13 @@ Members = NDArray[np.bool_]
 
 FOLDS = 3
 IMAGINARY = 30.0
-"""Imaginary drafts per bin and depth that fare as the pooled ones do."""
+"""Imaginary drafts added to every bin and depth, with the hazard of all bins together."""
 _SURVIVAL = SPLICE.index("neural_survival")
 
 
 @dataclass(frozen=True, slots=True)
 class Hazards:
-    """One example per step and depth that its neural draft reached."""
+    """One example for each step and each depth that its neural draft reached."""
 
     step: Longs
     depth: Longs
@@ -73,7 +74,7 @@ class Hazards:
 
 
 def hazards_of(log: Log, steps: NDArray[np.bool_]) -> Hazards:
-    """The examples of the marked steps; a depth at which the output had ended is none."""
+    """The examples of the marked steps; depths after the end of the output give no example."""
     chosen = np.flatnonzero(steps & (log.neural_len > 0))
     taken, ended = log.neural_accepted[chosen], log.ended[chosen]
     reached = np.minimum(log.neural_len[chosen], taken + ~ended)
@@ -84,14 +85,14 @@ def hazards_of(log: Log, steps: NDArray[np.bool_]) -> Hazards:
 
 
 def identified_depth(hazards: Hazards) -> int:
-    """The longest neural draft whose acceptance enough examples tell of."""
+    """The greatest depth up to which every depth has enough examples."""
     counts = np.bincount(hazards.depth, minlength=LONGEST_NEURAL + 2)[1 : LONGEST_NEURAL + 1]
     return int(np.argmin(np.append(counts >= MIN_EXAMPLES, False)))
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A model, the boosters that it was compiled from, and how far its neural drafts may go."""
+    """A model, the boosters it was compiled from, and the longest neural draft it may ask for."""
 
     model: Model
     boosters: dict[str, Boosters]
@@ -99,7 +100,7 @@ class Fitted:
 
 
 def fit_censored(log: Log, settings: Settings) -> Fitted:
-    """Fit every head that a log identifies, on all of its requests."""
+    """Fit every head that the log identifies, on all of its requests."""
     everyone = np.ones(len(log.recording), np.bool_)
     maker = TableMaker(log.recording, settings.seed)
     seen = new_seen(log)
@@ -128,14 +129,14 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
 def _fit_neural(
     log: Log, x: Floats, hazards: Hazards, deepest: int, settings: Settings
 ) -> tuple[Boosters, Curves]:
-    """P(first token accepted), P(one more, given at least one), and curves by the latter's bins."""
+    """Heads for P(first accepted) and P(one more | one or more), curves by the latter's bins."""
     weight = log.weight[hazards.step]
     y = hazards.accepted.astype(np.float64)
     first, later = hazards.depth == 1, (hazards.depth > 1) & (hazards.depth <= deepest)
 
     def fitted(chosen: NDArray[np.bool_]) -> lightgbm.Booster:
-        at = hazards.step[chosen]
-        return boost(x[at], y[chosen], weight[chosen], "binary", BEFORE, settings)
+        steps = hazards.step[chosen]
+        return boost(x[steps], y[chosen], weight[chosen], "binary", BEFORE, settings)
 
     heads = {"neural_first": fitted(first), "neural_more": fitted(later)}
     step, y, weight = hazards.step[later], y[later], weight[later]
@@ -148,7 +149,7 @@ def _fit_neural(
 def hazard_curves(
     scores: Array, depth: Longs, accepted: Array, weight: Array, deepest: int, bins: int
 ) -> Curves:
-    """P(accepted >= j given >= 1) by equal-weight bins of score: products of the bins' hazards."""
+    """P(accepted >= j | accepted >= 1), the product of hazards, by score bins of equal weight."""
     edges = np.empty(0)
     if len(scores):
         order = np.argsort(scores, kind="stable")
@@ -157,55 +158,55 @@ def hazard_curves(
         edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
     bin_of = np.searchsorted(edges, scores, side="right")
     size = (len(edges) + 1, LONGEST_NEURAL + 1)
-    mass, came = np.zeros(size), np.zeros(size)
+    mass, accepted_mass = np.zeros(size), np.zeros(size)
     np.add.at(mass, (bin_of, depth), weight)
-    np.add.at(came, (bin_of, depth), weight * accepted)
-    pooled = came.sum(0) / np.maximum(mass.sum(0), 1e-12)
-    hazard = (came + IMAGINARY * pooled) / (mass + IMAGINARY)
+    np.add.at(accepted_mass, (bin_of, depth), weight * accepted)
+    pooled = accepted_mass.sum(0) / np.maximum(mass.sum(0), 1e-12)
+    hazard = (accepted_mass + IMAGINARY * pooled) / (mass + IMAGINARY)
     hazard[:, :2] = 1.0
     hazard[:, deepest + 1 :] = 0.0
     return Curves(edges.astype(np.float64), np.cumprod(hazard, axis=1))
 
 
 def survival(boosters: Boosters, source: str, curves: Curves, x: Floats) -> Array:
-    """P(accepted >= j) per row of features, as the compiled model says it."""
+    """P(accepted >= j) for each row of features, the same as the compiled model predicts."""
     first = np.asarray(boosters[f"{source}_first"].predict(x), np.float64)
     more = np.asarray(boosters[f"{source}_more"].predict(x), np.float64)
-    said = first[:, None] * curves.shapes[np.searchsorted(curves.edges, more, side="right")]
-    said[:, 0] = 1.0
-    return said
+    curve = first[:, None] * curves.shapes[np.searchsorted(curves.edges, more, side="right")]
+    curve[:, 0] = 1.0
+    return curve
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Features along a log: per step, and per accepted neural token with a match behind it."""
+    """Features of a log, per step and per accepted neural token that a match follows."""
 
     x: Floats
     splice_step: Longs
     splice_tokens: Ints
     splice_x: Floats
-    """Without `neural_survival`, which a model says."""
+    """Features of the splices; `neural_survival` is filled in later, by a model."""
 
 
 def _splices(log: Log, seen: Seen, before: Boosters, curves: Curves) -> Sample:
-    """The matches behind accepted neural tokens; what follows these is known."""
-    found = seen.splice_tokens > 0
-    step, tokens = seen.splice_step[found], seen.splice_tokens[found]
+    """The matches behind accepted neural tokens, whose outcomes are known from the text."""
+    filled = seen.splice_tokens > 0
+    step, tokens = seen.splice_step[filled], seen.splice_tokens[filled]
     if not len(step):
         return NO_SPLICES
-    x = seen.splice_x[found]
+    x = seen.splice_x[filled]
     x[:, _SURVIVAL] = survival(before, "neural", curves, seen.x[step])[np.arange(len(step)), tokens]
     return sample(log.at[step], x, tokens)
 
 
 def _folds(log: Log, seed: int) -> list[Members]:
     rng = np.random.default_rng([seed, 0x106])
-    dealt = rng.permutation(len(log.recording)) % FOLDS
-    return [dealt == fold for fold in range(FOLDS)]
+    fold_of = rng.permutation(len(log.recording)) % FOLDS
+    return [fold_of == fold for fold in range(FOLDS)]
 
 
 def walk(log: Log, tables: Tables, members: Members, seen: Seen) -> None:
-    """Fill in what the marked requests' steps saw, in the order they came."""
+    """Fill in the features that the marked requests' steps saw, step by step."""
     _walk(
         log.recording.arrays,
         log.first,
@@ -224,7 +225,7 @@ def walk(log: Log, tables: Tables, members: Members, seen: Seen) -> None:
 
 
 def new_seen(log: Log) -> Seen:
-    """Room for all that a log's steps see; `splice_tokens` is 0 where nothing was filled in."""
+    """Empty arrays for what a log's steps see; `splice_tokens` is 0 in rows not filled in."""
     splices = int(_splice_room(log)[-1])
     return Seen(
         np.empty((len(log.position), FEATURES), np.float32),
@@ -235,7 +236,7 @@ def new_seen(log: Log) -> Seen:
 
 
 def _splice_room(log: Log) -> Longs:
-    """Where each step's splices begin: there may be one behind every accepted neural token."""
+    """Index of each step's first splice: every accepted neural token may have one behind it."""
     taken = np.minimum(log.neural_accepted, LONGEST_NEURAL)
     return np.concatenate([[0], np.cumsum(taken)]).astype(np.int64)
 
@@ -265,16 +266,16 @@ def _walk(
         forget(history, 0)
         p = 1
         for step in range(first[r], first[r + 1]):
-            # Steps that the engine did not report drafted nothing, and emitted one token each.
+            # Steps that the engine did not report drafted nothing and emitted one token each.
             while p < position[step]:
                 observe(_row_at(arrays, r, p), alone, history, tables, keys, unseen)
                 _take_in(arrays, r, p, 1, 0, 0, 0, history)
                 p += 1
             rows = _row_at(arrays, r, p)
             observe(rows, alone, history, tables, keys, out[step : step + 1])
-            came = min(accepted[step] + 1, columns.length[r] - p)
-            i, at = columns.offset[r] + p, room[step]
-            for k in range(1, min(room[step + 1] - at, columns.length[r] - p - 1) + 1):
+            advance = min(accepted[step] + 1, columns.length[r] - p)
+            i, splice = columns.offset[r] + p, room[step]
+            for k in range(1, min(room[step + 1] - splice, columns.length[r] - p - 1) + 1):
                 if facts[LENGTH, i + k] > 0:
                     observe_splice(
                         facts[LENGTH, i + k],
@@ -290,11 +291,13 @@ def _walk(
                         -1,
                         -1,
                         keys,
-                        splice_x[at + k - 1],
+                        splice_x[splice + k - 1],
                     )
-                    splice_step[at + k - 1], splice_tokens[at + k - 1] = step, k
-            _take_in(arrays, r, p, came, drafted[step], neural_len[step], accepted[step], history)
-            p += came
+                    splice_step[splice + k - 1], splice_tokens[splice + k - 1] = step, k
+            _take_in(
+                arrays, r, p, advance, drafted[step], neural_len[step], accepted[step], history
+            )
+            p += advance
 
 
 @compiled
@@ -323,7 +326,7 @@ def _take_in(
 
 @compiled
 def _row_at(arrays: RecordedArrays, r: int, p: int) -> RowFacts:
-    """The facts of one request at one position, alone in its batch."""
+    """The facts of one request at one position, as a batch of one."""
     columns = arrays.columns
     i, base = columns.offset[r] + p, arrays.text_start[r]
     known = columns.prompt[r] + p

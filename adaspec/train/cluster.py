@@ -1,7 +1,7 @@
-"""A Dask cluster that takes rollouts, and the fits that are worth the way there.
+"""A Dask cluster that runs rollouts, and those fits that are large enough to be worth sending.
 
-A cluster is borrowed and may shrink under one's hands. What it does not bring back is done on this
-machine, and said once; the policy that comes out is of the same quality either way.
+A cluster may lose its workers at any time. This machine then does the work that did not come back,
+and the user is told once; the policy is of the same quality either way.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from adaspec.train.examples import Array, Floats
 from adaspec.train.training import Trainer
 
 CONNECT_S = 10.0
-"""How long a scheduler may take to answer, or to have workers."""
+"""Seconds within which a scheduler must answer and have workers."""
 GONE_S = 30.0
-"""How long it may be without any worker before it is given up."""
+"""Seconds without any worker after which the cluster is given up."""
 _POLL_S = 0.5
 MIN_EXAMPLES = 100_000
-"""A fit of fewer examples takes less time here than the workers need to find each other."""
+"""Fits of fewer examples run on this machine: workers take longer only to connect."""
 _ESTIMATORS = {"binary": "DaskLGBMClassifier", "regression": "DaskLGBMRegressor"}
 _HERE = ("num_threads", "objective")
 """Parameters that Dask's estimators set themselves."""
 
 
 class _Lost(Exception):
-    """What was sent to the cluster does not come back."""
+    """Work that was sent to the cluster will not come back."""
 
 
 class Cluster:
-    """Workers behind one scheduler's address; close it, or use it in a `with`."""
+    """The workers of one scheduler; close it, or use it in a `with`."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Cluster:
         say: Callable[[str], None] = lambda what: None,
         min_examples: int = MIN_EXAMPLES,
     ) -> None:
-        """`say` hears, once, that something had to be done on this machine after all."""
+        """Call `say` once, if work has to be done on this machine after all."""
         self.address, self._say, self._fewest = address, say, min_examples
         self._lost = False
         self._sent: dict[int, tuple[Trainer, Any]] = {}
         self.fits = self.tasks = 0
-        """What the cluster has brought back."""
+        """Counts of what the cluster has brought back."""
         self._client = self._connected()
-        until = time.monotonic() + CONNECT_S
+        deadline = time.monotonic() + CONNECT_S
         while not self._workers():
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 self._client.close()
                 raise TrainingError(
                     f"the Dask scheduler at {address} has no workers: start some with "
@@ -74,12 +74,12 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Let go of the cluster, which goes on without us."""
+        """Disconnect; the cluster itself keeps running."""
         self._sent.clear()
         self._client.close(timeout=5)
 
     def spread(self, method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
-        """What `map` gives of a trainer's method, each call on whichever worker is free."""
+        """Call a trainer's method for many arguments, as `map` does, on the free workers."""
         calls = list(zip(*arguments, strict=True))
         if not self._lost:
             try:
@@ -97,7 +97,7 @@ class Cluster:
         parameters: dict[str, object],
         rounds: int,
     ) -> lightgbm.Booster | None:
-        """The trees that all workers grow together; None where this machine had better do it."""
+        """The trees that all workers grow together; None if this machine should grow them."""
         objective = str(parameters["objective"])
         if self._lost or len(y) < self._fewest or objective not in _ESTIMATORS:
             return None
@@ -113,10 +113,12 @@ class Cluster:
         trainer, name = method.__self__, method.__name__  # type: ignore[attr-defined]
         try:
             if id(trainer) not in self._sent:
-                sent = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
-                self._sent[id(trainer)] = (trainer, sent)
-            far = self._sent[id(trainer)][1]
-            futures = [self._client.submit(_call, far, name, call, pure=False) for call in calls]
+                scattered = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
+                self._sent[id(trainer)] = (trainer, scattered)
+            remote_trainer = self._sent[id(trainer)][1]
+            futures = [
+                self._client.submit(_call, remote_trainer, name, call, pure=False) for call in calls
+            ]
             alone_since = None
             while not all(future.done() for future in futures):
                 time.sleep(0.05)
@@ -126,38 +128,38 @@ class Cluster:
                     alone_since = time.monotonic()
                 elif time.monotonic() - alone_since > GONE_S:
                     raise _Lost(f"no worker has been there for {GONE_S:.0f} s")
-            found = [future.result() for future in futures]
+            results = [future.result() for future in futures]
         except _Lost:
             raise
         except Exception as error:
             raise _Lost(_in_short(error)) from error
-        self.tasks += len(found)
-        return found
+        self.tasks += len(results)
+        return results
 
     def _grown(
         self, x: Floats, y: Array, weight: Array, parameters: dict[str, object], rounds: int
     ) -> lightgbm.Booster:
-        """Grow trees in a thread of its own: it would wait for a killed worker for ever."""
+        """Grow trees in a separate thread, as LightGBM waits forever for a killed worker."""
         from dask import array as dask_array
         from lightgbm import dask as estimators
 
         pids = self._pids()
         rows = -(-len(y) // max(1, len(pids)))
-        own = {name: value for name, value in parameters.items() if name not in _HERE}
+        options = {name: value for name, value in parameters.items() if name not in _HERE}
         kind = getattr(estimators, _ESTIMATORS[str(parameters["objective"])])
-        estimator = kind(client=self._client, n_estimators=rounds, **own)
+        estimator = kind(client=self._client, n_estimators=rounds, **options)
         parts = [dask_array.from_array(x, chunks=(rows, x.shape[1]))]
         parts += [dask_array.from_array(each, chunks=rows) for each in (y, weight)]
-        found: list[Any] = []
+        outcome: list[Any] = []
 
         def grow() -> None:
             try:
-                # LightGBM waits for its data with whichever client is the current one.
+                # LightGBM waits for its data with the current client.
                 with self._client.as_current():
                     estimator.fit(parts[0], parts[1], sample_weight=parts[2])
-                    found.append(estimator.booster_)
+                    outcome.append(estimator.booster_)
             except Exception as error:
-                found.append(error)
+                outcome.append(error)
 
         thread = threading.Thread(target=grow, daemon=True)
         thread.start()
@@ -167,21 +169,21 @@ class Cluster:
                 thread.join(4 * _POLL_S)
                 if thread.is_alive():
                     raise _Lost("a worker was lost while trees were grown")
-        if isinstance(found[0], Exception):
-            raise _Lost(_in_short(found[0])) from found[0]
-        booster: lightgbm.Booster = found[0]
+        if isinstance(outcome[0], Exception):
+            raise _Lost(_in_short(outcome[0])) from outcome[0]
+        booster: lightgbm.Booster = outcome[0]
         return booster
 
     def _give_up(self, error: _Lost) -> None:
         self._lost = True
         self._sent.clear()
         self._say(f"Dask at {self.address}: {error}: going on on this machine alone")
-        # Whoever still waits for it in a thread is told that it will not come.
+        # Closing also ends the wait of a thread that still expects a result.
         self._client.close(timeout=5)
 
     def _connected(self) -> Any:
         try:
-            importlib.import_module("dask.dataframe")  # LightGBM's estimators want it
+            importlib.import_module("dask.dataframe")  # LightGBM's estimators need it
             from dask.distributed import Client
         except ImportError as error:
             raise TrainingError(
@@ -201,12 +203,12 @@ class Cluster:
         return list(self._client.scheduler_info()["workers"])
 
     def _pids(self) -> dict[str, int]:
-        """Process ids by worker: one that was started again has another."""
+        """Process ids by worker, which tell a restarted worker from the old one."""
         try:
-            found = self._client.run(os.getpid, on_error="ignore")
+            pids = self._client.run(os.getpid, on_error="ignore")
         except Exception:
             return {}
-        return {str(name): int(pid) for name, pid in found.items()}
+        return {str(name): int(pid) for name, pid in pids.items()}
 
 
 def _call(trainer: Trainer, name: str, call: tuple[Any, ...]) -> Any:
@@ -214,7 +216,7 @@ def _call(trainer: Trainer, name: str, call: tuple[Any, ...]) -> Any:
 
 
 def _named(booster: lightgbm.Booster, names: tuple[str, ...]) -> lightgbm.Booster:
-    """The same trees, over features of our names: Dask's estimators number them."""
+    """The same trees with our feature names, since Dask's estimators only number them."""
     lines = booster.model_to_string(num_iteration=-1).splitlines(keepends=True)
     text = "".join(
         f"feature_names={' '.join(names)}\n" if line.startswith("feature_names=") else line

@@ -1,4 +1,4 @@
-"""LightGBM's boosters as one forest of flat arrays."""
+"""Compiles LightGBM's boosters to one forest of flat arrays."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ LINKS = {
     "gamma": EXP,
     "tweedie": EXP,
 }
-"""What LightGBM does to the sum of leaves, by objective."""
+"""Function that LightGBM applies to the sum of leaves, by objective."""
 
 MISSING = {"None": (0, 0), "NaN": (1, 0), "Zero": (1, 1)}
-"""Whether NaN and zero take a split's default branch; a NaN that does not counts as zero."""
+"""Whether NaN, and zero, take a split's default branch; a NaN that does not counts as zero."""
 
 MAX_CATEGORY = 1_000_000
-"""The largest category; a set takes a bit for each up to its largest."""
+"""The largest category; a set of categories takes one bit for each up to its largest."""
 
 DUMPED_INFINITY = 1e300
-"""What `dump_model` writes for an infinite threshold."""
+"""Value that `dump_model` writes for an infinite threshold."""
 
 _Node = dict[str, Any]
 _Column = tuple[int, int, int, tuple[int, ...]]
-"""A feature, the sides that its NaN and zero go to, and the words of a set of categories."""
+"""A feature, the sides to which NaN and zero go, and the bits of a set of categories."""
 
 
 def compile_forest(heads: Mapping[str, lightgbm.Booster], feature_names: Sequence[str]) -> Forest:
     """The forest that predicts what each booster predicts for float32 rows of these features.
 
-    A booster may use some of the features only, in any order: they go by name. What cannot be
-    compiled exactly raises a `PolicyError` that names it.
+    Features are matched by name, so a booster may use only some of them, in any order. A booster
+    that cannot be compiled exactly raises a `PolicyError` that names the reason.
     """
     columns: dict[_Column | None, int] = {None: -1}
     trees, slots = [0], [0]
@@ -63,17 +63,17 @@ def compile_forest(heads: Mapping[str, lightgbm.Booster], feature_names: Sequenc
         places = _places(model, feature_names, where)
         constant = 0.0
         for tree in model["tree_info"]:
-            root, at = tree["tree_structure"], f"{where} tree {tree['tree_index']}"
+            root, label = tree["tree_structure"], f"{where} tree {tree['tree_index']}"
             if "split_feature" not in root:
-                constant += _leaf(root, at)
+                constant += _leaf(root, label)
                 continue
-            for column, number in _level_order(root, places, at):
+            for column, number in _level_order(root, places, label):
                 slot_column.append(columns.setdefault(column, len(columns) - 1))
                 slot_number.append(number)
             slots.append(len(slot_number))
             if slots[-1] - slots[-2] > MOST_SLOTS:
                 raise PolicyError(
-                    f"{at}: {tree['num_leaves']} leaves: at most {MOST_SLOTS // 2 + 1} compile"
+                    f"{label}: {tree['num_leaves']} leaves: at most {MOST_SLOTS // 2 + 1} compile"
                 )
         trees.append(len(slots) - 1)
         constants.append(constant)
@@ -104,8 +104,8 @@ def compile_forest(heads: Mapping[str, lightgbm.Booster], feature_names: Sequenc
 
 
 def _link(model: dict[str, Any], where: str) -> tuple[int, float]:
-    """How the sum of leaves becomes the prediction, and the factor before it."""
-    # A booster trained on a function of the user's own stores no objective and predicts the sum.
+    """The function that turns the sum of leaves into the prediction, and the factor before it."""
+    # A booster trained on a custom function stores no objective and predicts the sum.
     objective, *options = str(model.get("objective", "regression")).split() or ["regression"]
     if model["num_class"] != 1 or model["num_tree_per_iteration"] != 1:
         raise PolicyError(
@@ -131,7 +131,7 @@ def _link(model: dict[str, Any], where: str) -> tuple[int, float]:
 
 
 def _places(model: dict[str, Any], feature_names: Sequence[str], where: str) -> list[int]:
-    """Where each of the booster's features stands among ours."""
+    """The index of each of the booster's features in `feature_names`."""
     known = {name: place for place, name in enumerate(feature_names)}
     for name in model["feature_names"]:
         if name not in known:
@@ -142,7 +142,7 @@ def _places(model: dict[str, Any], feature_names: Sequence[str], where: str) -> 
 def _level_order(
     root: _Node, places: list[int], where: str
 ) -> Iterator[tuple[_Column | None, float]]:
-    """Column (None: a leaf) and number of every node, level by level."""
+    """Column (None for a leaf) and number of every node, level by level."""
     waiting = deque([root])
     while waiting:
         node = waiting.popleft()
@@ -162,7 +162,7 @@ def _leaf(node: _Node, where: str) -> float:
 def _split(node: _Node, feature: int, where: str) -> tuple[_Column, float]:
     decision, missing = node["decision_type"], node["missing_type"]
     if decision == "==":
-        # Nothing missing, negative or unseen is in the set: all that goes right.
+        # Missing, negative and unseen values are not in the set, so they go right.
         return (feature, 0, 0, _set_words(node["threshold"], where)), 0.0
     if decision != "<=":
         raise PolicyError(f"{where}: decision '{decision}' does not compile: only <= and == do")
@@ -174,7 +174,7 @@ def _split(node: _Node, feature: int, where: str) -> tuple[_Column, float]:
 
 
 def _set_words(threshold: str, where: str) -> tuple[int, ...]:
-    """The categories of `1||7||30` as bits."""
+    """The categories of a threshold such as `1||7||30` as bits."""
     categories = [int(category) for category in str(threshold).split("||")]
     largest = max(categories)
     if largest > MAX_CATEGORY:
@@ -186,13 +186,13 @@ def _set_words(threshold: str, where: str) -> tuple[int, ...]:
 
 
 def _float32_at_most(threshold: float) -> float:
-    """The largest float32 that is no more: no float32 lies between, so `<=` decides the same."""
+    """The largest float32 up to the threshold; `<=` decides alike for every float32."""
     if abs(threshold) >= DUMPED_INFINITY:
         return float(np.copysign(np.inf, threshold))
     if abs(threshold) > FLOAT32_MAX:
         return FLOAT32_MAX if threshold > 0 else -np.inf
     rounded = np.float32(threshold)
-    # As float: NumPy would compare in float32, where the two are always equal.
+    # Compared as Python floats, as NumPy would compare in float32, where the two are equal.
     if float(rounded) > threshold:
         rounded = np.nextafter(rounded, np.float32(-np.inf))
     return float(rounded)

@@ -1,4 +1,4 @@
-"""The requests that a policy is trained on, and those kept back to judge it."""
+"""Splits requests into those that a policy is trained on and those kept back to judge it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from adaspec.trace.schema import Request
 HELD_OUT = 0.3
 """Share of each workload's requests that is kept back to judge the policy."""
 MIN_TRAINED, MIN_HELD_OUT = 6, 2
-"""Requests of each workload that folds, or intervals, need at least."""
+"""Fewest requests of each workload that folds, and intervals, need."""
 ENOUGH = 20
-"""Requests per workload of which the hash very likely deals enough to both sides."""
+"""Requests per workload from which the hash very likely deals enough to both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Both sides of the split, each a selection that an evaluation takes."""
+    """Both sides of the split, each a selection that can be evaluated."""
 
     trained: Selection
     held_out: Selection
@@ -35,7 +35,7 @@ class Corpus:
 def gather(
     paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> Corpus:
-    """Read dense traces and deal their requests; what cannot be trained on is refused."""
+    """Read dense traces and split their requests; traces that cannot be trained on are refused."""
     selection, readers = read_everything(paths, exclude_workloads, allow_mixed)
     trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
     held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
@@ -47,7 +47,7 @@ def gather(
 def read_everything(
     paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
 ) -> tuple[Selection, Sequence[TraceReader]]:
-    """All requests of dense traces that can be replayed, and the traces' readers."""
+    """All requests of dense traces that can be replayed, and the readers of these traces."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -62,7 +62,7 @@ def read_everything(
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
-    """The values of a manifest field, ascending, each with the first trace that has it."""
+    """The sorted values of a manifest field, each with the first trace that has it."""
     values: dict[str, Path] = {}
     for reader in readers:
         value = getattr(reader.manifest, what)
@@ -72,25 +72,25 @@ def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
 
 
 def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
-    """The hash of the traces' vocabulary; None where it is unknown, or they differ."""
+    """The hash of the traces' vocabulary; None if it is unknown or the traces differ."""
     hashes = list(known_of("vocabulary_hash", readers))
     return hashes[0] if len(hashes) == 1 else None
 
 
 def is_held_out(request: Request) -> bool:
-    """True if a request is kept back. Its content alone decides, so it never changes sides."""
+    """True if a request is kept back. Only its content decides, so it never changes sides."""
     digest = hashlib.sha256(f"held out: {content_hash(request)}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64
 
 
 def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
-    """Distinct and ascending, as a policy's manifest keeps them."""
+    """The distinct hashes of the requests' contents, sorted, as a policy's manifest keeps them."""
     return tuple(sorted({content_hash(request) for request in requests}))
 
 
 def contents_of(*selections: Selection) -> str:
-    """A digest of all requests' contents, equal only for results about the same requests."""
-    hashes = content_hashes(request for each in selections for request in each.requests)
+    """A digest of all requests' contents, to tell whether two results are about the same."""
+    hashes = content_hashes(request for selection in selections for request in selection.requests)
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
@@ -114,17 +114,17 @@ def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
 
 
 def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
-    """Refuse traces whose manifests differ in what must be alike for rows to mean the same.
+    """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed.
 
-    Names of tokenizers only count where a vocabulary is unknown: one may have many names.
+    Names of tokenizers are compared only if a vocabulary is unknown: one tokenizer may have many.
     """
     known = all(reader.manifest.vocabulary_hash for reader in readers)
     for what in ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter"):
         values = known_of(what, readers)
         if len(values) > 1:
-            each = ", ".join(f"'{value}' in {path}" for value, path in values.items())
+            listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(
-                f"the traces differ in their {what.removesuffix('_hash')} ({each}): {advice}"
+                f"the traces differ in their {what.removesuffix('_hash')} ({listing}): {advice}"
             )
 
 
@@ -139,11 +139,11 @@ def _check_all_neural(readers: Sequence[TraceReader]) -> None:
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
     for workload, count in selection.counts.items():
-        here, there = trained.counts.get(workload, 0), held_out.counts.get(workload, 0)
-        if here < MIN_TRAINED or there < MIN_HELD_OUT:
+        train, kept = trained.counts.get(workload, 0), held_out.counts.get(workload, 0)
+        if train < MIN_TRAINED or kept < MIN_HELD_OUT:
             raise TrainingError(
-                f"workload '{workload}' has too few requests: of {count}, {here} are to train on "
-                f"and {there} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
+                f"workload '{workload}' has too few requests: of {count}, {train} are to train on "
+                f"and {kept} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
                 f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
                 f"--exclude-workload {workload}"
             )

@@ -1,4 +1,4 @@
-"""A report in which every request is decided by a model that never saw it."""
+"""Cross-fitting: a report in which a model decides only for requests that it never saw."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def cross_fit(
     progress: Progress = silent,
     ablate: bool = False,
 ) -> CrossFit:
-    """Train on each N - 1 of N folds, let each model decide for the fold that it never saw.
+    """Train a model for every fold on the other folds, and let it decide for its own fold.
 
-    All models share every batch, as one policy would serve it. The report is an evaluation's,
-    with what was cross-fitted under `cross_fitted`, and the models' calibration; `ablate` trains
-    as many models again for each ablation.
+    All models share every batch, as if one policy served it. The report is that of an evaluation,
+    with the models' calibration, and the facts of the cross-fit under `cross_fitted`. `ablate`
+    trains as many models again for each ablation.
     """
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
@@ -76,21 +76,24 @@ def cross_fit(
         progress=progress if workers == 1 else silent,
     )
     progress("folds", 0, folds)
-    found = []
-    for each in _each(_train_both, trainer, others, workers):
-        found.append(each)
-        progress("folds", len(found), folds)
-    policies = tuple(policy for policy, _ in found)
+    fitted = []
+    for pair in _each(_train_both, trainer, others, workers):
+        fitted.append(pair)
+        progress("folds", len(fitted), folds)
+    policies = tuple(policy for policy, _ in fitted)
     tuned = tuned_rules(recording, others, cost, options, progress)
     panel = CrossfitPolicy(
         f"crossfit:{folds}",
         policies,
         member,
-        {at: tuple(rules[at] for rules in tuned) for at in options.concurrency},
+        {
+            concurrency: tuple(rules[concurrency] for rules in tuned)
+            for concurrency in options.concurrency
+        },
     )
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
-    judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(found)]
+    judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
     report["calibration"] = calibration_of(
         recording, judged, cost, options.concurrency, options.seed
     )
@@ -98,8 +101,8 @@ def cross_fit(
     if ablate:
 
         def retrained(ablation: Ablation) -> CrossfitPolicy:
-            found = _each(_train, AblatedTrainer(ablation, trainer), others, workers)
-            return CrossfitPolicy(ablation.name, tuple(found), member)
+            fitted = _each(_train, AblatedTrainer(ablation, trainer), others, workers)
+            return CrossfitPolicy(ablation.name, tuple(fitted), member)
 
         report["ablations"] = ablation_table(
             recording, report, panel, retrained, cost, options, progress
@@ -123,13 +126,14 @@ def _each(
     groups: Sequence[Members],
     workers: int,
 ) -> Iterator[Made]:
-    """What a task makes of each group of requests, in order."""
+    """The results of a task for each group of requests, in order."""
     if workers == 1:
         return (task(trainer, members) for members in groups)
-    # Arrays that processes share are read-only, for which all compiled code would be compiled anew.
+    # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
+    # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    made: Iterator[Made] = pool(delayed(task)(trainer, members) for members in groups)
-    return made
+    results: Iterator[Made] = pool(delayed(task)(trainer, members) for members in groups)
+    return results
 
 
 def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
@@ -143,10 +147,10 @@ def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Mode
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
-    """Each request's fold: as many of each workload in every fold as can be.
+    """The fold of each request, with each workload spread as evenly over the folds as possible.
 
-    Within a workload the distinct contents are dealt round in the order of a hash of theirs.
-    The same content is always in the same fold, in whichever workloads it occurs.
+    Within a workload the distinct contents are dealt out in turn, ordered by a hash of them. The
+    same content is always in the same fold, even if it occurs in several workloads.
     """
     hashes = [content_hash(request) for request in requests]
     workloads: dict[str, set[str]] = {}
@@ -155,12 +159,12 @@ def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
     fold_of: dict[str, int] = {}
     for _, contents in sorted(workloads.items()):
         fresh = sorted(contents - fold_of.keys(), key=_shuffled)
-        fold_of |= {content: at % folds for at, content in enumerate(fresh)}
+        fold_of |= {content: index % folds for index, content in enumerate(fresh)}
     return np.array([fold_of[content] for content in hashes], np.int32)
 
 
 def check_folds(selection: Selection, folds: int) -> None:
-    """Refuse a number of folds that leaves one empty, or a model too little to learn from."""
+    """Refuse a number of folds that leaves a fold empty or too few requests to train on."""
     if folds < 2:
         raise TrainingError(
             f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
@@ -183,10 +187,10 @@ def check_folds(selection: Selection, folds: int) -> None:
 
 
 def _distinct(selection: Selection) -> dict[str, int]:
-    found: dict[str, set[str]] = {}
+    by_workload: dict[str, set[str]] = {}
     for request in selection.requests:
-        found.setdefault(request.workload, set()).add(content_hash(request))
-    return {workload: len(contents) for workload, contents in sorted(found.items())}
+        by_workload.setdefault(request.workload, set()).add(content_hash(request))
+    return {workload: len(contents) for workload, contents in sorted(by_workload.items())}
 
 
 def _shuffled(content: str) -> str:

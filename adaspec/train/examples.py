@@ -1,4 +1,4 @@
-"""Examples to learn from: what rollouts of static rules and learned policies recorder."""
+"""Training examples, recorded in rollouts of static rules and learned policies."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows of features, each with the flat position whose outcome it is to predict."""
+    """Rows of features, each with the flat position whose outcome it should predict."""
 
     at: Longs
     x: Floats
     depth: NDArray[np.int32]
-    """Drafted neural tokens that a splice or evidence is about; 0 for decisions."""
+    """Number of drafted neural tokens that a splice or evidence is about; 0 for decisions."""
     weight: Array
 
     def rows(self, chosen: NDArray[np.bool_] | Longs | slice) -> Sample:
@@ -37,7 +37,7 @@ class Sample:
         return Sample(self.at[chosen], self.x[chosen], self.depth[chosen], self.weight[chosen])
 
     def joined(self, other: Sample) -> Sample:
-        """These rows, then the other ones."""
+        """These rows followed by those of the other sample."""
         return Sample(
             *(
                 np.concatenate([getattr(self, name), getattr(other, name)])
@@ -47,7 +47,7 @@ class Sample:
 
 
 def sample(at: Longs, x: Floats, depth: NDArray[np.int32] | None = None) -> Sample:
-    """Rows that all weigh 1."""
+    """A sample in which every row has weight 1."""
     return Sample(at, x, np.zeros(len(at), np.int32) if depth is None else depth, np.ones(len(at)))
 
 
@@ -62,7 +62,7 @@ NO_EVIDENCE = no_rows(len(EVIDENCE))
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """What a model's three groups of heads are fitted on."""
+    """The examples on which a model's three groups of heads are fitted."""
 
     decisions: Sample
     splices: Sample = NO_SPLICES
@@ -73,7 +73,7 @@ class Examples:
         return Examples(*(each.rows(members[request[each.at]]) for each in self.samples))
 
     def thinned(self, most: int, seed: int) -> Examples:
-        """At most so many of each kind, drawn at random."""
+        """At most `most` examples of each kind, drawn at random."""
         rng = np.random.default_rng([seed, 0x7815])
         return Examples(
             *(
@@ -86,12 +86,12 @@ class Examples:
 
     @property
     def samples(self) -> tuple[Sample, Sample, Sample]:
-        """All three kinds."""
+        """The samples of all three kinds."""
         return self.decisions, self.splices, self.evidence
 
 
 def pooled(parts: list[Examples]) -> Examples:
-    """All examples of the parts."""
+    """All examples of the parts as one."""
     first, *others = parts
     for other in others:
         pairs = zip(first.samples, other.samples, strict=True)
@@ -100,9 +100,9 @@ def pooled(parts: list[Examples]) -> Examples:
 
 
 def evened(examples: Examples) -> Examples:
-    """Weighed so that every position counts alike, however often a decision was made there.
+    """The examples weighted so that every position counts the same, however often it was visited.
 
-    Policies decide more often at hard positions, and to weigh those more makes the trees worse.
+    Policies decide more often at hard positions, and giving those more weight makes worse trees.
     """
     decisions = examples.decisions
     _, place, times = np.unique(decisions.at, return_inverse=True, return_counts=True)
@@ -118,7 +118,7 @@ def rollout(
     rng: np.random.Generator,
     rule: StaticRule | None = None,
 ) -> Examples:
-    """The examples of one closed loop over the marked requests, every one of which enters."""
+    """The examples of one closed loop, which every marked request enters at least once."""
     order = draw_passes(pools_among(recording, members), concurrency, rng)
     size = int(recording.columns.length[order].sum())
     depths = policy.neural_cap if policy.model.reads_evidence else 0
@@ -133,7 +133,7 @@ def rollout(
         rule=rule,
         recorder=recorder,
     )
-    # A request that entered several times counts once, so only a share of its examples is kept.
+    # A request may enter several times but should count once, so only a share of examples is kept.
     share = min(1.0, float(members.sum()) / len(order))
     a, b, c = (
         np.flatnonzero(rng.random(int(filled)) < share) if share < 1 else slice(0, int(filled))

@@ -1,4 +1,4 @@
-"""Fitting: from examples to LightGBM's boosters, and from those to a model."""
+"""Fits LightGBM's boosters on examples, and makes a model of them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Boosters = dict[str, lightgbm.Booster]
 CURVE_BINS = 20
 SPLICE_CURVE_BINS = 10
 GAIN_DEPTH = 2
-"""Neural tokens behind which the expected gain of a splice is learned."""
+"""Number of neural tokens behind which the expected gain of a splice is learned."""
 MAX_GAIN = 10
 MIN_EXAMPLES = 50
 THREAD_EXAMPLES = 200_000
-"""Examples that keep a thread busy. With fewer, threads only wait for each other."""
+"""Examples per thread: with fewer, threads only wait for each other."""
 
 
 class Fitter(Protocol):
-    """Grows trees elsewhere, on a cluster for example."""
+    """Something that grows trees elsewhere, such as a cluster."""
 
     def boost(
         self,
@@ -47,7 +47,7 @@ class Fitter(Protocol):
         parameters: dict[str, object],
         rounds: int,
     ) -> lightgbm.Booster | None:
-        """One head's trees, or None where they should be grown in this process."""
+        """One head's trees, or None if they should be grown in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class Settings:
     rate: float = 0.07
     threads: int = 2
     fitter: Fitter | None = None
-    """Tried before trees are grown in this process."""
+    """Fitter that is tried before trees are grown in this process."""
     max_examples: int = 400_000
-    """A larger sample is thinned to this size at random."""
+    """Largest sample; a larger one is thinned to this size at random."""
     parts: int = 3
-    """Parts into which requests are dealt, so that each is scored by trees that never saw it.
-    Below 2, curves are fitted over the trees' own scores."""
+    """Number of parts into which requests are dealt, to score each part by trees that never saw it.
+    Below 2, curves are fitted over the scores of trees that saw the requests."""
 
     def rough(self) -> Settings:
-        """For models that only steer rollouts."""
+        """Settings for models that only steer rollouts."""
         return replace(self, rounds=60, rate=0.1, max_examples=60_000, parts=0)
 
     def parameters(self, objective: str, examples: int) -> dict[str, object]:
-        """For LightGBM; the same data and seed give the same trees."""
+        """LightGBM's parameters, by which the same data and seed always give the same trees."""
         return {
             "objective": objective,
             "learning_rate": self.rate,
@@ -100,7 +100,7 @@ def boost(
     names: tuple[str, ...],
     settings: Settings,
 ) -> lightgbm.Booster:
-    """One head's trees; a constant if the target does not vary or there are too few examples."""
+    """One head's trees, or a constant if the target does not vary or examples are too few."""
     if len(y) < MIN_EXAMPLES or y.min() == y.max():
         return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
     parameters = settings.parameters(objective, len(y))
@@ -113,7 +113,7 @@ def boost(
 
 
 def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
-    """A booster that always says `value`: LightGBM refuses to be trained on nothing."""
+    """A booster that always predicts `value`, as LightGBM refuses to train on no examples."""
     data = lightgbm.Dataset(
         np.zeros((2, len(names)), np.float32), np.full(2, value), feature_name=list(names)
     )
@@ -131,10 +131,10 @@ def held_out_scores(
     names: tuple[str, ...],
     settings: Settings,
 ) -> Array:
-    """Every example's score by trees that never saw its request.
+    """The score of every example, from trees that never saw its request.
 
-    Curves over the scores of trees that did would promise too much of the highest scores. Rough
-    settings accept that, and take the scores of `booster`.
+    Scores of trees that saw the request would make the curves too optimistic at the highest
+    scores. Rough settings accept that, and use the scores of `booster`.
     """
     if settings.parts < 2:
         return np.asarray(booster.predict(x, num_threads=settings.threads), np.float64)
@@ -152,13 +152,13 @@ def fit_before(
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that predict before drafting, and the survival curves of both sources."""
     columns = recording.columns
-    at, x, w = examples.decisions.at, examples.decisions.x, examples.decisions.weight
-    run = np.minimum(columns.run[at], LONGEST_NGRAM).astype(np.float64)
-    neural = np.minimum(columns.neural[at], LONGEST_NEURAL).astype(np.float64)
-    request = request_at(recording, at)
+    positions, x, w = examples.decisions.at, examples.decisions.x, examples.decisions.weight
+    run = np.minimum(columns.run[positions], LONGEST_NGRAM).astype(np.float64)
+    neural = np.minimum(columns.neural[positions], LONGEST_NEURAL).astype(np.float64)
+    request = request_at(recording, positions)
     boosters: Boosters = {}
     curves = {"ngram": no_curves(LONGEST_NGRAM), "neural": no_curves(LONGEST_NEURAL)}
-    sources = [("ngram", run, columns.match[at] > 0, LONGEST_NGRAM)]
+    sources = [("ngram", run, columns.match[positions] > 0, LONGEST_NGRAM)]
     if recording.neural_cap:
         sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
     for name, accepted, usable, longest in sources:
@@ -169,15 +169,15 @@ def fit_before(
         more = boost(x[some], logs, w[some], "regression", BEFORE, settings)
         boosters[f"{name}_more"] = more
         if some.any():
-            # n-gram curves have always been fitted over the trees' own scores.
+            # n-gram curves have always been fitted over scores of trees that saw the requests.
             scoring = settings if name == "neural" else replace(settings, parts=0)
             scores = held_out_scores(
                 more, x[some], logs, w[some], request[some], "regression", BEFORE, scoring
             )
             curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
-    behind = at + GAIN_DEPTH
+    behind = positions + GAIN_DEPTH
     ended = behind >= columns.offset[request] + columns.length[request]
-    usable = (columns.neural[at] >= GAIN_DEPTH) & ~ended
+    usable = (columns.neural[positions] >= GAIN_DEPTH) & ~ended
     gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MAX_GAIN)
     logs = np.log1p(gain[usable].astype(np.float64))
     boosters["splice_gain"] = boost(x[usable], logs, w[usable], "regression", BEFORE, settings)
@@ -190,15 +190,15 @@ def fit_before(
 def fit_splice(
     recording: Recording, examples: Examples, settings: Settings
 ) -> tuple[Boosters, Curves]:
-    """The heads that judge a match behind neural tokens, learned where those were accepted."""
+    """The heads that judge a match behind neural tokens, fitted where those were accepted."""
     columns, splices = recording.columns, examples.splices
-    at = splices.at + splices.depth
-    # Behind the last token of an output there is nothing to copy.
+    positions = splices.at + splices.depth
+    # After the last token of an output there is nothing to copy.
     request = request_at(recording, splices.at)
     known = columns.neural[splices.at] >= splices.depth
-    known &= at < columns.offset[request] + columns.length[request]
-    at, x, request = at[known], splices.x[known], request[known]
-    run = np.minimum(columns.run[at], LONGEST_SPLICE).astype(np.float64)
+    known &= positions < columns.offset[request] + columns.length[request]
+    positions, x, request = positions[known], splices.x[known], request[known]
+    run = np.minimum(columns.run[positions], LONGEST_SPLICE).astype(np.float64)
     w = np.ones(len(run))
     some = run >= 1
     logs = np.log1p(run[some])
@@ -216,10 +216,10 @@ def fit_splice(
 def fit_evidence(
     recording: Recording, examples: Examples, settings: Settings
 ) -> tuple[Boosters, EvidenceFactors]:
-    """The heads that read drafted tokens, and how far those move the earlier predictions."""
+    """The heads that read drafted tokens, and the factors by which they correct predictions."""
     columns = recording.columns
-    at, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
-    neural, w = columns.neural[at], np.ones(len(at))
+    positions, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
+    neural, w = columns.neural[positions], np.ones(len(positions))
 
     def fit(chosen: NDArray[np.bool_], outcome: NDArray[np.bool_]) -> lightgbm.Booster:
         y = outcome[chosen].astype(np.float64)
@@ -229,12 +229,12 @@ def fit_evidence(
     accepted_next = fit(reached, neural >= depth)
     boosters = {
         "accepted_next": accepted_next,
-        "ngram_after": fit(columns.match[at] > 0, columns.run[at] >= 1),
-        # What lies behind a wrong token shows that it was wrong.
+        "ngram_after": fit(columns.match[positions] > 0, columns.run[positions] >= 1),
+        # The tokens drafted behind a wrong token show that it was wrong.
         "accepted_before": fit(depth >= 2, reached),
     }
     x, y = x[reached], (neural >= depth)[reached].astype(np.float64)
-    request = request_at(recording, at[reached])
+    request = request_at(recording, positions[reached])
     scores = held_out_scores(accepted_next, x, y, w[reached], request, "binary", EVIDENCE, settings)
     return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
@@ -245,7 +245,7 @@ def model_of(
     tables: Tables,
     factors: EvidenceFactors | None = None,
 ) -> Model:
-    """The model of these boosters."""
+    """The model compiled from these boosters."""
     forests: dict[str, Forest] = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
@@ -258,9 +258,9 @@ def request_at(recording: Recording, at: Longs) -> Longs:
 
 
 def model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:
-    """Every booster in LightGBM's own words under a line with its name, for audit.
+    """Every booster in LightGBM's text format under a line with its name, for audit.
 
-    The line that says how many threads grew it is left out, so that equal trees give equal text.
+    The line with the number of threads is left out, so that equal trees give equal text.
     """
     parts = []
     for group, heads in sorted(boosters.items()):

@@ -1,8 +1,8 @@
-"""Logged traces as training takes them: each request's text, and what a live policy saw of it.
+"""Logged traces in the form that training takes: each request's text and its steps.
 
-A logged trace can teach only where its text is known (`prompt_tokens` and `output_tokens` at a
-request's first step) and where it says which position each step was at and how much of its draft
-was neural. Requests that lack one of these are left out and counted.
+A logged request can be learned from only if its text is known (`prompt_tokens` and `output_tokens`
+at its first step), and every step has its position and the number of neural tokens in its draft.
+Requests that lack one of these are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHADOW = "of mode shadow, in which no decision is carried out"
 CONTRADICTS = "whose steps contradict their text"
 
 MAX_WEIGHT = 20.0
-"""The most that a rare choice of the logging policy may count."""
+"""The largest weight that a rare choice of the logging policy may get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class LoggedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Requests laid out flat, and their steps one after another."""
+    """Requests laid out flat, and all of their steps one after another."""
 
     recording: Recording
-    """`columns.neural` is known, censored, where a neural draft was verified; -1 elsewhere."""
+    """The requests; `columns.neural` is censored where a neural draft was verified, else -1."""
     first: NDArray[np.int64]
-    """Start of each request's steps, and the end of the last one's."""
+    """Index of each request's first step, and the number of steps at the end."""
     position: Ints
     neural_len: Ints
     drafted: Ints
     accepted: Ints
-    """Accepted tokens of the whole draft."""
+    """Accepted tokens of the whole draft, neural or not."""
     weight: Array
-    """1 / propensity, at most `MAX_WEIGHT`; 1 where the propensity is not known."""
+    """1 / propensity, at most `MAX_WEIGHT`; 1 if the propensity is not known."""
 
     @property
     def request(self) -> Ints:
@@ -78,7 +78,7 @@ class Log:
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """True where the output ends behind the accepted neural tokens."""
+        """True where the output ends right after the accepted neural tokens."""
         length = self.recording.columns.length[self.request]
         return self.position + self.neural_accepted >= length
 
@@ -86,7 +86,7 @@ class Log:
 def read_logged(
     readers: Sequence[TraceReader],
 ) -> tuple[list[LoggedRequest], dict[str, dict[str, int]]]:
-    """The requests to learn from, and how many of each workload are unusable, by reason."""
+    """The requests to learn from, and the number of unusable ones by workload and reason."""
     requests: list[LoggedRequest] = []
     left_out: dict[str, Counter[str]] = {}
     for reader in readers:
@@ -101,9 +101,11 @@ def read_logged(
                 requests.append(logged)
     if not requests:
         counts = sum(left_out.values(), Counter())
-        each = "; ".join(f"{count:,} {why}" for why, count in sorted(counts.items())) or "no steps"
+        causes = (
+            "; ".join(f"{count:,} {why}" for why, count in sorted(counts.items())) or "no steps"
+        )
         raise TrainingError(
-            f"{readers[0].path}: no request of this logged trace can teach ({each}): record with "
+            f"{readers[0].path}: no request of this logged trace can teach ({causes}): record with "
             "text, positions and sources, or record a dense trace"
         )
     return requests, {name: dict(counts) for name, counts in left_out.items()}
@@ -143,7 +145,7 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
     accepted = np.array([step.accepted for step in steps], np.int32)
     if len(steps) > 1 and (np.diff(position) == 1).all() and accepted.any():
         return SHADOW
-    # A step that was verified twice, or that skips what it emitted, belongs to another text.
+    # Steps belong to another text if they verify a position twice or lie after the output's end.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return CONTRADICTS
     return LoggedRequest(
@@ -157,7 +159,7 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
 
 
 def _neural_len(step: LoggedStep) -> int | None:
-    """Neural tokens among a step's drafted ones; None where the log does not say."""
+    """Number of neural tokens in a step's draft; None if the log does not say."""
     if step.neural_len is not None:
         return step.neural_len
     if step.draft_len == 0 or step.source in ("none", "ngram"):

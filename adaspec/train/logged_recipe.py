@@ -1,8 +1,8 @@
 """From logged traces alone to a policy's folder: split, fit, judge by what is identified, write.
 
-Nothing can be replayed on a logged trace but the choices that were made, so such a policy is not
-judged by speed: its card says how well it foretells, on requests kept back, what the log shows.
-Its knobs are the defaults, and no static rule is tuned beside it.
+A logged trace cannot replay choices other than those that were made, so such a policy is not judged
+by speed. Its card says how well it predicts, on requests kept back, what the log shows. Its knobs
+are the defaults, and no static rule is tuned to compare it with.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BINS = 15
 
 
 def are_logged(traces: Paths) -> bool:
-    """Whether these are logged traces; some of each kind are refused."""
+    """True if these are logged traces, False if dense; a mixture of both is refused."""
     readers = [TraceReader(path) for path in paths_of(traces, "traces", TrainingError)]
     kinds = {reader.manifest.kind: reader.path for reader in readers}
     if len(kinds) > 1:
@@ -71,7 +71,7 @@ def train_logged(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Product:
-    """Train on 70% of the logged requests, judge on the rest, write the folder or nothing."""
+    """Train on 70% of the logged requests, judge on the rest, and write the folder or nothing."""
     place = check_destination(folder, force)
     progress("reading", 0, 1)
     readers = open_traces(traces)
@@ -105,7 +105,7 @@ def train_logged(
 
 
 def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
-    """On requests that the fit never saw: how well it foretells each outcome that the log shows."""
+    """How well the fit predicts each outcome that the log of unseen requests shows."""
     seen = new_seen(log)
     walk(
         log,
@@ -115,12 +115,12 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     )
     x = seen.x
     before, curves = fitted.boosters["before"], fitted.model.curves
-    columns, at = log.recording.columns, log.at
-    matched = columns.match[at] > 0
+    columns, positions = log.recording.columns, log.at
+    matched = columns.match[positions] > 0
     predicted = survival(before, "ngram", curves["ngram"], x)
     results = {
         "ngram S(1)": _prediction_quality(
-            predicted[matched, 1], columns.run[at[matched]] >= 1, np.ones(int(matched.sum()))
+            predicted[matched, 1], columns.run[positions[matched]] >= 1, np.ones(int(matched.sum()))
         )
     }
     predicted = survival(before, "neural", curves["neural"], x)
@@ -139,7 +139,7 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
 def _prediction_quality(
     predicted: Array, outcome: NDArray[np.bool_], weight: Array
 ) -> dict[str, float]:
-    """Examples, means, AUC, log-loss and calibration error; nothing where too little is known."""
+    """Examples, means, AUC, log-loss and calibration error; empty if there are too few examples."""
     if len(outcome) < MIN_EXAMPLES or outcome.all() or not outcome.any():
         return {}
     predicted = np.clip(predicted, 1e-6, 1 - 1e-6)

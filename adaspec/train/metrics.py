@@ -1,4 +1,4 @@
-"""What a policy's manifest keeps of reports: its own, and a cross-fitted one from a folder."""
+"""The part of a report that a policy's manifest keeps: its own, and a cross-fitted one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AGAIN = "run 'adaspec train --crossfit' again on these traces"
 
 
 def read_crossfit_report(folder: Path) -> dict[str, Any]:
-    """The report in a folder; a `TrainingError` where it is none, or not cross-fitted."""
+    """The report in a folder; raises a `TrainingError` if it is missing or not cross-fitted."""
     path = folder / REPORT
     try:
         report = read_json(path, TrainingError, _AGAIN)
@@ -56,7 +56,7 @@ def read_crossfit_report(folder: Path) -> dict[str, Any]:
 def crossfit_metrics(
     report: Mapping[str, Any], folder: Path, cost: CostModel, options: Options, contents: str
 ) -> dict[str, Any]:
-    """What the card says of a cross-fitted report; refused where it is about something else."""
+    """What the card shows of a cross-fitted report, which must be about this very training."""
     fit = report["cross_fitted"]
     differing = (
         ("requests", fit.get("contents"), contents),
@@ -88,18 +88,18 @@ def crossfit_metrics(
 
 
 def cells_of(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By workload and concurrency: speedups, lifts and latencies of the one policy judged."""
+    """Speedups, lifts and latencies of the judged policy, by workload and concurrency."""
     rows = {(row["workload"], row["concurrency"], row["policy"]): row for row in report["rows"]}
     cells: dict[str, dict[str, Any]] = {}
     for entry in report["headline"]:
-        at = (entry["workload"], entry["concurrency"])
+        cell = (entry["workload"], entry["concurrency"])
         shown = {
-            "policy": rows[(*at, entry["policy"])],
-            "none": rows[(*at, NONE)],
-            "static_best": rows[(*at, STATIC_BEST)],
+            "policy": rows[(*cell, entry["policy"])],
+            "none": rows[(*cell, NONE)],
+            "static_best": rows[(*cell, STATIC_BEST)],
         }
         none = shown["none"]["tokens_per_s"]
-        cells.setdefault(at[0], {})[str(at[1])] = {
+        cells.setdefault(cell[0], {})[str(cell[1])] = {
             "speedup": rounded(shown["policy"]["tokens_per_s"] / none),
             "speedup_static_best": rounded(shown["static_best"]["tokens_per_s"] / none),
             **{name: rounded(entry[name]) for name in LIFTS},
@@ -112,7 +112,7 @@ def cells_of(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """A number, or each of a list, to so many digits; None where there is none."""
+    """A number, or each number of a list, rounded; None if it is missing or not finite."""
     if isinstance(value, list):
         return [rounded(each, digits) for each in value]
     if value is None or not math.isfinite(value):

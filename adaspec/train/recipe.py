@@ -1,4 +1,4 @@
-"""From traces to a policy's folder: split, train, tune the opponent, judge, write."""
+"""From traces to a policy's folder: split, train, tune the static rule, judge, write."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A policy that was written, and how it did on the requests kept back."""
+    """A policy that was written, with its results on the requests kept back."""
 
     folder: Path
     policy: LearnedPolicy
     manifest: PolicyManifest
     requests: dict[str, Any]
-    """Requests per workload: `trained`, `held_out` and `left_out`."""
+    """Requests per workload, under `trained`, `held_out` and `left_out`."""
     corpus: Corpus | None = None
-    """What it was trained on; None for logged traces."""
+    """Requests that it was trained and judged on; None for logged traces."""
     report: dict[str, Any] | None = None
-    """The evaluation on the requests kept back; None for logged traces, which none can replay."""
+    """Evaluation on the requests kept back; None for logged traces, which cannot be replayed."""
 
     def document(self) -> dict[str, Any]:
         """The result in JSON's own types."""
@@ -63,7 +63,9 @@ class Product:
             "sources": list(self.manifest.sources),
             "evidence": list(self.manifest.evidence),
             "requests": self.requests,
-            "static_tuned": {str(at): spec for at, spec in self.manifest.static_tuned.items()},
+            "static_tuned": {
+                str(concurrency): spec for concurrency, spec in self.manifest.static_tuned.items()
+            },
             "knobs": dict(self.manifest.knobs),
             "metrics": dict(self.manifest.metrics),
         }
@@ -82,11 +84,11 @@ def train_policy(
     crossfit_report: Path | None = None,
     ablate: bool = False,
 ) -> Product:
-    """Train on 70% of the requests, judge that very model on the rest, write the folder or nothing.
+    """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
-    `options` are those of the evaluation; its concurrencies are also the loads trained for. A
+    `options` are those of the evaluation; their concurrencies are also the loads trained for. A
     `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
-    what the held-out requests say; `ablate` trains once more for each ablation.
+    the results on held-out requests; `ablate` trains once more for each ablation.
     """
     place = check_destination(folder, force)
     metrics: dict[str, Any] = {}
@@ -116,7 +118,7 @@ def train_policy(
     everyone = np.ones(len(recording), np.bool_)
     (tuned,) = tuned_rules(recording, [everyone], cost, options, progress)
     manifest = _manifest(corpus, recording, trained, cost, tuned)
-    # What is judged is what a server will load: the arrays, not the objects they came from.
+    # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
@@ -155,11 +157,11 @@ def _calibration(
     options: Options,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Of the policy on a recording that training never saw."""
+    """The policy's calibration on a recording that training never saw."""
     progress("calibration", 0, 1)
     bare = without_tables(trainer.recording, trained, trainer.settings)
     judged = Judged(policy, np.ones(len(recording), np.bool_), bare)
-    found = calibration_of(
+    calibration = calibration_of(
         recording,
         [judged],
         trainer.cost,
@@ -167,7 +169,7 @@ def _calibration(
         options.seed,
     )
     progress("calibration", 1, 1)
-    return found
+    return calibration
 
 
 def tuned_rules(
@@ -177,7 +179,7 @@ def tuned_rules(
     options: Options,
     progress: Progress,
 ) -> list[dict[int, str]]:
-    """The static rules that win on each group of requests: what a careful operator would run."""
+    """The best static rules on each group of requests, which a careful operator would run."""
 
     def tuning(stage: str, done: float, total: float) -> None:
         progress(f"{stage}, training requests", done, total)
@@ -188,7 +190,7 @@ def tuned_rules(
         for number in range(len(groups))
         for concurrency in options.concurrency
     ]
-    # For a group of everyone these are a report's own orders of the mix.
+    # For a group of all requests these are the orders that a report draws for the mix.
     orders = {
         (name, concurrency): [
             draw_order(

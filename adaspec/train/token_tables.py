@@ -1,4 +1,4 @@
-"""Token tables from recorded acceptance: shrunk means, rare keys dropped."""
+"""Makes token tables from recorded acceptance: means are shrunk, and rare keys dropped."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, p
 from adaspec.replay.recording import AVAILABLE, LENGTH, START, Columns, Recording
 
 SHRINKAGE = 5.0
-"""Imaginary positions that behave as the shorter key's do."""
+"""Imaginary positions added to every key, which behave as those of its shorter key."""
 MIN_REQUESTS = 3
-"""A key seen in fewer training requests is dropped: it would tell of somebody's text."""
+"""Keys seen in fewer training requests are dropped, as they could reveal somebody's text."""
 
 
 @compiled
@@ -32,11 +32,11 @@ def _keys(
         for p in range(columns.length[r]):
             i = columns.offset[r] + p
             request[i] = r
-            at = base + prompt + p
+            index = base + prompt + p
             known = prompt + p
-            t1 = text[at - 1] if known >= 1 else -1
-            t2 = text[at - 2] if known >= 2 else -1
-            t3 = text[at - 3] if known >= 3 else -1
+            t1 = text[index - 1] if known >= 1 else -1
+            t2 = text[index - 2] if known >= 2 else -1
+            t3 = text[index - 3] if known >= 3 else -1
             c1 = c2 = -1
             if facts[LENGTH, i] > 0:
                 c1 = text[base + facts[START, i]]
@@ -50,7 +50,7 @@ def _depth(accepted: NDArray[np.signedinteger[Any]]) -> NDArray[np.float64]:
 
 
 class TableMaker:
-    """Makes tables from any subset of a recording's requests."""
+    """Makes the tables of any subset of a recording's requests."""
 
     def __init__(self, recording: Recording, seed: int) -> None:
         arrays = recording.arrays
@@ -124,22 +124,22 @@ class TableMaker:
     def _parents(
         self, level: int, shrunk: list[NDArray[np.float64]], bases: list[float]
     ) -> NDArray[np.float64]:
-        """The shrunk mean of each key's shorter key."""
+        """For each key, the shrunk mean of its shorter key."""
         size = len(self.distinct[level])
         above = PARENT[level]
         if above < 0:
             return np.full(size, bases[SOURCE[level]])
-        found = np.zeros(size)
-        found[self.place[level]] = shrunk[above][self.place[above]]
-        return found
+        means = np.zeros(size)
+        means[self.place[level]] = shrunk[above][self.place[above]]
+        return means
 
     def _requests(
         self, place: NDArray[np.int64], inside: NDArray[np.bool_], size: int
     ) -> NDArray[np.int64]:
-        """In how many distinct requests each key occurs."""
-        at, request = place[inside], self.request[inside]
-        order = np.lexsort((request, at))
-        at, request = at[order], request[order]
-        fresh = np.ones(len(at), np.bool_)
-        fresh[1:] = (at[1:] != at[:-1]) | (request[1:] != request[:-1])
-        return np.bincount(at[fresh], minlength=size)
+        """The number of distinct requests in which each key occurs."""
+        key, request = place[inside], self.request[inside]
+        order = np.lexsort((request, key))
+        key, request = key[order], request[order]
+        fresh = np.ones(len(key), np.bool_)
+        fresh[1:] = (key[1:] != key[:-1]) | (request[1:] != request[:-1])
+        return np.bincount(key[fresh], minlength=size)

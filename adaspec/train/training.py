@@ -1,8 +1,8 @@
-"""Training: rollouts, fits, rollouts of what was fitted, fits again, knobs.
+"""Training: rollouts of static rules, fits, rollouts of the fitted policies, fits, knobs.
 
-Everything that a request's examples rest on (token tables, the policy that was rolled out, the
-expectations that evidence corrects) comes from models that never saw that request: training
-requests are dealt into folds, and each fold is rolled out under the model of the others.
+Training requests are dealt into folds, and each fold is rolled out under the model of the other
+folds. So everything on which a request's examples depend (token tables, the policy rolled out, the
+expectations that evidence corrects) comes from models that never saw that request.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ LOADS = (1, 8, 32, 128)
 FOLDS = 3
 STAGES = 5
 ROLLOUT_POSITIONS = 300_000
-"""Positions of the requests that are rolled out. Of more, only the token tables learn."""
+"""Most positions that are rolled out; further requests only go into the token tables."""
 TUNING_POSITIONS = 100_000
-"""Positions of the requests that knobs are tuned on."""
+"""Most positions on which knobs are tuned."""
 FIRST_RULES = (
     StaticRule(),
     StaticRule(min_match=3, ngram_len=20, neural_len=2),
     StaticRule(min_match=8, ngram_len=8, neural_len=2),
 )
-"""Rules that are rolled out before there is a policy. The first never drafts, and so comes to every
+"""Rules that are rolled out before there is a policy. The first never drafts, so it visits every
 position."""
 KNOB_GRID = {
     "ngram_exponent": (1.3, 2.0),
@@ -71,7 +71,7 @@ KNOB_GRID = {
 
 
 Spread = Callable[..., list[Any]]
-"""Calls a method for many arguments, as `map` does, perhaps several at once."""
+"""A function that calls a method for many arguments, as `map` does, several at once if it can."""
 
 
 def in_threads(workers: int) -> Spread:
@@ -82,7 +82,7 @@ def in_threads(workers: int) -> Spread:
         try:
             return list(pool.map(method, *arguments))
         finally:
-            # Otherwise an interrupt would wait for the calls that have not begun.
+            # Without this, an interrupt would wait for the calls that have not begun.
             pool.shutdown(cancel_futures=True)
 
     return spread
@@ -90,7 +90,7 @@ def in_threads(workers: int) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model, the knobs tuned for it, and the boosters that it was compiled from."""
+    """A model, the knobs tuned for it, and the boosters it was compiled from."""
 
     model: Model
     knobs: dict[str, float]
@@ -99,10 +99,10 @@ class Trained:
     neural_cap: int
     seed: int
     examples: Examples
-    """The examples that its trees were grown on."""
+    """Examples on which its trees were grown."""
 
     def policy(self, name: str) -> LearnedPolicy:
-        """The policy that decides by this model."""
+        """A policy that decides by this model."""
         return LearnedPolicy(name, self.model, self.knobs, self.cap, self.neural_cap)
 
 
@@ -117,11 +117,11 @@ class Trainer:
     loads: Sequence[int] = LOADS
     progress: Progress = silent
     spread: Spread | None = None
-    """Calls rollouts; None uses this process's threads."""
+    """How rollouts are run; None uses threads of this process."""
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Prepare what every training on this recording shares."""
+        """Prepare what all training on this recording shares."""
         self.maker = TableMaker(self.recording, self.settings.seed)
 
     def portable(self) -> Trainer:
@@ -158,8 +158,8 @@ class Trainer:
         self.progress("training", 2, STAGES)
         policies = [self._policy(model) for model in models]
         visited = pooled(self._spread(self._roll_policy, policies, folds))
-        # Splices and evidence have the model's expectations among their features, so examples of
-        # the earlier models are of no use any more.
+        # Features of splices and evidence include the model's expectations, so examples of the
+        # earlier models are of no use any more.
         seen = replace(seen, splices=NO_SPLICES, evidence=NO_EVIDENCE)
         seen = evened(pooled([seen, visited]))
         models = self._fits(seen, others, tables, self.evidence)
@@ -179,7 +179,7 @@ class Trainer:
         return self.spread or in_threads(self.settings.threads)
 
     def _some(self, members: Members, most: int) -> Members:
-        """The members, or a random part of each workload with about `most` positions in all."""
+        """The members, or a random part of each workload, of about `most` positions in total."""
         lengths = self.recording.columns.length
         share = most / max(int(lengths[members].sum()), 1)
         if share >= 1:
@@ -194,11 +194,11 @@ class Trainer:
 
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
-        dealt = np.full(len(members), -1)
+        fold_of = np.full(len(members), -1)
         for w in range(len(self.recording.workloads)):
             inside = np.flatnonzero(members & (self.recording.workload == w))
-            dealt[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
-        return [dealt == fold for fold in range(FOLDS)]
+            fold_of[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
+        return [fold_of == fold for fold in range(FOLDS)]
 
     def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
         return LearnedPolicy("training", model, knobs or {}, self.cap, self.recording.neural_cap)
@@ -211,8 +211,7 @@ class Trainer:
         evidence: bool,
     ) -> list[Model]:
         """A model for every fold, fitted on the examples of the other folds."""
-
-        # A cluster grows one head's trees at a time, on all its workers.
+        # A cluster grows the trees of one head at a time, on all of its workers.
         at_once = 1 if self.settings.fitter else self.settings.threads
         settings = self.settings.rough()
         if at_once > 1:
@@ -237,7 +236,7 @@ class Trainer:
         return model_of(boosters, {**curves, "splice": spliced}, tables, factors), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
-        """A policy that knows nothing, to record examples while a static rule drives the loop."""
+        """A policy without knowledge, to record examples while a static rule drives the loop."""
         nothing = {
             group: {head: constant(0.5, FEATURE_NAMES[group]) for head in HEADS[group]}
             for group in ("before", "splice")
@@ -246,7 +245,7 @@ class Trainer:
         return self._policy(model_of(nothing, curves, tables))
 
     def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        """What the policy records while static rules drive the loop."""
+        """The examples that the policy records while static rules drive the loop."""
         rng = np.random.default_rng([self.settings.seed, 1])
         parts = [
             rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
@@ -256,7 +255,7 @@ class Trainer:
         return pooled(parts)
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
-        """What it records of full neural drafts, from which the evidence heads learn."""
+        """The examples of full neural drafts, from which the evidence heads learn."""
         rng = np.random.default_rng([self.settings.seed, 2])
         most = self.recording.neural_cap
         rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
@@ -269,7 +268,7 @@ class Trainer:
         )
 
     def _tuned(self, models: list[Model], folds: list[Members]) -> dict[str, float]:
-        """Knobs by rollouts on training requests, each fold under the model of the others."""
+        """Knobs tuned in rollouts of training requests, each fold under the model of the others."""
         best: dict[str, float] = {}
         best_speed = self._speed(models, folds, best)
         for name, values in KNOB_GRID.items():
@@ -283,7 +282,7 @@ class Trainer:
     def _speed(
         self, models: list[Model], folds: list[Members], knobs: Mapping[str, float]
     ) -> float:
-        """Summed log throughput over folds and loads."""
+        """The log throughput summed over folds and loads."""
         pairs = list(zip(models, folds, strict=True))
         calls = [(model, fold, load, knobs) for model, fold in pairs for load in self.loads]
         return sum(self._spread(self._log_throughput, *zip(*calls, strict=True)))
@@ -299,7 +298,7 @@ class Trainer:
 
 
 def _with_constant_evidence(model: Model) -> Model:
-    """The model with constant evidence heads, so that the replay records their features."""
+    """The model with constant evidence heads, so that replays record their features."""
     names = FEATURE_NAMES["evidence"]
     constants = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
     return replace(model, forests={**model.forests, "evidence": constants})

@@ -1,1 +1,1 @@
-"""Readers of other projects' recordings."""
+"""Readers of recordings that other projects made."""

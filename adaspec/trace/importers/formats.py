@@ -1,4 +1,4 @@
-"""The formats that can be imported, and the import of any of them into a trace."""
+"""The formats that can be imported, and the function that turns any of them into a trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from adaspec.trace.writer import TraceWriter
 
 
 class Importer(Protocol):
-    """Opens a recording of one format; rows are read only as they are asked for."""
+    """A function that opens a recording of one format; rows are read only when needed."""
 
     def __call__(
         self, sources: Iterable[str | Path], target: str | None, progress: Progress | None
@@ -49,10 +49,10 @@ def import_trace(
 ) -> dict[str, Any]:
     """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
 
-    `target` and `drafter` name what was served and what drafted, where the recording does not say.
-    Returns what was imported: `kind`, `requests`, `neural` (with neural counts), `paired` (whose
-    counts fit their output), `steps`, `output_tokens`, `workloads` (requests each), and `notes`
-    (what was left out, and how often).
+    `target` and `drafter` name the model served and its drafter, if the recording does not say.
+    Returns what was imported: `kind`, `requests`, `neural` (requests with neural counts), `paired`
+    (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
+    each), and `notes` (what was left out, and how often).
     """
     one_of(kind, FORMATS, "format", TraceError)
     paths = paths_of(sources, "what to import", TraceError)
@@ -94,7 +94,7 @@ def import_trace(
 
 
 def _drafted_by(manifest: Manifest, drafter: str | None) -> Manifest:
-    """The manifest with this drafter in it, if one is named."""
+    """The manifest with the drafter's name, if one is given."""
     if drafter is None:
         return manifest
     if manifest.kind == "dense" and manifest.neural_cap is None:

@@ -1,13 +1,13 @@
-"""Plain JSON lines of prompt and output tokens, one request a line.
+"""Plain JSON lines of prompt and output tokens, one request per line.
 
     {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
 
-`prompt_tokens` and `output_tokens` are understood too. Without `workload` it is the file's name;
-without `id` requests are numbered within their workload. Optional, each indexed by position with
-entry 0 null (or [] where it is a list): `neural_accepted`, `drafted_tokens` (a list of drafted
-tokens per position), `logprob`, `margin`, `entropy` (a list per position, one number or null per
-drafted token), `ngram_accepted`. The neural cap is the largest neural count or draft in the files:
-what is not known to have been drafted is not replayed. Files are read twice, first for the caps.
+`prompt_tokens` and `output_tokens` are understood too. Without `workload`, the workload is the
+file's name; without `id`, requests are numbered within their workload. Optional keys, all indexed
+by position with entry 0 null (or [] for lists): `neural_accepted`, `drafted_tokens` (a list of
+drafted tokens per position), `logprob`, `margin`, `entropy` (a list per position, with one number
+or null per drafted token), `ngram_accepted`. The neural cap is the largest neural count or draft in
+the files, as longer drafts may never have been tried. Files are read twice, first for the caps.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ def read_recording(
 
 
 def _survey(lines: Lines, target: str | None) -> Manifest:
-    """The manifest that all lines together call for."""
+    """The manifest that suits all lines together."""
     neural_cap = draft_cap = 0
     confidences: set[str] = set()
     for file in lines.files:
         for where, record in lines.of(file):
             check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
-            held = {key for key in _NEURAL if record.get(key) is not None}
-            if held and "neural_accepted" not in held:
-                raise TraceError(f"{where}: '{min(held)}' without 'neural_accepted'")
-            if held & set(CONFIDENCES) and "drafted_tokens" not in held:
-                raise TraceError(f"{where}: '{min(held)}' without 'drafted_tokens'")
-            if "neural_accepted" in held:
+            present = {key for key in _NEURAL if record.get(key) is not None}
+            if present and "neural_accepted" not in present:
+                raise TraceError(f"{where}: '{min(present)}' without 'neural_accepted'")
+            if present & set(CONFIDENCES) and "drafted_tokens" not in present:
+                raise TraceError(f"{where}: '{min(present)}' without 'drafted_tokens'")
+            if "neural_accepted" in present:
                 accepted = counts(record["neural_accepted"], "neural_accepted", where)
                 neural_cap = max(neural_cap, 1, *accepted.tolist())
-            if "drafted_tokens" in held:
+            if "drafted_tokens" in present:
                 drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
                 draft_cap = max(draft_cap, 1, *map(len, drafts))
-            confidences |= held & set(CONFIDENCES)
+            confidences |= present & set(CONFIDENCES)
     return Manifest(
         kind="dense",
         target=target,
@@ -111,20 +111,20 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
 
 
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:
-    held = [key for key in keys if key in record]
-    if len(held) != 1:
-        number = "both" if held else "neither"
+    present = [key for key in keys if key in record]
+    if len(present) != 1:
+        number = "both" if present else "neither"
         raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {number}")
-    return tokens(record[held[0]], held[0], where)
+    return tokens(record[present[0]], present[0], where)
 
 
 def _per_position(values: Any, key: str, where: str) -> list[list[Any]]:
-    """A list per position, a null one as an empty one."""
+    """One list per position; a null becomes an empty list."""
     if not isinstance(values, list):
         raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list of lists")
-    for at, entry in enumerate(values):
+    for index, entry in enumerate(values):
         if not isinstance(entry, list | None):
-            raise TraceError(f"{where}: {key}[{at}]={entry!r} is not a list")
+            raise TraceError(f"{where}: {key}[{index}]={entry!r} is not a list")
     return [entry or [] for entry in values]
 
 
@@ -135,11 +135,11 @@ def _drafts(
         return None, None
     drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
     drafted = np.full((len(drafts), cap), -1, dtype=np.int32)
-    for at, draft in enumerate(drafts):
-        ids = whole_numbers(draft, f"drafted_tokens[{at}]", where)
+    for index, draft in enumerate(drafts):
+        ids = whole_numbers(draft, f"drafted_tokens[{index}]", where)
         if len(ids) and ids.min() < 0:
-            raise TraceError(f"{where}: drafted_tokens[{at}] holds {ids.min()}, not a token id")
-        drafted[at, : len(draft)] = ids
+            raise TraceError(f"{where}: drafted_tokens[{index}] holds {ids.min()}, not a token id")
+        drafted[index, : len(draft)] = ids
     names = [name for name in CONFIDENCES if record.get(name) is not None]
     if not names:
         return drafted, None
@@ -148,11 +148,11 @@ def _drafts(
         layers = _per_position(record[name], name, where)
         if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
             raise TraceError(f"{where}: '{name}' has not one number per drafted token")
-        for at, layer in enumerate(layers):
+        for index, layer in enumerate(layers):
             for token, value in enumerate(layer):
                 if value is not None:
-                    confidences[at, token, CONFIDENCES.index(name)] = _number(
-                        value, f"{name}[{at}][{token}]", where
+                    confidences[index, token, CONFIDENCES.index(name)] = _number(
+                        value, f"{name}[{index}][{token}]", where
                     )
     return drafted, confidences
 

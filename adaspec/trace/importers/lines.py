@@ -1,4 +1,4 @@
-"""What all importers share: finding files, streaming their JSON lines, and checking values."""
+"""Shared by all importers: finding files, streaming their JSON lines, and checking values."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from adaspec.trace.schema import LoggedStep, Request
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
+"""A function that is called with the bytes read so far and the bytes in total."""
 
-# A shell gives the pipes that it opens other numbers every time.
+# The numbers of pipes that a shell opens change every time, so they make no workload name.
 _PIPE_FOLDERS = (Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording of another program: the manifest that it calls for, and its rows."""
+    """A recording of another program, as a manifest and rows."""
 
     manifest: Manifest
     rows: Iterator[tuple[str, Request | LoggedStep]]
-    """Each row with where it stands, for error messages."""
+    """The rows, each with its file and line, for error messages."""
     notes: Counter[str] = field(default_factory=Counter)
-    """How often something was left out, by what it was; filled while `rows` is consumed."""
+    """Counts of what was left out, by description; filled while `rows` is consumed."""
 
 
 def workload_of(file: Path) -> str:
@@ -44,15 +44,15 @@ def workload_of(file: Path) -> str:
 
 
 def described(importer: str, files: list[Path]) -> str:
-    """The manifest's `source`: only file names, because a path may tell who the user is."""
+    """The manifest's `source`: only file names, because a path may reveal the user."""
     names = ", ".join(file.name for file in files[:8])
     return f"import {importer}: {names}" + (f" and {len(files) - 8} more" if len(files) > 8 else "")
 
 
 def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[Path]:
-    """The files at `sources`; of a folder those of the first pattern that matches any.
+    """The files at `sources`; of a folder, those that match the first pattern with any match.
 
-    A pipe must be named itself. One that lies in a folder is refused, as reading it may block.
+    A pipe must be named directly. One inside a folder is refused, as reading it may block.
     """
     files: list[Path] = []
     for source in map(Path, sources):
@@ -76,9 +76,10 @@ def find_files(sources: Iterable[str | Path], patterns: Sequence[str]) -> list[P
 
 
 class Lines:
-    """The JSON objects of some files, one a line, each with where it stands; reports progress.
+    """The JSON objects of some files, one per line, each with its file and line number.
 
-    A pipe can be read only once, so for several passes its lines are copied to a temporary file.
+    Reports progress. A pipe can be read only once, so its lines are copied to a temporary file if
+    there are several passes.
     """
 
     def __init__(self, files: Sequence[Path], progress: Progress | None = None, passes: int = 1):
@@ -91,7 +92,7 @@ class Lines:
         self._done = 0
 
     def of(self, file: Path) -> Iterator[tuple[str, Record]]:
-        """Every non-empty line of `file` as an object; a `TraceError` if a line is none."""
+        """Every non-empty line of `file` as an object; a line that is none is a `TraceError`."""
         try:
             with self._opened(file) as stream:
                 for number, line in enumerate(stream, 1):
@@ -124,7 +125,7 @@ class Lines:
 
 
 def parse_object(text: bytes, where: str) -> Record:
-    """The JSON object in `text`."""
+    """The JSON object in `text`; any other JSON value is refused."""
     record = parse_json(text, where, TraceError)
     if not isinstance(record, dict):
         raise TraceError(f"{where}: is a {type(record).__name__}, expected an object")
@@ -132,42 +133,44 @@ def parse_object(text: bytes, where: str) -> Record:
 
 
 def required(record: Record, key: str, where: str) -> Any:
-    """`record[key]`, or an error that says it is missing."""
+    """`record[key]`; raises a `TraceError` if it is missing."""
     if record.get(key) is None:
         raise TraceError(f"{where}: '{key}' is missing")
     return record[key]
 
 
 def name_of(value: Any, key: str, where: str) -> str:
-    """A workload's or request's name: a text, or a number in digits."""
+    """The name of a workload or request, which may be given as a number."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise TraceError(f"{where}: '{key}' is {value!r:.60}, expected a text or a number")
     return str(value)
 
 
 def tokens(values: Any, key: str, where: str) -> NDArray[np.int32]:
-    """A list of token ids as an array; whether they are sound is not checked here."""
+    """A list of token ids as an array; their soundness is not checked here."""
     return whole_numbers(values, key, where).astype(np.int32)
 
 
 def counts(values: Any, key: str, where: str) -> NDArray[np.int16]:
-    """A list of counts as an array, a null first entry as -1."""
+    """A list of counts as an array; a null first entry becomes -1."""
     if isinstance(values, list) and values and values[0] is None:
         values = [-1, *values[1:]]
     numbers = whole_numbers(values, key, where)
     if len(numbers) and (numbers.min() < -1 or numbers.max() > np.iinfo(np.int16).max):
-        at = int(np.argmax((numbers < -1) | (numbers > np.iinfo(np.int16).max)))
-        raise TraceError(f"{where}: {key}[{at}]={numbers[at]} is not a count")
+        index = int(np.argmax((numbers < -1) | (numbers > np.iinfo(np.int16).max)))
+        raise TraceError(f"{where}: {key}[{index}]={numbers[index]} is not a count")
     return numbers.astype(np.int16)
 
 
 def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:
-    """A list of whole numbers that fit 32 bits."""
+    """A list of whole numbers of 32 bits as an array; anything else is refused."""
     if not isinstance(values, list):
         raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list")
     if not values:
         return np.empty(0, np.int64)
-    for at, value in enumerate(values):
+    for index, value in enumerate(values):
         if type(value) is not int or not -(2**31) <= value < 2**31:
-            raise TraceError(f"{where}: {key}[{at}]={value!r:.60} is not a whole number of 32 bits")
+            raise TraceError(
+                f"{where}: {key}[{index}]={value!r:.60} is not a whole number of 32 bits"
+            )
     return np.array(values, dtype=np.int64)

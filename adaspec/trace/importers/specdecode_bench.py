@@ -1,11 +1,12 @@
 """The public recordings of github.com/SpecDecode-Bench/simulator (`combined_*.jsonl`).
 
-Per line: `id`, `prompt_token_ids`, `generated_token_ids`, `acc_eagle.acc_len`,
+Each line has `id`, `prompt_token_ids`, `generated_token_ids`, `acc_eagle.acc_len` and
 `acc_ngram.acc_len`. `acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus
-token, so accepted = acc_len - 1; entry 0 says nothing and becomes null. The lists come from
+token, so accepted = acc_len - 1. Entry 0 has no meaning and becomes null. The lists come from
 different runs and are stored as recorded, each with its own length: a request whose EAGLE list is
-not as long as its output is not paired. Recorded n-gram counts may run past the output's end (up
-to 6 tokens past an end-of-text, up to 19 past an output cut off at 8,192); EAGLE counts never do.
+not as long as its output is not paired. Recorded n-gram counts may exceed the output's end (by up
+to 6 tokens after an end-of-text, by up to 19 if the output was cut off at 8,192); EAGLE counts do
+not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 
 _CAP = 20
-"""Tokens the recording engine drafted at each position, from either source."""
+"""Number of tokens that the recording engine drafted at each position, from either source."""
 _KEYS = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 
@@ -77,18 +78,18 @@ def _tokens(record: Record, key: str, where: str) -> NDArray[np.int32]:
 
 
 def _accepted(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
-    """Accepted counts without the bonus token, null at entry 0; None where the list is absent."""
+    """Accepted counts without the bonus token, null at entry 0; None if there is no list."""
     if record.get(key) is None:
         return None
-    held = record[key]
-    if not isinstance(held, dict) or "acc_len" not in held:
+    value = record[key]
+    if not isinstance(value, dict) or "acc_len" not in value:
         raise TraceError(f"{where}: '{key}' holds no 'acc_len'")
     name = f"{key}.acc_len"
-    emitted = counts(held["acc_len"], name, where)
+    emitted = counts(value["acc_len"], name, where)
     if len(emitted) and emitted.min() < 1:
-        at = int(np.argmin(emitted))
+        index = int(np.argmin(emitted))
         raise TraceError(
-            f"{where}: {name}[{at}]={emitted[at]} is below 1: it counts the bonus token"
+            f"{where}: {name}[{index}]={emitted[index]} is below 1: it counts the bonus token"
         )
     accepted = emitted - np.int16(1)
     accepted[:1] = -1

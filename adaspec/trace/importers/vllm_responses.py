@@ -1,17 +1,17 @@
 """Responses saved from a vLLM server run with `--per-request-spec-decode-metrics detailed`.
 
-A response holds `metrics.speculative_decoding.per_step_accepted` and `per_step_drafted` (vLLM 0.32;
+A response has `metrics.speculative_decoding.per_step_accepted` and `per_step_drafted` (vLLM 0.32;
 chat, completion and generate alike, for requests of one prompt and n = 1). Accepted counts leave
-out the bonus token. Two things vLLM does not say:
+out the bonus token. vLLM leaves two things open:
 
-- Steps without a draft are not listed, so positions are known only where the listed steps account
-  for every completion token but the first, which prefill emits; elsewhere they are null. (A listed
-  last step that overshoots the end can hide as many undrafted steps as it overshoots tokens.)
-- A last step counts what it accepted beyond the stop; it is clipped at the output's end.
+- Steps without a draft are not listed. So positions are known only if the listed steps account for
+  every completion token but the first, which prefill emits; otherwise they are null. (If the last
+  listed step exceeds the end, it can hide as many undrafted steps as it has tokens too many.)
+- The last step also counts tokens accepted beyond the stop; it is clipped at the output's end.
 
-Read are `*.jsonl` (a response a line; the workload is the file's name), `*.json` (a response or a
-list of them; in a folder, the workload is the folder's name), and vLLM's own batch output, which
-wraps each response in `response.body`.
+The files read are `*.jsonl` (one response per line; the workload is the file's name), `*.json` (a
+response or a list of them; in a folder, the workload is the folder's name), and vLLM's own batch
+output, which wraps each response in `response.body`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from adaspec.trace.schema import LoggedStep
 
 _FLAG = "--per-request-spec-decode-metrics detailed"
 Response = tuple[str, str, Record]
-"""Where a response stands, its workload, and the response."""
+"""The file and line of a response, its workload, and the response itself."""
 
 
 def read_recording(
@@ -68,7 +68,7 @@ def read_recording(
 
 
 def _responses(lines: Lines, folders: set[Path]) -> Iterator[Response]:
-    """Each response with where it stands and its workload."""
+    """Each response with its file and line, and its workload."""
     for file in lines.files:
         if file.suffix == ".json":
             workload = file.parent.name if file.parent in folders else ""
@@ -85,15 +85,15 @@ def _entries(file: Path) -> Iterator[tuple[str, Record]]:
         value = parse_json(file.read_bytes(), str(file), TraceError)
     except OSError as error:
         raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
-    for at, record in enumerate(value if isinstance(value, list) else [value]):
-        where = f"{file} entry {at}" if isinstance(value, list) else str(file)
+    for index, record in enumerate(value if isinstance(value, list) else [value]):
+        where = f"{file} entry {index}" if isinstance(value, list) else str(file)
         if not isinstance(record, dict):
             raise TraceError(f"{where}: is a {type(record).__name__}, expected a response")
         yield where, record
 
 
 def _unwrapped(record: Record) -> Record:
-    """The response itself, out of a line of batch output, whose `custom_id` is the better id."""
+    """The response inside a line of batch output, with `custom_id`, if given, as its id."""
     body = record
     for key in ("response", "body"):
         if isinstance(body.get(key), dict):
@@ -133,10 +133,10 @@ def _steps(
 
 def _metrics(response: Record, where: str) -> Record | None:
     metrics = response.get("metrics")
-    held = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-    if held is not None and not isinstance(held, dict):
+    speculative = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    if speculative is not None and not isinstance(speculative, dict):
         raise TraceError(f"{where}: metrics.speculative_decoding is not an object")
-    return held
+    return speculative
 
 
 def _request_steps(
@@ -194,7 +194,7 @@ def _used(response: Record, key: str, where: str) -> int | None:
 
 
 def _positions(accepted: NDArray[np.int64], output_len: int | None) -> NDArray[np.int64] | None:
-    """Where each step began, if the steps account for the whole output; else None."""
+    """The position of each step, or None if the steps do not account for the whole output."""
     ends = 1 + np.cumsum(accepted + 1)
     starts = ends - (accepted + 1)
     if output_len is None or not len(ends) or ends[-1] < output_len or starts[-1] >= output_len:
