@@ -1,4 +1,4 @@
-"""`adaspec bench`: how fast are we, side by side."""
+"""`adaspec bench`: time adaspec beside other systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`adaspec bench engine`: whole servers side by side."""
+"""`adaspec bench engine`: compare the methods in full servers, side by side."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Methods(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The names, or a usage error that names the word that is none."""
+        """The names, or a usage error that points out the unknown one."""
         if isinstance(value, tuple):
             return value
-        found = [word.strip() for word in str(value).split(",")]
-        for word in found:
+        names = [word.strip() for word in str(value).split(",")]
+        for word in names:
             if word not in METHODS:
                 self.fail(f"no method '{word}' (known: {', '.join(METHODS)})", param, ctx)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(names))
 
 
 @click.command("engine")
@@ -117,7 +117,7 @@ def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **opti
         --traces traces/recorded --cost cost.json --policy policies/mine -o bench
     """
     check_drafter(options["draft"], options["draft_method"])
-    # Imported here: the evaluator takes a second to load, --help should not.
+    # Imported here because the evaluator takes a second to load, and --help should be quick.
     from adaspec.bench.engine.page import page, save_plot
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine

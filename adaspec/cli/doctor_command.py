@@ -1,4 +1,4 @@
-"""`adaspec doctor`: will serving work here, and if not why."""
+"""`adaspec doctor`: say whether serving will work on this machine, and if not, why."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def command(
       adaspec doctor --policy policies/mine --model M --draft EAGLE_HEAD
     """
     check_drafter(draft, draft_method)
-    # Imported here: torch and vLLM take seconds to load, --help should not.
+    # Imported here because torch and vLLM take seconds to load, and --help should be quick.
     from adaspec.vllm.doctor import examine, gpu_caveat
 
-    found = examine(policy, model, draft, draft_method)
+    checks = examine(policy, model, draft, draft_method)
     caveat = gpu_caveat()
-    well = all(each.ok for each in found)
+    all_ok = all(check.ok for check in checks)
     if as_json:
         findings = [
-            {"part": each.part, "ok": each.ok, "found": each.found, "advice": each.advice}
-            for each in found
+            {"part": check.part, "ok": check.ok, "found": check.found, "advice": check.advice}
+            for check in checks
         ]
-        print_json({"schema": 1, "ok": well, "findings": findings, "caveat": caveat})
+        print_json({"schema": 1, "ok": all_ok, "findings": findings, "caveat": caveat})
     else:
         console = results()
-        for each in found:
-            mark = "[green]ok[/green]  " if each.ok else "[red]not[/red] "
-            console.print(f"{mark}{each.part}: {escape(printable(each.found))}", soft_wrap=True)
-            if not each.ok:
-                console.print(f"      do: {escape(printable(each.advice))}", soft_wrap=True)
+        for check in checks:
+            mark = "[green]ok[/green]  " if check.ok else "[red]not[/red] "
+            console.print(f"{mark}{check.part}: {escape(printable(check.found))}", soft_wrap=True)
+            if not check.ok:
+                console.print(f"      do: {escape(printable(check.advice))}", soft_wrap=True)
         if caveat:
             console.print(f"note  {escape(caveat)}", soft_wrap=True)
-    if not well:
+    if not all_ok:
         raise click.exceptions.Exit(2)

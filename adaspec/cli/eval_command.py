@@ -1,4 +1,4 @@
-"""`adaspec eval`: policies against every baseline and bound, over recorded acceptance."""
+"""`adaspec eval`: compare policies with every baseline and bound, on recorded acceptance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OutputTokens(click.ParamType[int | None]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
-        """Parse and check."""
+        """The number, None for `none`, or a usage error."""
         if value is None or isinstance(value, int):
             return value
         if str(value) == "none":
@@ -140,7 +140,7 @@ def command(
       adaspec eval traces --policy fixed:neural:3 --policy oracle:combine \\
         --protocol specdecode-bench --concurrency 1,8 --json
     """
-    # Imported here: numba and the replay take a second to load, --help should not.
+    # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies
     from adaspec.evaluate.evaluation import refuse_beside
     from adaspec.evaluate.report import check_destination
@@ -154,7 +154,7 @@ def command(
 
 
 def _given() -> dict[str, object]:
-    """What stands on the command line, be it a default."""
+    """The options that the user wrote on the command line, even if the value is the default."""
     context = click.get_current_context()
     return {
         name: value

@@ -17,7 +17,7 @@ class NamingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or fail naming the nearest one and all there are."""
+        """Find the command, or fail with the nearest known command and the list of all."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
             raise click.UsageError(
@@ -28,7 +28,7 @@ class NamingGroup(click.Group):
 
 
 class LazyGroup(NamingGroup):
-    """A group whose commands are named up front and imported when asked for.
+    """A group whose commands are named up front, and imported only when they are needed.
 
     `table` maps a command's name to (module, one-line help); the module's `command` is the command.
     """
@@ -38,7 +38,7 @@ class LazyGroup(NamingGroup):
         self.table = dict(table)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The table's names, in its order."""
+        """The names of the table, in its order."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -51,6 +51,6 @@ class LazyGroup(NamingGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the one-line helps without importing a single command."""
+        """Write the one-line helps without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])

@@ -1,4 +1,4 @@
-"""`adaspec import`: somebody's recording becomes a trace."""
+"""`adaspec import`: turn recordings made by other tools into a trace."""
 
 from __future__ import annotations
 

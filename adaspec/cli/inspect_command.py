@@ -1,4 +1,4 @@
-"""`adaspec inspect`: what a path holds, how large it is, whether it is sound."""
+"""`adaspec inspect`: say what a path holds, how large it is, and whether it is sound."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _describe_trace(document: dict[str, Any]) -> str:
 def _trace_table(document: dict[str, Any]) -> Table:
     logged = document["manifest"]["kind"] == "logged"
     counted = "steps" if logged else "paired"
-    # Narrow enough that eighty columns hold it unfolded.
+    # The table is narrow enough for eighty columns without folding.
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     table.add_column("workload", overflow="fold")
     table.add_column("requests", justify="right", no_wrap=True)

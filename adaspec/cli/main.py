@@ -1,4 +1,4 @@
-"""The `adaspec` command: which commands there are, and what each failure exits with."""
+"""The `adaspec` command: its subcommands, and the exit code of each kind of failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMANDS = {
 }
 
 OK, FAULT, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-"""Exit codes; the last two are what a shell shows for a process that SIGINT or SIGPIPE ended."""
+"""Exit codes; the last two are those that a shell shows after SIGINT and SIGPIPE."""
 
 _SYSTEM_ADVICE = {
     errno.ENOSPC: "free some space or write elsewhere",
@@ -38,7 +38,7 @@ _SYSTEM_ADVICE = {
     errno.EROFS: "choose a path that can be written",
     errno.ENAMETOOLONG: "choose a shorter path",
 }
-"""What to do about refusals of the operating system that the user can mend."""
+"""Advice for errors of the operating system that the user can fix."""
 
 
 @click.group(
@@ -59,12 +59,12 @@ def adaspec() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: 0, 2 for the user's mistake, 1 for a fault of adaspec."""
+    """Run the command line and exit with 0, 2 for a user's mistake, or 1 for a fault of adaspec."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of `adaspec ARGUMENTS`; a failure is one line on standard error."""
+    """Run `adaspec ARGUMENTS` and return the exit code; failures go to stderr in one line."""
     if "_ADASPEC_COMPLETE" in os.environ:
         adaspec.main(prog_name="adaspec")
     try:
@@ -100,11 +100,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
-    """One line for a command line that does not parse: the nearest name, and where to read."""
+    """One line for a command line that does not parse, with the nearest name and the help page."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
     if context is None:
-        # click does not name the command for every mistake.
+        # click does not say for every mistake which command it was.
         path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
         return f"{text.rstrip('.')} (see '{path} --help')"
     command = context.command
@@ -123,11 +123,11 @@ def _names_no_command(mistake: click.ClickException) -> bool:
 
 def _fail(text: str, code: int) -> int:
     """Write `adaspec: error: TEXT` as one line to standard error, and return the code."""
-    # Imported here: it brings rich, which --help should not wait for.
+    # Imported here because it imports rich, and --help should be quick.
     from adaspec.cli.output import printable
 
     line = printable(" ".join(part.strip() for part in text.splitlines()))
-    # Standard error may be closed as well.
+    # Standard error may be closed, too.
     with contextlib.suppress(OSError):
         print(f"adaspec: error: {line}", file=sys.stderr, flush=True)
     return code
@@ -139,7 +139,7 @@ def _traceback_if_asked() -> None:
 
 
 def _give_up_stdout() -> None:
-    """Point a broken standard output at nothing, since the interpreter flushes it at exit."""
+    """Point a broken stdout at /dev/null, because the interpreter flushes it again at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Values that options take, and the options that several commands have alike."""
+"""The types of option values, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from adaspec.errors import AdaspecError
 from adaspec.vllm.options import DRAFT_METHODS
 
 Option = Callable[[Any], Any]
-"""What a command is decorated with."""
+"""A decorator that adds an option to a command."""
 
 
 class Finite(click.FloatRange):
-    """A finite number: NaN would pass every bound."""
+    """A finite number; NaN is refused because it would pass every bound."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -31,18 +31,18 @@ class Finite(click.FloatRange):
 
 
 class WholeNumbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers separated by commas, ascending and each once."""
+    """Whole numbers separated by commas; they are sorted, without repeats."""
 
     name = "N,N,.."
 
     def __init__(self, most: int | None = None, kilo: bool = False) -> None:
-        """Numbers from 1 to `most`; with `kilo`, `4k` is 4,096."""
+        """Take numbers from 1 to `most`; with `kilo`, `4k` means 4,096."""
         self._most, self._kilo = most, kilo
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The numbers, or a usage error that names the word that is none."""
+        """The numbers, or a usage error that points out the wrong word."""
         if isinstance(value, tuple):
             return value
         numbers = set()
@@ -100,29 +100,29 @@ def numbers_option(
     kilo: bool = False,
     shown: str | bool = True,
 ) -> Option:
-    """An option that takes whole numbers; `shown` is its default as help shows it."""
+    """An option that takes whole numbers; `shown` is the default as the help shows it."""
     kind = WholeNumbers(most, kilo)
     return click.option(flag, type=kind, default=default, show_default=shown, help=help)
 
 
 def out_option(metavar: str, help: str | None = None, required: bool = True) -> Option:
-    """Where the command writes to."""
+    """The option for the place that the command writes to."""
     kind = click.Path(path_type=Path)
     return click.option("-o", "--out", metavar=metavar, required=required, type=kind, help=help)
 
 
 def draft_option(help: str) -> Option:
-    """The neural drafter."""
+    """The option for the neural drafter."""
     return click.option("--draft", metavar="HEAD", help=help)
 
 
 def force_option(help: str) -> Option:
-    """Whether something may be replaced."""
+    """The option to replace what is already there."""
     return click.option("--force", is_flag=True, help=help)
 
 
 def json_option(help: str = "Print one JSON document for machines.") -> Option:
-    """JSON instead of tables."""
+    """The option to print JSON instead of tables."""
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
@@ -138,7 +138,7 @@ seed_option = whole_option("--seed", 0, 0, 2**31 - 1)
 
 
 def engine_option(servers: str = "") -> Option:
-    """Arguments that vLLM takes."""
+    """The option for vLLM's own arguments."""
     help = f"vLLM's own arguments{servers}, such as '{{\"max_model_len\": 8192}}'."
     return click.option("--engine", metavar="JSON", type=JsonObject(), default="{}", help=help)
 

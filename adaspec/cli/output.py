@@ -1,4 +1,4 @@
-"""What commands print: results to standard output, everything else to standard error."""
+"""Print results to standard output, and everything else to standard error."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from adaspec.places import Place
 
 PIPE_WIDTH = 100
-"""Columns that tables are laid out for where no terminal says how many there are."""
+"""The width of tables in characters if no terminal tells its width."""
 
 PATIENCE_S = 1.0
-"""How long work may last before a progress bar appears."""
+"""The time that work may take before a progress bar appears."""
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that JSON allows unescaped though they steer terminals, or cannot be written."""
+"""Characters that JSON allows unescaped, but that control terminals or cannot be written."""
 
 
 class _PlainPipeConsole(Console):
-    """A console that leaves a broken pipe to the command line's `run`."""
+    """A console that leaves a broken pipe to `run` in `adaspec.cli.main`."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def results() -> Console:
-    """A console on standard output, for tables that people read; a pipe gets their full width."""
+    """A console on standard output, for tables; in a pipe it is `PIPE_WIDTH` wide."""
     console = _PlainPipeConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_WIDTH
@@ -49,19 +49,19 @@ def results() -> Console:
 
 
 def remarks() -> Console:
-    """A console on standard error, for whatever is not the result."""
+    """A console on standard error, for everything except results."""
     return _PlainPipeConsole(stderr=True, highlight=False)
 
 
 def printable(text: str) -> str:
-    """The text without what would steer a terminal: names come from whoever made the file."""
+    """The text with ? for characters that could control a terminal, as names in files may have."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def print_json(document: object) -> None:
     """Write a document to standard output as strict JSON: NaN and infinities become null.
 
-    What would steer a terminal, or is no text, is escaped as JSON may have it.
+    Characters that could control a terminal, or that cannot be encoded, are escaped.
     """
     text = json.dumps(json_types(document), indent=2, allow_nan=False, ensure_ascii=False)
     print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
@@ -74,7 +74,7 @@ def add_columns(table: Table, *heads: str) -> None:
 
 
 def add_sections(table: Table, rows: Iterable[Sequence[str]]) -> None:
-    """Add rows, with a line wherever the first cell changes."""
+    """Add rows, with a line between rows whose first cells differ."""
     first = None
     for row in rows:
         if first not in (None, row[0]):
@@ -84,13 +84,13 @@ def add_sections(table: Table, rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_lines(console: Console, *lines: str) -> None:
-    """Print lines as they are, however long, but for what would steer a terminal."""
+    """Print lines without folding them, with ? for characters that could control a terminal."""
     for line in lines:
         console.print(printable(line), soft_wrap=True, markup=False)
 
 
 def publish(report: EvaluationReport, place: Place | None, as_json: bool) -> None:
-    """Add the command to a report, write its folder where there is one to write, and print it."""
+    """Add the command line to a report, write its folder if there is a place, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
     if place is not None:
         with ProgressBar() as bar:
@@ -104,7 +104,7 @@ def publish(report: EvaluationReport, place: Place | None, as_json: bool) -> Non
 
 
 class ProgressBar:
-    """A bar on standard error, on a terminal only, and only once work has taken over a second.
+    """A progress bar on standard error, shown only on a terminal and after a second of work.
 
     Inside the `with`, call it as `bar(stage, done, total)`; each stage gets a line of its own.
     """
@@ -138,7 +138,7 @@ class ProgressBar:
             self._shown.stop()
 
     def __call__(self, stage: str, done: float, total: float) -> None:
-        """Say that `done` of `total` are through in this stage."""
+        """Show that `done` of `total` are finished in this stage."""
         if not self._console.is_terminal:
             return
         if stage not in self._stages:

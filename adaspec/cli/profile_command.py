@@ -1,4 +1,4 @@
-"""`adaspec profile`: this machine's step times in, a cost model out."""
+"""`adaspec profile`: measure this machine's step times and fit a cost model to them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def command(
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     place = check_place(out, CostError)
-    # Imported here: vLLM and the plots take seconds to load, --help should not.
+    # Imported here because vLLM and the plots take seconds to load, and --help should be quick.
     from adaspec.bench.profile.measurement import Grid
     from adaspec.bench.profile.plots import save_plots
     from adaspec.bench.profile.profile import profile_machine

@@ -1,4 +1,4 @@
-"""`adaspec record`: prompts in, a dense trace out."""
+"""`adaspec record`: run prompts and record a dense trace."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def command(as_json: bool, **options: Any) -> None:
       adaspec record --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o traces/mine
     """
     check_drafter(options["draft"], options["draft_method"])
-    # Imported here: vLLM takes seconds to load, --help should not.
+    # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.vllm.recording import RecordOptions, record
 
     with ProgressBar() as bar:

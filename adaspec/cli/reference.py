@@ -1,4 +1,4 @@
-"""The page of all commands: `python -m adaspec.cli.reference > docs/commands.md`."""
+"""The reference page of all commands: `python -m adaspec.cli.reference > docs/commands.md`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ own (`ADASPEC_TRACEBACK=1` prints where), and where `bench engine` finds outputs
 def commands(
     context: click.Context, command: click.Command
 ) -> Iterator[tuple[click.Context, click.Command]]:
-    """Every command below one, groups left out."""
+    """All commands below a command, without the groups."""
     if not isinstance(command, click.Group):
         yield context, command
         return
@@ -35,7 +35,7 @@ def commands(
 
 
 def section(context: click.Context, command: click.Command) -> str:
-    """A command's synopsis, what it does, an example, and its options."""
+    """A command's synopsis, description, example and options."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     words, _, example = inspect.cleandoc(command.help or "").partition("Example:\n")
     prose, *listed = words.split("\b\n")
@@ -44,8 +44,8 @@ def section(context: click.Context, command: click.Command) -> str:
     parts += [f"```text\n{block}\n```" for block in blocks if block]
     if example:
         parts.append(f"```sh\n{textwrap.dedent(example).rstrip()}\n```")
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    records = [record for each in options if (record := each.get_help_record(context))]
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    records = [record for option in options if (record := option.get_help_record(context))]
     rows = [
         "| `{}` | {} |".format(*(part.replace("|", "\\|") for part in record)) for record in records
     ]
@@ -54,7 +54,7 @@ def section(context: click.Context, command: click.Command) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """The full page as markdown."""
     root = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
     return "\n".join([HEAD, *(section(*each) for each in commands(root, adaspec))])
 

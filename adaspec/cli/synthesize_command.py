@@ -1,4 +1,4 @@
-"""`adaspec synthesize`: a trace whose truth is known, to try everything else on."""
+"""`adaspec synthesize`: write a trace of known truth, to try the other commands on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`adaspec train`: traces in, a policy's folder out."""
+"""`adaspec train`: train a policy on traces and write its folder."""
 
 from __future__ import annotations
 
@@ -142,20 +142,22 @@ def _cross_fit(
     ablations: bool,
     **options: Any,
 ) -> None:
-    # Imported here: LightGBM and numba take seconds to load, --help should not.
+    # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.evaluate.evaluation import note_costs
     from adaspec.evaluate.report import EvaluationReport
     from adaspec.train.crossfit import cross_fit
 
-    how, model = Options(**options), load_cost(cost or DEFAULT)
+    evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
     with ProgressBar() as bar:
-        found = cross_fit(traces, folds, model, how, exclude_workloads, allow_mixed, bar, ablations)
-    note_costs(found.report, model, given=cost is not None)
-    publish(EvaluationReport(found.report, found.selection.requests), place, as_json)
+        crossfit = cross_fit(
+            traces, folds, model, evaluation_options, exclude_workloads, allow_mixed, bar, ablations
+        )
+    note_costs(crossfit.report, model, given=cost is not None)
+    publish(EvaluationReport(crossfit.report, crossfit.selection.requests), place, as_json)
 
 
 def _check_report(out: Path, force: bool) -> Place:
-    """The place for a report, refused before a long evaluation if none can go there."""
+    """The place for a report; raises an error, before a long evaluation, if it cannot be used."""
     from adaspec.evaluate.report import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
 

@@ -1,4 +1,4 @@
-"""Accepted tokens of a trace: summed per workload and source, and per position for plots."""
+"""Accepted tokens of a trace, summed per workload and source, and per position for plots."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from adaspec.trace.schema import LoggedStep, Request
 Counts = NDArray[np.int16]
 
 NGRAM_CAP = 20
-"""n-gram accepted counts are cut here: without it one runaway repetition outweighs all else."""
+"""The cap on n-gram accepted counts; without it one runaway repetition would outweigh the rest."""
 SOURCES = ("neural", "ngram")
 _LONG_ENOUGH = 64
-"""Positions from which a request is a good example to plot."""
+"""The number of positions that a request needs to be a good example to plot."""
 
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:
-    """What the default look-up would have got accepted at each position, cut at NGRAM_CAP."""
+    """Tokens that the default n-gram look-up would get accepted per position, up to NGRAM_CAP."""
     matches = match_positions(request.prompt_tokens, request.output_tokens)
     context = np.concatenate([request.prompt_tokens, request.output_tokens])
     runs = accepted_runs(
@@ -33,29 +33,29 @@ def ngram_accepted(request: Request) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class SourceAcceptance:
-    """What became of one source's drafts in one workload."""
+    """Counts of one source's drafts in one workload, and of the tokens accepted from them."""
 
     source: str
     drafts: int = 0
-    """Positions of a dense trace from 1 on, whether or not the source had a draft; drafts of a
-    logged one."""
+    """For a dense trace, the positions from 1 on, whether or not the source had a draft there; for
+    a logged trace, the drafts."""
     accepted: int = 0
     taken: int = 0
     """Drafts of which at least one token was accepted."""
     censored: int = 0
-    """Drafts accepted as far as the count reaches."""
+    """Drafts whose accepted count is as high as it can be, so more might have been accepted."""
     drafted: int | None = None
-    """Tokens drafted; None for a dense trace, whose drafts have no length."""
+    """Tokens drafted; None for a dense trace, because its drafts have no length."""
 
     def add(self, accepted: NDArray[np.int64], reach: int) -> None:
-        """Count accepted counts that could have reached `reach`."""
+        """Add drafts by their accepted counts, each of which could be `reach` at most."""
         self.drafts += len(accepted)
         self.accepted += int(accepted.sum())
         self.taken += int((accepted > 0).sum())
         self.censored += int((accepted >= reach).sum())
 
     def document(self) -> dict[str, Any]:
-        """The shares as JSON's own types; None where there were no drafts."""
+        """The shares as JSON types; each is None if there were no drafts."""
 
         def share(part: int | None) -> float | None:
             return part / self.drafts if part is not None and self.drafts else None
@@ -72,7 +72,7 @@ class SourceAcceptance:
 
 @dataclass(slots=True)
 class WorkloadAcceptance:
-    """How large a workload is, and its acceptance per source."""
+    """The size of a workload, and its acceptance per source."""
 
     workload: str
     requests: int = 0
@@ -81,11 +81,11 @@ class WorkloadAcceptance:
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     steps: int | None = None
-    """Rows of a logged trace; None for a dense one."""
+    """Rows of a logged trace; None for a dense trace."""
     sources: dict[str, SourceAcceptance] = field(default_factory=dict)
 
     def add_request(self, request: Request, neural_cap: int | None) -> None:
-        """Count a request of a dense trace; position 0 decides nothing and is left out."""
+        """Add a request of a dense trace, without position 0, where nothing is decided."""
         self.requests += 1
         self.paired += request.paired
         self.prompt_tokens = (self.prompt_tokens or 0) + len(request.prompt_tokens)
@@ -99,7 +99,7 @@ class WorkloadAcceptance:
             self._source("recorded ngram").add(recorded, NGRAM_CAP)
 
     def add_step(self, step: LoggedStep) -> None:
-        """Count a step of a logged trace; one without a draft is a step and nothing else."""
+        """Add a step of a logged trace; a step without a draft adds only to `steps`."""
         self.steps = (self.steps or 0) + 1
         if step.draft_len > 0:
             sums = self._source(step.source)
@@ -107,7 +107,7 @@ class WorkloadAcceptance:
             sums.drafted = (sums.drafted or 0) + step.draft_len
 
     def document(self) -> dict[str, Any]:
-        """The workload in JSON's own types."""
+        """The workload as JSON types."""
         return {**asdict(self), "sources": [sums.document() for sums in self.sources.values()]}
 
     def _source(self, name: str) -> SourceAcceptance:
@@ -116,22 +116,25 @@ class WorkloadAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One request's accepted counts per position from 1 on, null as -1; None: source never ran."""
+    """One request's accepted counts per position from 1 on.
+
+    An unknown count is -1; the counts of a source that never ran are None.
+    """
 
     workload: str
     id: str
     neural: Counts | None
     ngram: Counts | None
     paired: bool
-    """Whether both are there and belong to the same run, position by position."""
+    """Whether both sources have counts, and these belong to the same run, position by position."""
 
     def known(self, source: str) -> Counts:
-        """The counts of one of `SOURCES` at the positions where there is one."""
+        """The counts of one of `SOURCES`, at the positions where the count is known."""
         counts = getattr(self, source)
         return np.empty(0, np.int16) if counts is None else counts[counts >= 0]
 
     def differences(self) -> Counts:
-        """n-gram - neural at every position where both are known; empty for an unpaired request."""
+        """n-gram - neural at each position where both are known; empty for an unpaired request."""
         if not self.paired or self.neural is None or self.ngram is None:
             return np.empty(0, dtype=np.int16)
         both = (self.neural >= 0) & (self.ngram >= 0)
@@ -141,19 +144,19 @@ class Acceptance:
 def acceptance(
     requests: Iterable[Request], ngram_of: Callable[[Request], NDArray[Any]] = ngram_accepted
 ) -> list[Acceptance]:
-    """The accepted counts of each request, `ngram_of` says those of n-gram."""
-    counted = []
+    """The accepted counts of each request; `ngram_of` computes those of n-gram."""
+    acceptances = []
     for request in requests:
         neural, ngram = _counts(request.neural_accepted), _counts(ngram_of(request))
-        alike = neural is not None and ngram is not None and len(neural) == len(ngram)
-        counted.append(
-            Acceptance(request.workload, request.id, neural, ngram, request.paired and alike)
+        same_length = neural is not None and ngram is not None and len(neural) == len(ngram)
+        acceptances.append(
+            Acceptance(request.workload, request.id, neural, ngram, request.paired and same_length)
         )
-    return counted
+    return acceptances
 
 
 def pooled(requests: Sequence[Acceptance], workload: str, source: str) -> Counts:
-    """Every known count of `source` in `workload`."""
+    """All known counts of `source` in `workload`."""
     parts = [each.known(source) for each in requests if each.workload == workload]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int16)
 
@@ -165,10 +168,10 @@ def survival(counts: Counts, longest: int) -> NDArray[np.float64]:
 
 
 def examples(requests: Sequence[Acceptance], workload: str, count: int) -> list[Acceptance]:
-    """`count` requests of a workload, spread evenly by how much n-gram took of them.
+    """`count` requests of a workload, spread evenly over the mean n-gram accepted count.
 
-    Paired requests of 64 positions and more come first, so that both sources have something to
-    show; the choice depends on nothing but the data.
+    Paired requests of 64 positions or more are preferred, so that both sources have something to
+    show. The choice depends only on the data.
     """
 
     def length(each: Acceptance) -> int:

@@ -1,7 +1,8 @@
 """How well calibrated a model's survival curves are, in the states that its policy visits.
 
-Forests and curves are judged alone, as before drafting: without planner settings, recalibration or
-evidence. Where the policy reads the drafted tokens, it is judged token by token as well.
+Forests and curves are judged by themselves, as they predict before drafting: without planner
+settings, recalibration or evidence. A policy that reads the drafted tokens is also judged token by
+token.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 DEPTHS = 4
-"""S(1) to S(4) are judged."""
+"""The survival probabilities S(1) to S(4) are judged."""
 BINS = 15
 SOURCES = ("ngram", "neural")
 _HEADS = {"ngram": (NGRAM_FIRST, NGRAM_MORE), "neural": (NEURAL_FIRST, NEURAL_MORE)}
 _CERTAIN = 1e-6
-"""Probabilities are kept this far from 0 and 1: one certain miss would outweigh all else."""
+"""Probabilities are kept this far from 0 and 1: one certain miss would outweigh all the rest."""
 _ORDERS = 0xCA11B
 
 
@@ -59,12 +60,12 @@ class Visits:
     """States in which a policy decided."""
 
     at: NDArray[np.int64]
-    """Flat position."""
+    """The flat position of each decision."""
     x: NDArray[np.float32]
     held: Bools
-    """Whether the request held the neural drafter."""
+    """Whether the request held the neural drafter at that decision."""
     drafted_at: NDArray[np.int64]
-    """Flat position of each decision in which a token was drafted, its depth, what it showed."""
+    """The flat position of the decision behind each drafted token, as in `depth` and `shown`."""
     depth: NDArray[np.int32]
     shown: NDArray[np.float32]
 
@@ -76,7 +77,7 @@ def visits_of(
     cost: CostModel,
     seed: int,
 ) -> Visits:
-    """Every decision of one closed loop over the marked requests."""
+    """Every decision of one closed loop over the judged policy's requests."""
     rng = np.random.default_rng([seed, _ORDERS, concurrency])
     order = draw_order(pools_among(recording, judged.members), concurrency, rng)
     policy = judged.policy
@@ -103,12 +104,12 @@ def calibration_of(
     concurrency: Sequence[int],
     seed: int,
 ) -> dict[str, Any]:
-    """The calibration document: per source and depth ECE, AUC, log-loss, and its bins.
+    """The calibration document: ECE, AUC, log-loss and bins per source and depth.
 
     The states of all loads and policies are judged together. `without_tables` has the AUC and
-    log-loss, in the same states, of models grown without the token tables' columns. `drafted` is
-    about single tokens after they were seen, and `before` they were; empty where no policy reads
-    drafted tokens.
+    log-loss, in the same states, of models grown without the token tables' columns. `drafted` has
+    the predictions for single tokens after they were seen, and under `before` those from before;
+    it is empty if no policy reads drafted tokens.
     """
     states: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in SOURCES}
     tokens: list[tuple[Array, Array, Array]] = []
@@ -148,9 +149,10 @@ def _judge_depths(outcomes: Array, predicted: Array, bare: Array) -> list[dict[s
 
 
 def _drafted(recording: Recording, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
-    """Depth, whether right, and (predicted before, after it was seen) of drafted tokens.
+    """For each drafted token its depth, whether it was right, and (predicted before, after).
 
-    Only tokens before which all were right count.
+    "Before" and "after" are the predictions without and with the drafted token itself. Tokens
+    behind a wrong one are left out.
     """
     accepted = recording.columns.neural[visits.drafted_at]
     judged = (accepted >= visits.depth - 1) & (visits.depth <= DEPTHS)
@@ -174,7 +176,7 @@ def _judge_drafted(depth: Array, right: Array, predicted: Array) -> list[dict[st
 
 
 def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
-    """S(1) .. S(DEPTHS) of a source by forests and curves, a row per row of features."""
+    """S(1) .. S(DEPTHS) of a source by forests and curves, one row per row of features."""
     heads = predict(model.forests["before"], x)
     first, more = (np.ascontiguousarray(heads[:, head]) for head in _HEADS[source])
     out = np.empty((len(x), DEPTHS + 1))
@@ -183,7 +185,7 @@ def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
 
 
 def judge(outcomes: Array, predicted: Array) -> dict[str, Any]:
-    """How good probabilities were: rounded, the AUC None where all outcomes are alike."""
+    """Rounded figures of how good probabilities were; the AUC is None if all outcomes are equal."""
     bins = reliability(outcomes, predicted)
     return {
         "states": len(outcomes),
@@ -207,23 +209,23 @@ def reliability(outcomes: Array, predicted: Array) -> list[tuple[float, float, i
 
 
 def expected_calibration_error(bins: Sequence[tuple[float, float, int]]) -> float:
-    """sum over bins of share of states * abs(mean predicted - share that came true)."""
+    """Sum over bins of (share of states * abs(mean predicted - share that came true))."""
     total = sum(count for _, _, count in bins)
     return sum(count * abs(mean - share) for mean, share, count in bins) / total
 
 
 def sharpness(outcomes: Array, predicted: Array) -> dict[str, float | None]:
-    """AUC, or None where all outcomes are alike, and log-loss."""
-    both = 0 < outcomes.sum() < len(outcomes)
+    """The log-loss, and the AUC, which is None if all outcomes are equal."""
+    has_both_outcomes = 0 < outcomes.sum() < len(outcomes)
     bounded = np.clip(predicted, _CERTAIN, 1 - _CERTAIN)
     return {
-        "auc": _rounded(roc_auc_score(outcomes, predicted)) if both else None,
+        "auc": _rounded(roc_auc_score(outcomes, predicted)) if has_both_outcomes else None,
         "log_loss": _rounded(log_loss(outcomes, bounded, labels=[0, 1])),
     }
 
 
 def _outcomes(recording: Recording, visits: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
-    """The states in which a source could draft, and how many of its tokens were right in each."""
+    """Whether a source could draft in each state, and how many of its tokens were right there."""
     columns = recording.columns
     if source == "ngram":
         return columns.match[visits.at] > 0, columns.run[visits.at]

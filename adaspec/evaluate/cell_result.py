@@ -1,6 +1,6 @@
-"""What was measured in one cell: all its contenders, and from them the report's rows and headline.
+"""The measurements of one cell for all its contenders, and the report's rows and headline of it.
 
-A cell is a workload, or the mix of all, at a concurrency.
+A cell is a workload, or the mix of all workloads, at one concurrency.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DP_ORACLES = ("dp", "dp-splice")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One contender's figures in one cell, over the runs of all the cell's orders."""
+    """One contender's figures in one cell, over the runs of all orders of that cell."""
 
     tokens_per_s: float
     accepted_per_step: float | None = None
@@ -47,7 +47,7 @@ class Measure:
 
 
 def measure(runs: Sequence[Result]) -> Measure:
-    """Throughput is the mean over runs; everything else is pooled."""
+    """One measure of several runs: throughput is the mean over runs, all else is pooled."""
 
     def share(part: float, total: float) -> float | None:
         return part / total if total else None  # the cheapest paths have no steps
@@ -71,7 +71,7 @@ def measure(runs: Sequence[Result]) -> Measure:
 
 @dataclass(slots=True)
 class CellResult:
-    """All contenders of one cell, by the name of their row."""
+    """All contenders of one cell and their figures, by the name of their row in the report."""
 
     winners: Mapping[str, Winner]
     contenders: Mapping[str, Contender]
@@ -79,21 +79,21 @@ class CellResult:
     replicates: dict[str, Speeds] = field(default_factory=dict)
     """Tokens per second in each bootstrap replicate."""
     variance_ratio: float = 1.0
-    """The variance of a measured throughput over that of its replicates."""
+    """The variance of a measured throughput, divided by the variance of its replicates."""
     tuned: Mapping[str, str] = field(default_factory=dict)
     """For each policy, the row of the static rule tuned on its training requests."""
 
     def speed(self, name: str) -> float | None:
-        """Tokens per second of a row, None where it was not run."""
+        """Tokens per second of a row, or None if the row was not run."""
         return self.measures[name].tokens_per_s if name in self.measures else None
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Throughput of one row over that of another."""
+        """The throughput of row `name` divided by that of row `other`."""
         speed, other_speed = self.speed(name), self.speed(other)
         return speed / other_speed if speed is not None and other_speed else None
 
     def ratio_interval(self, name: str, other: str) -> Interval | None:
-        """Paired interval of that ratio."""
+        """The paired interval of `ratio`."""
         point = self.ratio(name, other)
         if point is None or name not in self.replicates or other not in self.replicates:
             return None
@@ -101,20 +101,21 @@ class CellResult:
         return interval(point, ratios, self.variance_ratio)
 
     def lift(self, name: str, other: str | None) -> float | None:
-        """The ratio minus 1."""
+        """`ratio` minus 1."""
         ratio = None if other is None else self.ratio(name, other)
         return None if ratio is None else ratio - 1
 
     def lift_interval(self, name: str, other: str | None) -> list[float] | None:
-        """Paired interval of that lift."""
+        """The paired interval of `lift`."""
         ends = None if other is None else self.ratio_interval(name, other)
         return None if ends is None else [ends[0] - 1, ends[1] - 1]
 
     def gap_closed(self, name: str, oracle: str) -> float | None:
-        """(policy - fixed:best) / (oracle - fixed:best); None where there is hardly a gap to close.
+        """(policy - fixed:best) / (oracle - fixed:best); None if there is hardly a gap to close.
 
-        Below `MIN_GAP` of none's throughput the quotient is noise: at concurrency 128 a greedy
-        oracle may lie under fixed:best, or so little over it that any policy "closes" -300%.
+        The quotient is noise if the gap is below `MIN_GAP` of none's throughput: at concurrency
+        128 a greedy oracle may lie under fixed:best, or so little over it that any policy "closes"
+        -300%.
         """
         policy, bound, start = self.speed(name), self.speed(oracle), self.speed(FIXED_BEST)
         plain = self.speed(NONE)
@@ -154,7 +155,7 @@ class CellResult:
         return rows
 
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
-        """A policy's entry; `workloads` are the cells of each workload at the same concurrency."""
+        """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
         lifts = [each.lift(name, STATIC_BEST) for each in workloads]
         known = [lift for lift in lifts if lift is not None]
         tuned = self.tuned.get(name)
@@ -183,22 +184,22 @@ def new_results(
     winners: Mapping[Cell, Mapping[str, Winner]],
     lockstep: bool = False,
 ) -> dict[Cell, CellResult]:
-    """Every cell with all contenders that get a row there, nothing of which was run yet."""
+    """A result per cell, with all contenders that get a row there; none of them has run yet."""
     results = {}
     for cell, best in winners.items():
-        of_cell = {**best, **tuned_winners(player, named, cell[1])}
-        # A dynamic programme holds for one request; at concurrency 1 they do not interact.
+        winners_of_cell = {**best, **tuned_winners(player, named, cell[1])}
+        # A dynamic programme is right for one request; at concurrency 1 requests do not interact.
         kinds = [*LOOPS, *(DP_ORACLES if lockstep or cell[1] == 1 else ())]
         excluded = set(DP_ORACLES) - set(kinds)
         contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
         for contender in named:
             if not (isinstance(contender, Oracle) and contender.kind in excluded):
                 contenders[contender.name] = contender
-        contenders |= {name: winner.contender for name, winner in of_cell.items()}
+        contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
         for oracle in map(Oracle, kinds):
             if player.refusal(oracle) is None:
                 contenders.setdefault(oracle.name, oracle)
-        results[cell] = CellResult(of_cell, contenders, tuned=tuned_rows(named))
+        results[cell] = CellResult(winners_of_cell, contenders, tuned=tuned_rows(named))
     return results
 
 

@@ -1,7 +1,7 @@
 """The closed-loop evaluation: a fixed number of requests runs at once, in shuffled orders.
 
-All static settings run in every cell's orders; their winners, the named policies and the oracles
-then run once more for their rows, and over resampled requests for the intervals.
+All static settings run in the orders of every cell. Their winners, the named policies and the
+oracles then run once more for their rows, and over resampled requests for the intervals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from adaspec.replay.orders import draw_orders, pools_of
 def evaluate_closed_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
-    """`rows` and `headline` of a report, and the number of settings tried."""
+    """The report's `rows` and `headline`, and the number of settings tried."""
     recording = player.recording
     orders = {
         cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
@@ -57,7 +57,7 @@ def _add_replicates(
     def key(contender: Contender) -> tuple[str, bool]:
         return contender.name, player.charges(contender)
 
-    # One run per distinct spec and cell: a named policy may also be a winner, or win twice.
+    # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
     distinct = {
         cell: {key(contender): contender for contender in result.contenders.values()}
         for cell, result in results.items()

@@ -1,4 +1,4 @@
-"""Evaluate policies: requests, policies and costs in; the report's document out."""
+"""Evaluate policies: make the report's document from requests, policies and costs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def evaluate(
     batching: str = CLOSED_LOOP,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """The report's document, as section 8 of the design lays it down."""
+    """The report's document, as section 8 of the design defines it."""
     one_of(batching, BATCHINGS, "batching", EvaluationError)
     _check_distinct(named)
     progress("looking up", 0, 1)
@@ -91,9 +91,9 @@ def evaluate_by_protocol(
     options: Options,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """The document of a protocol: the public simulator's table, a row per workload and policy.
+    """The document of a protocol: the public simulator's table, with a row per workload and policy.
 
-    It has costs and batching of its own; only the named policies run.
+    The protocol brings its own costs and batching, and only the named policies run.
     """
     one_of(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
@@ -131,7 +131,7 @@ def evaluate_by_protocol(
 
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
-    """Refuse options that a protocol fixes and would ignore."""
+    """Refuse options that the protocol fixes, because it would ignore them."""
     for name in _FIXED_BY_PROTOCOL:
         agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
         if name in given and not agrees:
@@ -142,7 +142,10 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
 
 
 def note_costs(document: dict[str, Any], cost: CostModel | None, given: bool) -> None:
-    """Add what steps were charged with; `cost` is None where a protocol brought its own."""
+    """Add notes on the cost model; `cost` is None if a protocol brought its own costs.
+
+    `given` says whether the user chose the cost model.
+    """
     document["keep_alive_forwards"] = None if cost is None else cost.keep_alive_forwards
     if cost is None:
         return
@@ -160,7 +163,7 @@ def note_costs(document: dict[str, Any], cost: CostModel | None, given: bool) ->
 
 
 def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
-    """Content hashes of every request that a named policy was trained on."""
+    """The content hashes of all requests that any named policy was trained on."""
     return frozenset().union(*(_trained_on(policy) for policy in named))
 
 
@@ -210,7 +213,7 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
 
 
 def _check_distinct(named: Sequence[Contender]) -> None:
-    """Refuse two policies whose rows would have the same name."""
+    """Refuse policies with the same name, because their rows could not be told apart."""
     names = Counter(contender.name for contender in named)
     for contender in named:
         if names[contender.name] > 1:
@@ -221,7 +224,7 @@ def _check_distinct(named: Sequence[Contender]) -> None:
 def _mark_seen(
     rows: Sequence[dict[str, Any]], selection: Selection, named: Sequence[Contender]
 ) -> None:
-    """Mark every row whose policy, or tuned rule, had seen some of the row's requests."""
+    """Mark each row whose policy, or tuned rule, was trained on some of the row's requests."""
     tuned = tuned_rows(named)
     seen: dict[str, set[str]] = {}
     for policy in named:
@@ -242,10 +245,10 @@ def _trained_on(policy: Contender) -> frozenset[str]:
 
 
 def _manifest(policy: Contender) -> PolicyManifest | None:
-    """What a trained policy was made from; None for any other contender."""
+    """The manifest of a trained policy; None for any other contender."""
     return policy.manifest if isinstance(policy, LearnedPolicy) else None
 
 
 def _model_name(model: str) -> str:
-    """The last part of a folder or hub id: two ways to name one model agree in it."""
+    """The last part of a folder or hub id, which is the same however a model is given."""
     return model.rstrip("/").rpartition("/")[2].lower()

@@ -1,4 +1,7 @@
-"""The static settings among which hindsight chooses; fewer would make `static:best` weaker."""
+"""The static settings from which the best in hindsight is chosen.
+
+With fewer settings `static:best` would be a weaker opponent.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of values of one spec's fields."""
+    """All combinations of the values tried for one spec's fields."""
 
     head: str
     family: str
@@ -53,7 +56,7 @@ class Setting:
     family: str
     rule: StaticRule
     edge: tuple[str, ...]
-    """Fields at an end of their grid, where values beyond it would be legal."""
+    """The fields whose value is the first or last of its grid, though values beyond are legal."""
 
     def policy(self) -> StaticPolicy:
         """The setting as a policy."""
@@ -61,7 +64,7 @@ class Setting:
 
 
 def settings(recording: Recording) -> list[Setting]:
-    """Every setting that the recording can replay, in the order of the grids."""
+    """All settings that the recording can replay, in the order of the grids."""
     replayable = []
     for grid in GRIDS:
         form = FORMS[grid.head]
@@ -78,10 +81,10 @@ def settings(recording: Recording) -> list[Setting]:
 
 
 def _edge(grid: Grid, values: tuple[int, ...]) -> tuple[str, ...]:
-    named = []
+    edge = []
     for field, value, tried in zip(FORMS[grid.head].fields, values, grid.values, strict=True):
         above = value == tried[-1] and value < field.high
         below = value == tried[0] and value > field.low
         if above or below:
-            named.append(f"{field.name}={value}")
-    return tuple(named)
+            edge.append(f"{field.name}={value}")
+    return tuple(edge)

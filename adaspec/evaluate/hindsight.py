@@ -1,9 +1,9 @@
-"""The best settings in hindsight: of the static grids, and of what adapts without learning.
+"""The best settings in hindsight, of the static grids and of policies that adapt without learning.
 
-Also the static rules that were tuned on a policy's training requests, which an operator could run.
-In a cross-fitted evaluation each request runs under the rule tuned on the other folds, as it is
-decided by the model of the other folds. Where some of those rules hold the neural drafter and some
-do not, nothing says who pays its keep-alive, so there is no such row.
+The module also has the static rules that were tuned on a policy's training requests, which an
+operator could run. In a cross-fitted evaluation each request runs under the rule tuned on the
+other folds, just as the model of the other folds decides for it. If only some of those rules hold
+the neural drafter, it is undefined which requests pay for its keep-alive, so there is no such row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Winner:
 
     contender: Contender
     edge: tuple[str, ...] = ()
-    """The parameters in which it lies on the edge of its grid."""
+    """The parameters whose value is on the edge of the grid."""
 
     @property
     def spec(self) -> str:
@@ -55,7 +55,7 @@ def walk_grid(
     options: Options,
     progress: Progress,
 ) -> Speeds:
-    """What `walk` makes of the rules of every setting, many settings at a time, in parallel."""
+    """The speeds that `walk` computes for every setting, in chunks of settings, in parallel."""
     rules = np.stack([setting.rule.row() for setting in grid])
     chunks = [rules[start : start + _CHUNK] for start in range(0, len(rules), _CHUNK)]
     walked: list[Speeds] = []
@@ -66,7 +66,7 @@ def walk_grid(
             walked.append(speeds)
             progress("static grids", sum(map(len, walked)), len(grid))
     finally:
-        # Without it an interrupted user waits for the rest of the grid.
+        # Without this, a user who interrupts would wait for the rest of the grid.
         pool.shutdown(cancel_futures=True)
     return np.concatenate(walked)
 
@@ -78,7 +78,7 @@ def grid_speeds(
     options: Options,
     progress: Progress,
 ) -> Speeds:
-    """Mean tokens per second (setting, cell) of every setting over the cell's orders."""
+    """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
     runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
     order_of_run, load_of_run = [order for order, _ in runs], [load for _, load in runs]
     columns, costs = player.recording.columns, player.cost.constants()
@@ -94,7 +94,7 @@ def grid_speeds(
 def static_winners(
     grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell]
 ) -> dict[Cell, dict[str, Winner]]:
-    """Per cell the winners of each family, of all, and of all loads together."""
+    """Per cell, the winner of each family, of all settings, and over all loads together."""
     families = {
         FIXED_BEST: [i for i, s in enumerate(grid) if s.family in (FIXED, NONE)],
         HYBRID_BEST: [i for i, s in enumerate(grid) if s.family == HYBRID],
@@ -120,17 +120,19 @@ def adaptive_winners(
     orders: Mapping[Cell, Sequence[Ints]],
     progress: Progress,
 ) -> dict[Cell, Winner]:
-    """Per cell the best of budget:K, of the best batch table, and of the usual ema setting."""
+    """Per cell, the best among every budget:K, the best batch table, and the default ema."""
     deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
     budgets = [parse_policy(f"budget:{k}") for k in range(2, deepest + 1)]
-    usual = [each for each in (*budgets, parse_policy("ema")) if player.refusal(each) is None]
+    usual = [policy for policy in (*budgets, parse_policy("ema")) if player.refusal(policy) is None]
     winners: dict[Cell, Winner] = {}
     order = list(orders)
     for done, cell in enumerate(order):
         progress("adaptive baselines", done, len(order))
         table = parse_policy(best_table(grid, speeds, order, cell[0]))
         tried = [table, *usual]
-        best = tried[int(np.argmax([_speed(player, each, orders[cell], cell) for each in tried]))]
+        best = tried[
+            int(np.argmax([_speed(player, policy, orders[cell], cell) for policy in tried]))
+        ]
         on_edge = best in budgets[:1] + budgets[-1:]
         winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
     progress("adaptive baselines", len(order), len(order))
@@ -140,7 +142,7 @@ def adaptive_winners(
 def best_table(
     grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell], workload: str | None
 ) -> str:
-    """The batch table that takes, from each concurrency on, the neural length best there."""
+    """The batch table that uses, from each concurrency on, the neural length that is best there."""
     lengths = {
         setting.rule.neural_len: index
         for index, setting in enumerate(grid)
@@ -159,34 +161,34 @@ def best_table(
 
 
 def tuned_spec(static_tuned: Mapping[int, Tuned], concurrency: int) -> Tuned | None:
-    """The rule tuned at this concurrency, or at the nearest one below."""
+    """The rule tuned at this concurrency, or at the nearest lower one."""
     below = [load for load in static_tuned if load <= concurrency]
     return static_tuned[max(below)] if below else None
 
 
 def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
-    """Policy -> the name of its tuned rule's row; `is_hidden` where several policies have one."""
-    known = [each.name for each in named if _static_tuned(each)]
-    if len(known) == 1:
-        return {known[0]: STATIC_TUNED}
-    return {name: f"{STATIC_TUNED}({name})" for name in known}
+    """Policy -> the name of its tuned rule's row; if several have one, the rows are hidden."""
+    names = [contender.name for contender in named if _static_tuned(contender)]
+    if len(names) == 1:
+        return {names[0]: STATIC_TUNED}
+    return {name: f"{STATIC_TUNED}({name})" for name in names}
 
 
 def is_hidden(row: str) -> bool:
-    """Whether a report leaves the row out: `static:tuned` could not say whose rule it is."""
+    """Whether a report omits the row, because `static:tuned` would not say whose rule it is."""
     return row.startswith(f"{STATIC_TUNED}(")
 
 
 def tuned_winners(
     player: Player, named: Sequence[Contender], concurrency: int
 ) -> dict[str, Winner]:
-    """The tuned rules at a concurrency by the name of their row, as far as they can be replayed."""
+    """The tuned rules at a concurrency that can be replayed, by the name of their row."""
     rows, winners = tuned_rows(named), {}
-    for each in named:
-        specs = tuned_spec(_static_tuned(each), concurrency)
-        rule = None if specs is None else _tuned_rule(specs, each)
+    for contender in named:
+        specs = tuned_spec(_static_tuned(contender), concurrency)
+        rule = None if specs is None else _tuned_rule(specs, contender)
         if rule is not None and player.refusal(rule) is None:
-            winners[rows[each.name]] = Winner(rule)
+            winners[rows[contender.name]] = Winner(rule)
     return winners
 
 
@@ -200,7 +202,7 @@ def _static_tuned(contender: Contender) -> Mapping[int, tuple[str, ...]]:
 
 
 def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | None:
-    """One rule, or one per fold; None where only some of them hold the neural drafter."""
+    """One rule, or one per fold; None if only some of them hold the neural drafter."""
     policies = [parse_policy(spec) for spec in specs]
     if len(set(specs)) == 1:
         return policies[0]
@@ -212,7 +214,7 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | Non
 
 
 def grid_of(player: Player) -> list[Setting]:
-    """Every static setting that the player's recording can replay."""
+    """All static settings that the player's recording can replay."""
     return settings(player.recording)
 
 

@@ -1,4 +1,4 @@
-"""What a path holds (a trace, a policy, a cost model), how large it is, whether it is sound."""
+"""Say what a path holds (a trace, policy or cost model), how large it is, and if it is sound."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SCHEMA = 1
 
 
 def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
-    """What is at `path`, as `adaspec inspect --json` prints it.
+    """Describe what is at `path`, as `adaspec inspect --json` prints it.
 
-    Every row and checksum is checked; what cannot be used at all is an `AdaspecError`.
+    Every row and checksum is checked; a path that cannot be used at all raises an `AdaspecError`.
     """
     path = path_of(path, "what to inspect", AdaspecError)
     if not path.exists():
@@ -50,7 +50,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
             "fit": None if fit is None else fit.document(),
         }
         return _document("cost", path, path.stat().st_size, [], parts)
-    if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither
+    if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither file
         return _inspect_policy(path)
     return _inspect_trace(path, progress)
 
@@ -85,7 +85,7 @@ def _inspect_trace(path: Path, progress: Progress) -> dict[str, Any]:
 
 def _inspect_policy(path: Path) -> dict[str, Any]:
     artifact = load_artifact(path)
-    # Only a policy for this build's features can be loaded to the end.
+    # Only a policy for this build's features can be loaded completely.
     if artifact.manifest.fingerprint == feature_fingerprint():
         policy_from(artifact)
     counts = {}

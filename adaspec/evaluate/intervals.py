@@ -1,15 +1,17 @@
-"""Paired bootstrap intervals: resample requests within each workload, run the loop again.
+"""Paired bootstrap intervals: resample requests within each workload and run the loop again.
 
-Every contender of a replicate sees the same requests in the same order. An interval is the point
+All contenders of a replicate see the same requests in the same order. An interval is the point
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
-suffice; a contender against itself has replicates that do not vary, hence exactly [0, 0].
+suffice. If a contender is compared with itself, its replicates do not vary, so the interval is
+exactly [0, 0].
 
-A replicate runs one order, the point is a mean over several, so replicates scatter more than the
-point does wherever an order holds only some of a workload's requests, or some more often than
-others: thousands of requests, of which 160 enter, would get intervals 1.7 times too wide. The
-deviation is therefore rescaled (as Rao and Wu, 1988, rescale bootstraps of other sampling schemes)
-to the point's own scheme, exactly for a mean over entries; `variance_ratio` has the formula. What
-else an order changes (who runs beside whom) stays as it is in the replicates, which errs wide.
+A replicate runs one order, but the point is a mean over several. Replicates therefore scatter more
+than the point does if an order has only some of a workload's requests, or some more often than
+others: with thousands of requests, of which 160 enter, intervals would be 1.7 times too wide. So
+the deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for bootstraps of
+other schemes), which is exact for a mean over entries; `variance_ratio` has the formula. The other
+effect of an order, which requests run side by side, is not rescaled, so intervals are rather too
+wide than too narrow.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
 
 BOOTSTRAP = 7919
-"""Keeps replicates' seeds apart from those of the orders."""
+"""A part of the replicates' seeds that makes them differ from the orders' seeds."""
 
 
 def replicate_speeds(
@@ -39,15 +41,15 @@ def replicate_speeds(
     options: Options,
     progress: Progress,
 ) -> dict[Cell, Speeds]:
-    """Tokens per second (replicate, contender) per cell."""
+    """Tokens per second per cell, as (replicate, contender)."""
     compiled = all(
-        is_compiled(each) and not player.charges(each)
-        for several in contenders.values()
-        for each in several
+        is_compiled(contender) and not player.charges(contender)
+        for contenders_of_cell in contenders.values()
+        for contender in contenders_of_cell
     )
     count = options.resamples
     progress("intervals", 0, count)
-    # With one job joblib runs everything here, in turn.
+    # With one job joblib runs all replicates in this process, one after another.
     workers = Parallel(
         n_jobs=options.workers,
         prefer="threads" if compiled else "processes",
@@ -73,21 +75,24 @@ def _replicate(
     members = [recording.members(workload) for workload in recording.workloads]
     pools = dict(zip(recording.workloads, resampled(members, rng), strict=True))
     speeds = {}
-    for cell, several in contenders.items():
+    for cell, contenders_of_cell in contenders.items():
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
         speeds[cell] = np.array(
-            [player.play(each, order, concurrency).tokens_per_s for each in several]
+            [
+                player.play(contender, order, concurrency).tokens_per_s
+                for contender in contenders_of_cell
+            ]
         )
     return speeds
 
 
 def interval(point: float, replicates: NDArray[np.float64], ratio: float = 1.0) -> Interval | None:
-    """95% interval around a point from replicates of the same figure.
+    """The 95% interval around a point, from replicates of the same figure.
 
-    `ratio` is the point's variance over the replicates'. None where that is unknown, or there are
-    fewer than two replicates.
+    `ratio` is the point's variance divided by the replicates'. The interval is None if that ratio
+    is not finite, or if there are fewer than two replicates.
     """
     count = len(replicates)
     if count < 2 or not math.isfinite(ratio):
@@ -98,13 +103,15 @@ def interval(point: float, replicates: NDArray[np.float64], ratio: float = 1.0) 
 
 
 def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float:
-    """Variance of the mean of `orders` runs over that of a replicate, workloads of these sizes.
+    """The variance of the mean of `orders` runs over that of a replicate, for workloads by size.
 
-    In units of the variance between requests, with n entries = q whole passes over the m requests
-    of a workload and r more: drawing the requests contributes 1/m; which of them enter once more,
-    a = (r/n)^2 (1/r - 1/m), anew in each order. So (1/m + a/orders) / (1/m + a), times m / (m - 1)
-    because replicates know the requests' variance from those m alone. A mix takes its widest
-    workload's. Infinite where a workload has one request: that says nothing of others.
+    An order has n entries: q full passes over the m requests of a workload, and r requests more.
+    In units of the variance between requests, drawing the requests contributes 1/m, and the choice
+    of the r that enter once more, which each order makes anew, contributes
+    a = (r/n)^2 (1/r - 1/m). The ratio is (1/m + a/orders) / (1/m + a), times m / (m - 1) because
+    replicates estimate the requests' variance from those m alone. A mix takes the largest ratio of
+    its workloads. The ratio is infinite if a workload has one request, which says nothing about
+    others.
     """
     n = entries(concurrency)
     ratios = []
@@ -116,5 +123,5 @@ def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float
 
 
 def bootstrap_ratio(m: int) -> float:
-    """By how much resampling m requests understates the variance between them; infinite for one."""
+    """The factor by which resampling m requests understates their variance; infinite for one."""
     return m / (m - 1) if m > 1 else math.inf

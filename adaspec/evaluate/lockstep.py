@@ -1,7 +1,7 @@
-"""The lockstep evaluation: B copies of one request advance together, requests one after another.
+"""The lockstep evaluation: B copies of one request advance together, one request after another.
 
-A request's throughput is B times its decoded tokens over the mean latency of its copies; a cell's
-is the mean over requests, and "all" weighs the workloads alike.
+A request's throughput is B times its decoded tokens over the mean latency of its copies. A cell's
+throughput is the mean over requests, and "all" gives the workloads equal weight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from adaspec.replay.result import Result
 def evaluate_lockstep(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
-    """`rows` and `headline` of a report, and the number of settings tried."""
+    """The report's `rows` and `headline`, and the number of settings tried."""
     recording, grid = player.recording, grid_of(player)
     columns, cost, loads = recording.columns, player.cost.constants(), options.concurrency
 
@@ -50,7 +50,7 @@ def evaluate_lockstep(
         for name, contender in result.contenders.items():
             key = (contender.name, player.charges(contender), cell[1])
             if key not in runs:
-                # The mix comes first: it holds every request that a workload's own cell needs.
+                # The mix comes first, and so all requests run that a workload's cell needs.
                 runs[key] = _play_all(player, contender, cell[1])
             chosen = [runs[key][request] for request in members]
             per_request = np.array([_throughput(run) for run in chosen])
@@ -64,9 +64,9 @@ def evaluate_lockstep(
 
 
 def weighted(speeds: Speeds, workload: NDArray[np.int32], members: NDArray[np.integer]) -> Speeds:
-    """Mean over `members` along the last axis, every workload weighing alike."""
-    inside = workload[members]
-    means = [speeds[..., members[inside == w]].mean(axis=-1) for w in np.unique(inside)]
+    """The mean over `members` along the last axis, with equal weight for every workload."""
+    of_members = workload[members]
+    means = [speeds[..., members[of_members == w]].mean(axis=-1) for w in np.unique(of_members)]
     return np.mean(means, axis=0)
 
 
@@ -78,14 +78,14 @@ def _play_all(player: Player, contender: Contender, copies: int) -> list[Result]
 
 
 def _throughput(run: Result) -> float:
-    """Tokens per second of one request's copies, over their mean latency."""
+    """Tokens per second of one request's copies, computed with their mean latency."""
     if len(run.token_s) <= 1:
         return run.tokens_per_s
     return len(run.token_s) / float(run.token_s.mean())
 
 
 def _replicates(per_request: Speeds, workload: NDArray[np.int32], options: Options) -> Speeds:
-    """Resampled within each workload; the seed makes replicates of all contenders pairs."""
+    """Throughputs resampled within each workload; the seed makes contenders' replicates pairs."""
     rng = np.random.default_rng([options.seed, BOOTSTRAP])
     groups = [np.flatnonzero(workload == w) for w in np.unique(workload)]
     return np.array(

@@ -18,13 +18,13 @@ CAP = 48
 ALL = "all"
 """The name of the mix of all workloads in reports."""
 MIN_GAP = 0.05
-"""The smallest gap, as a share of none's throughput, for which "gap closed" is stated."""
+"""The smallest gap, as a share of none's throughput, for which "gap closed" is computed."""
 Cell = tuple[str | None, int]
-"""A workload (None: the equal-weight mix of all) at a concurrency."""
+"""A workload, or None for the equal-weight mix of all, at a concurrency."""
 
 
 class Progress(Protocol):
-    """Called as work advances; stages follow one another."""
+    """A function that is called as work advances, one stage after another."""
 
     def __call__(self, stage: str, done: float, total: float) -> None:
         """Take note that `done` of `total` are finished in this stage."""
@@ -36,7 +36,7 @@ def silent(stage: str, done: float, total: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to evaluate: loads, orders, intervals, and what steps are charged for."""
+    """How to evaluate: concurrencies, orders, intervals, and what steps are charged for."""
 
     concurrency: tuple[int, ...] = CONCURRENCY
     orders: int = ORDERS
@@ -47,10 +47,10 @@ class Options:
     charge_decisions: bool = False
     stress_splices: bool = False
     jobs: int = 0
-    """Worker threads or processes; 0: one per core."""
+    """The number of worker threads or processes; 0 means one per core."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range; concurrencies ascend, each once."""
+        """Refuse values out of range, and sort the concurrencies without repeats."""
         for name, (least, most) in _RANGES.items():
             number = whole_number(getattr(self, name), name, least, most, EvaluationError)
             object.__setattr__(self, name, number)
@@ -61,7 +61,7 @@ class Options:
 
     @property
     def workers(self) -> int:
-        """How many workers to use."""
+        """The number of workers to use."""
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
 
 
@@ -75,5 +75,5 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 
 
 def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
-    """Every cell of a report: the mix first, then each workload alone."""
+    """All cells of a report: first those of the mix, then those of each workload."""
     return [(name, load) for name in (None, *workloads) for load in options.concurrency]

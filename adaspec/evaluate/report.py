@@ -1,4 +1,4 @@
-"""The result of an evaluation, which is a JSON document, tables, and a folder with plots."""
+"""The result of an evaluation, as a JSON document, as tables, and as a folder with plots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EvaluationReport:
-    """A report's document, and the requests that it is about; `print` shows it as a table."""
+    """A report's document and the requests that were evaluated; `print` shows it as tables."""
 
     def __init__(self, document: dict[str, Any], requests: Sequence[Request]) -> None:
         self.document = document
@@ -32,17 +32,17 @@ class EvaluationReport:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One per workload ('all' is their mix), concurrency and policy, baselines included."""
+        """A row per workload ('all' is their mix), concurrency and policy, baselines included."""
         return list(self.document["rows"])
 
     @property
     def headline(self) -> list[dict[str, Any]]:
-        """How far ahead every named policy is, per workload and concurrency."""
+        """The lifts of every named policy, per workload and concurrency."""
         return list(self.document["headline"])
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the figures should know."""
+        """Notes that a reader of the figures should know."""
         return list(self.document["notes"])
 
     def to_json(self) -> str:
@@ -54,8 +54,8 @@ class EvaluationReport:
     ) -> Path:
         """Write report.json, report.md and plots to `folder`, all or nothing.
 
-        `force` replaces a report that is there already, and nothing else. A place that was checked
-        before is written to only as it was then.
+        `force` replaces an existing report, and nothing else. A place that was checked before is
+        written to only if it has not changed since.
         """
         if isinstance(folder, Place):
             place = folder
@@ -67,7 +67,7 @@ class EvaluationReport:
         return place.path
 
     def print(self, console: Console) -> None:
-        """Show it as tables, as wide as the console is."""
+        """Show the report as tables, as wide as the console is."""
         from adaspec.evaluate.render.report import parse_report
         from adaspec.evaluate.render.terminal import print_report
 
@@ -101,7 +101,7 @@ class EvaluationReport:
         for done, (plot, draw, data) in enumerate(drawings, start=1):
             figure = draw(data)
             if figure is not None:
-                with warnings.catch_warnings():  # a name in a script that the font does not draw
+                with warnings.catch_warnings():  # a name may be in a script that the font lacks
                     warnings.filterwarnings("ignore", message="Glyph .* missing")
                     figure.savefig(folder / plot.path, format="png", metadata={"Software": None})
                 plots.append(plot)
@@ -112,10 +112,10 @@ class EvaluationReport:
 
 
 def check_destination(folder: Path, force: bool = False) -> Place:
-    """The place at `folder`, or an EvaluationError where no report can be written there.
+    """The place at `folder`, or an EvaluationError if no report can be written there.
 
-    Meant for before a long evaluation. With `force` a folder is replaced only if it holds a
-    report.json and nothing that a report does not.
+    Call it before a long evaluation. With `force`, a folder is replaced only if it has a
+    report.json and nothing that does not belong to a report.
     """
     return staging.check_destination(folder, force, _CONTENTS)
 

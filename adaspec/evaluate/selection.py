@@ -1,4 +1,4 @@
-"""Choose the requests of traces that an evaluation replays, and say which were left out and why."""
+"""Choose the requests that an evaluation replays, and say which were left out and why."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ SEEN = "seen in training"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which requests the caller wants."""
+    """The conditions for a request to be evaluated."""
 
     workload: str | None = None
     max_output_tokens: int | None = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
-    """Requests as WORKLOAD/ID."""
+    """The requests to leave out, as WORKLOAD/ID."""
     filtered: bool = True
-    """Leave out short, long and unpaired requests; a protocol takes all."""
+    """Whether to leave out short, long and unpaired requests; a protocol takes them all."""
     seen: frozenset[str] = frozenset()
-    """Content hashes of requests that a policy was trained on: they are left out."""
+    """The content hashes of requests to leave out because a policy was trained on them."""
 
     def reason_against(self, request: Request, neural: bool) -> str | None:
-        """Why a request is left out, if it is; `neural`: some trace has neural drafts."""
+        """Why a request is left out, or None; `neural` says whether any trace has neural drafts."""
         output, most = len(request.output_tokens), self.max_output_tokens
         if f"{request.workload}/{request.id}" in self.exclude:
             return EXCLUDED
@@ -70,7 +70,7 @@ class Selection:
 
 
 def select(paths: Paths, wanted: Wanted) -> Selection:
-    """Read dense traces and choose the requests that are wanted."""
+    """Read dense traces and choose the wanted requests."""
     readers = open_traces(paths)
     for reader in readers:
         if reader.manifest.kind != "dense":
@@ -113,7 +113,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 
 def content_hash(request: Request) -> str:
-    """The same for a request wherever it was recorded."""
+    """A hash of the request's tokens, so that it is the same in every recording of the request."""
     return request_hash(request.prompt_tokens, request.output_tokens)
 
 
@@ -144,7 +144,7 @@ def _check_names(requests: list[Request], wanted: Wanted, where: str) -> None:
 
 
 def _advice(reasons: set[str]) -> str:
-    """What to do about requests that were left out."""
+    """What the user can do about the requests that were left out."""
     ways = {
         EXCLUDED: "exclude fewer",
         UNPAIRED: "record or import requests whose neural counts belong to their output",

@@ -1,4 +1,4 @@
-"""Tables of what a report is based on: settings, requests, what its rows and specs mean."""
+"""Tables of a report's settings and requests, and of what its rows and specs mean."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from adaspec.evaluate.render.table import (
 )
 
 SEEN = "†"
-"""Marks a policy whose model had trained on requests of this evaluation."""
+"""The mark of a policy whose model was trained on requests of this evaluation."""
 _WARN_LEFT_OUT = 0.2
-"""A warning appears where a larger share of a workload's requests was left out."""
+"""A warning appears if a larger share of a workload's requests than this was left out."""
 _HINDSIGHT = "the best in hindsight on these very requests at each concurrency, of "
 _DEFINITIONS = {
     "none": "no speculation",
@@ -45,11 +45,11 @@ _GREEDY = (
 
 
 def settings(report: Report) -> Table:
-    """What was evaluated and how; only what the report says."""
+    """What was evaluated and how; settings that the report lacks are left out."""
     document = report.document
     traces = document.get("traces", {})
     requests = ", ".join(f"{name} {count:,}" for name, count in report.used.items())
-    few = _few_left(report)
+    few_left = _few_left(report)
     left_out = [f"{count:,} {reason}" for reason, count in report.left_out_by_reason().items()]
     models = [f"{what} {traces[what]}" for what in ("target", "drafter") if traces.get(what)]
     keys = [key for key in ("orders", "resamples", "seed") if document.get(key) is not None]
@@ -63,13 +63,13 @@ def settings(report: Report) -> Table:
     lines = [
         ("traces", ", ".join(traces.get("sources", ()))),
         ("requests", f"{sum(report.used.values()):,} ({requests})" if requests else ""),
-        ("left out", "; ".join(left_out) + (f": {few}" if few else "")),
+        ("left out", "; ".join(left_out) + (f": {few_left}" if few_left else "")),
         ("models", ", ".join(models)),
         ("cost", document.get("cost") or NULL),
         ("batching", ", ".join(filter(None, batching))),
         *(("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))),
     ]
-    warnings = {"note", "left out"} if few else {"note"}
+    warnings = {"note", "left out"} if few_left else {"note"}
     rows = [
         [Span(label, marks=(Mark.FAINT,)), foreign(text, *[Mark.WARNING][: label in warnings])]
         for label, text in lines
@@ -79,7 +79,7 @@ def settings(report: Report) -> Table:
 
 
 def definitions(report: Report) -> Table | None:
-    """What every row of the report means, in a sentence each."""
+    """One sentence for each of the report's baselines and oracles."""
     shown = [name for name in _DEFINITIONS if name in (*report.baselines, *report.oracles)]
     rows: list[list[Text]] = [[code(name), _DEFINITIONS[name]] for name in shown]
     oracles = _GREEDY if report.oracles else ""
@@ -87,7 +87,7 @@ def definitions(report: Report) -> Table | None:
 
 
 def defaults(report: Report) -> Table | None:
-    """What a spec without parameters stands for."""
+    """The full spec for each spec without parameters."""
     rows = [[code(s), code(text)] for s, text in report.document.get("defaults", {}).items()]
     return simple_table("What a bare spec means", ("spec", "means"), rows, 2) if rows else None
 
@@ -107,7 +107,7 @@ def requests(report: Report) -> Table | None:
 
 
 def footnotes(report: Report) -> list[str]:
-    """What the signs in the tables mean."""
+    """The meaning of the signs in the tables."""
     lines = [f"{NULL} was not computed."]
     if any(report.seen_in_training(policy) for policy in report.policies):
         lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out.")
@@ -115,7 +115,7 @@ def footnotes(report: Report) -> list[str]:
 
 
 def _few_left(report: Report) -> str:
-    """Which workloads lost over a fifth of their requests: `sharegpt rests on 47 of 230`."""
+    """The workloads that lost over a fifth of their requests: `sharegpt rests on 47 of 230`."""
     lost = {name: sum(report.left_out.get(name, {}).values()) for name in report.used}
     return ", ".join(
         f"{name} rests on {count:,} of {count + lost[name]:,}"

@@ -1,4 +1,4 @@
-"""Tables, and with them a report, as GitHub markdown."""
+"""Reports and their tables as GitHub markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def report_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
 
 
 def table_markdown(table: Table, level: int = 2) -> str:
-    """A table under its title, a heading of that level."""
+    """A table under its title, which is a heading of this level."""
     lines = [
         [text_markdown(column.head) for column in table.columns],
         [":--" if column.left else "--:" for column in table.columns],
@@ -28,7 +28,7 @@ def table_markdown(table: Table, level: int = 2) -> str:
 
 
 def text_markdown(text: Text, in_table: bool = False) -> str:
-    """A text with all that comes from outside escaped, bars inside a table too."""
+    """A text in which names and sentences from outside are escaped, in a table also their bars."""
     return "".join(_span(span, in_table) for span in spans(text))
 
 
@@ -58,7 +58,7 @@ def _span(span: Span, in_table: bool) -> str:
 
 
 def _code(text: str, in_table: bool) -> str:
-    """A code span that markdown leaves alone."""
+    """A code span with a fence long enough that markdown does not interpret the text."""
     content = plain(text)
     longest = max(map(len, re.findall("`+", content)), default=0)
     fence = "`" * (longest + 1)

@@ -1,4 +1,4 @@
-"""What report.md and the terminal show of a report, in their order, whatever the format."""
+"""The parts of a report that report.md and the terminal show, in order and without a format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table under its title, which is a heading of that level."""
+    """A table under its title, which is a heading of this level."""
 
     table: Table
     level: int = 2
@@ -58,11 +58,11 @@ class Listing:
 
 
 Element = Text | Heading | Section | Listing | Plot
-"""A part of a page; a text is a paragraph."""
+"""A part of a page; a plain text is a paragraph."""
 
 
 def summary(report: Report) -> tuple[list[Table], list[str]]:
-    """What the terminal shows: what was run, headlines, speedups and lifts; and footnotes."""
+    """The tables that the terminal shows (settings, headlines, speedups, lifts), and footnotes."""
     notes, tables = context_tables.footnotes(report), [context_tables.settings(report)]
     if report.main is None:
         return tables, []
@@ -114,7 +114,7 @@ def _headlines(report: Report) -> Iterator[Element]:
         yield "No rows: nothing was evaluated."
     elif judged:
         yield Heading("Headline")
-        yield from _sections(*(result_tables.headline(report, each) for each in judged), level=3)
+        yield from _sections(*(result_tables.headline(report, name) for name in judged), level=3)
 
 
 def _results(report: Report) -> Iterator[Element]:

@@ -1,4 +1,4 @@
-"""A report.json as one typed value, from which all tables and plots are made."""
+"""A report.json as one typed value, which all tables and plots are made from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ORACLES = (
     "oracle:dp-splice",
 )
 BOUNDS = ("oracle:combine", "oracle:plan", "oracle:plan-splice", "oracle:dp", "oracle:dp-splice")
-"""Oracles that bound a policy which uses both sources."""
+"""The oracles that bound a policy which uses both sources."""
 OPPONENTS = (OPPONENT, *BASELINES)
-"""The rows that a headline has a lift over."""
+"""The rows over which a headline states a lift."""
 
 Cell = tuple[str, int, str]
 """Workload, concurrency, policy."""
@@ -37,32 +37,32 @@ Cell = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy on one workload at one concurrency; None was not computed."""
+    """One policy on one workload at one concurrency; None means not computed."""
 
     speedup: float | None = None
     interval: Interval | None = None
-    """95% interval of the speedup."""
+    """The 95% interval of the speedup."""
     accepted_per_step: float | None = None
     drafted_per_step: float | None = None
     neural_steps_share: float | None = None
     token_s_median: float | None = None
     token_s_p95: float | None = None
-    """Seconds per output token over requests."""
+    """The 95th percentile over requests of seconds per output token."""
     spec: str | None = None
-    """The winning setting, where the policy is the best of several."""
+    """The winning setting, if the policy is the best of several."""
     edge: tuple[str, ...] = ()
-    """The parameters in which that setting lies on its grid's edge."""
+    """The parameters of the winning setting whose value is on the edge of the grid."""
     seen_in_training: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """How far ahead a named policy is; None was not computed."""
+    """The lifts of a named policy; None means not computed."""
 
     lifts: Mapping[str, float | None] = field(default_factory=dict)
-    """Opponent -> lift over it."""
+    """Opponent -> the lift over it."""
     interval: Interval | None = None
-    """Paired 95% interval of the lift over static:best."""
+    """The paired 95% interval of the lift over static:best."""
     gap_closed: float | None = None
     gap_closed_combine: float | None = None
     worst_workload_lift: float | None = None
@@ -75,7 +75,7 @@ class Headline:
 
     @property
     def is_winner(self) -> bool:
-        """Whether the policy is the very setting that static:best picked."""
+        """Whether the policy is the same setting that static:best picked."""
         return self.lift == 0 and self.interval in (None, (0.0, 0.0))
 
 
@@ -90,35 +90,35 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report, whose rows and headlines are found by workload, concurrency and policy."""
+    """A report, with rows and headlines by workload, concurrency and policy."""
 
     document: Mapping[str, Any]
-    """What `eval --json` prints."""
+    """The document that `eval --json` prints."""
     rows: Mapping[Cell, Row]
     headlines: Mapping[Cell, Headline]
     workloads: tuple[str, ...]
-    """The mix of all first, where it was run."""
+    """The workloads, with the mix first if it was run."""
     concurrencies: tuple[int, ...]
     policies: tuple[str, ...]
-    """What `--policy` named, in the order given."""
+    """The policies that `--policy` named, in the order given."""
     baselines: tuple[str, ...]
     oracles: tuple[str, ...]
-    """Oracles and baselines that have rows and were not named by `--policy`."""
+    """The oracles that have rows and were not named by `--policy`; `baselines` is alike."""
     used: Mapping[str, int]
-    """Workload -> requests evaluated."""
+    """Workload -> the number of requests evaluated."""
     left_out: Mapping[str, Mapping[str, int]]
-    """Workload -> reason -> requests left out."""
+    """Workload -> reason -> the number of requests left out."""
     calibration: Mapping[str, Any] | None
     ablations: Mapping[str, Any] | None
 
     @property
     def main(self) -> str | None:
-        """The workload to show first: the mix, else the first one."""
+        """The workload to show first: the mix, or else the first workload."""
         return self.workloads[0] if self.workloads else None
 
     @property
     def representative(self) -> str | None:
-        """The workload that stands for all: the mix or the only one."""
+        """The workload that stands for all: the mix, or the only one; None if there is neither."""
         return self.main if self.has_all or len(self.workloads) == 1 else None
 
     @property
@@ -128,7 +128,7 @@ class Report:
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The workloads run by themselves; none where the mix is the only one there is."""
+        """The workloads that were run by themselves; none if there is only one beside the mix."""
         names = tuple(name for name in self.workloads if name != ALL)
         return names if len(names) > 1 or not self.has_all else ()
 
@@ -140,7 +140,7 @@ class Report:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Every policy that has rows, in the order of all tables."""
+        """All policies that have rows, in the order of the tables."""
         return (*self.baselines, *self.named, *self.oracles)
 
     @property
@@ -149,52 +149,52 @@ class Report:
         return self.document.get("batching") == "lockstep"
 
     def row(self, workload: str, concurrency: int, policy: str) -> Row:
-        """The row, or one in which nothing was computed."""
+        """The row of a cell and policy, or an empty one if there is none."""
         return self.rows.get((workload, concurrency, policy), Row())
 
     def headline(self, workload: str, concurrency: int, policy: str) -> Headline:
-        """The headline, or one in which nothing was computed."""
+        """The headline of a cell and policy, or an empty one if there is none."""
         return self.headlines.get((workload, concurrency, policy), Headline())
 
     def speedups(self, workload: str, policy: str) -> list[float | None]:
         """The speedup at each concurrency."""
-        return [self.row(workload, each, policy).speedup for each in self.concurrencies]
+        return [self.row(workload, load, policy).speedup for load in self.concurrencies]
 
     def lifts(self, workload: str, policy: str) -> list[float | None]:
         """The lift over static:best at each concurrency."""
-        return [self.headline(workload, each, policy).lift for each in self.concurrencies]
+        return [self.headline(workload, load, policy).lift for load in self.concurrencies]
 
     def seen_in_training(self, policy: str) -> bool:
-        """Whether any row of `policy` was decided by a model that had trained on its requests."""
+        """Whether any row of `policy` has requests that the policy was trained on."""
         return any(row.seen_in_training for cell, row in self.rows.items() if cell[2] == policy)
 
     def equals_opponent(self, policy: str) -> bool:
-        """Whether a baseline is as fast as static:best in every cell: the same settings won."""
+        """Whether a baseline is as fast as static:best in every cell, as the same settings won."""
         return all(
             self.speedups(name, policy) == self.speedups(name, OPPONENT) for name in self.workloads
         )
 
     def winners(self, workload: str, policy: str) -> list[Winner]:
-        """The settings behind a `...:best`, neighbouring concurrencies with the same one as one."""
-        rows = [(self.row(workload, each, policy), each) for each in self.concurrencies]
-        won = [((row.spec, row.edge), each) for row, each in rows if row.spec not in (None, policy)]
+        """The settings that won; one entry for neighbouring concurrencies with the same setting."""
+        rows = [(self.row(workload, load, policy), load) for load in self.concurrencies]
+        won = [((row.spec, row.edge), load) for row, load in rows if row.spec not in (None, policy)]
         return [
-            Winner(str(spec), edge, tuple(each for _, each in several))
-            for (spec, edge), several in groupby(won, key=lambda pair: pair[0])
+            Winner(str(spec), edge, tuple(load for _, load in pairs))
+            for (spec, edge), pairs in groupby(won, key=lambda pair: pair[0])
         ]
 
     def left_out_by_reason(self) -> dict[str, int]:
-        """Requests of all workloads together."""
+        """Reason -> the number of requests left out, over all workloads."""
         return dict(sum(map(Counter, self.left_out.values()), Counter[str]()))
 
     def known(self, values: Sequence[float | None]) -> list[tuple[int, float]]:
-        """(concurrency, value) wherever there is a value, given one per concurrency."""
+        """(concurrency, value) for each value but None; `values` has one per concurrency."""
         pairs = zip(self.concurrencies, values, strict=True)
         return [(load, value) for load, value in pairs if value is not None]
 
 
 def parse_report(document: Mapping[str, Any]) -> Report:
-    """The report in a document; an `EvaluationError` where it is of another schema."""
+    """The report in a document; raises an `EvaluationError` if the schema is another."""
     schema = document.get("schema")
     if schema != SCHEMA:
         raise EvaluationError(
@@ -202,13 +202,13 @@ def parse_report(document: Mapping[str, Any]) -> Report:
             "run 'adaspec eval' again with this build, or install a newer adaspec"
         )
     traces = document.get("traces", {})
-    rows = {_cell(each): _row(each) for each in document["rows"]}
+    rows = {_cell(entry): _row(entry) for entry in document["rows"]}
     present = {policy for _, _, policy in rows}
     policies = tuple(document.get("policies", ()))
     return Report(
         document=document,
         rows=rows,
-        headlines={_cell(each): _headline(each) for each in document.get("headline", ())},
+        headlines={_cell(entry): _headline(entry) for entry in document.get("headline", ())},
         workloads=tuple(
             sorted(dict.fromkeys(cell[0] for cell in rows), key=lambda name: name != ALL)
         ),
@@ -255,7 +255,7 @@ def _headline(entry: Mapping[str, Any]) -> Headline:
 
 
 def number(value: Any) -> float | None:
-    """`value` as a float, or None where it is null or not finite."""
+    """`value` as a float, or None if it is null or not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 

@@ -44,12 +44,12 @@ _SPEED = "tokens per second, times those of none"
 _LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
 _BETWEEN_IN = 0.34
-"""Between axes side by side, whose outermost ticks need room for their words."""
+"""The gap between axes side by side, which leaves room for the labels of the outermost ticks."""
 _SHADES = (1.0, 0.72, 0.5, 0.32)
 
 
 def speedup_figure(report: Report) -> Figure | None:
-    """Speedup over `none` at every concurrency, with intervals, on the mix or the only workload."""
+    """Speedup over `none` by concurrency, with intervals, on the mix or the only workload."""
     workload = report.representative
     if workload is None:
         return None
@@ -74,7 +74,7 @@ def speedup_figure(report: Report) -> Figure | None:
 
 
 def lift_figure(report: Report) -> Figure | None:
-    """Lift over `static:best` at every concurrency, with its interval; None without a headline."""
+    """Lift over `static:best` by concurrency, with intervals; None if there is no headline."""
     workload = report.representative
     if workload is None or not report.headlines:
         return None
@@ -94,7 +94,7 @@ def lift_figure(report: Report) -> Figure | None:
 
 
 def lifts_by_workload_figure(report: Report) -> Figure | None:
-    """Lift over each workload's own `static:best`: a row per workload, axes per load."""
+    """Lift over the `static:best` of each workload: a row per workload, axes per concurrency."""
     if not report.headlines or not report.alone:
         return None
     look, names = looks(report), report.named
@@ -136,7 +136,7 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
 
 
 def workloads_figure(report: Report) -> Figure | None:
-    """Speedup at every concurrency, axes per workload; None where there is only one."""
+    """Speedup by concurrency, axes per workload; None if there is only one workload."""
     if len(report.alone) < 2 or len(report.concurrencies) < 2:
         return None
     look, shown = looks(report), _drawn(report)
@@ -155,7 +155,7 @@ def workloads_figure(report: Report) -> Figure | None:
 
 
 def oracles_figure(report: Report) -> Figure | None:
-    """Speedups beside the oracles', bars by workload and concurrency (the paper's figure 11)."""
+    """Bars of the policies' and oracles' speedups by workload and load (the paper's figure 11)."""
     workloads = _workloads(report)
     shown = [*(name for name in report.baselines if name in _BARS), *report.named, *report.oracles]
     if not workloads or not shown:
@@ -202,11 +202,11 @@ def oracles_figure(report: Report) -> Figure | None:
 
 
 def calibration_figure(report: Report) -> Figure | None:
-    """The share that came true over the probability predicted, axes per source."""
+    """The share that came true by predicted probability, axes per source."""
     calibration = report.calibration
     if not calibration or not calibration["sources"]:
         return None
-    loads = ", ".join(str(each) for each in calibration["concurrency"])
+    loads = ", ".join(str(load) for load in calibration["concurrency"])
     figure, top = canvas(
         4.0,
         "Calibration: how often what was expected came true",
@@ -234,11 +234,11 @@ REPORT_PLOTS = {
     "oracles": ("Speedups beside the oracles (as the paper's figure 11)", oracles_figure),
     "calibration": ("How often what a learned policy expected came true", calibration_figure),
 }
-"""File name -> caption and drawing."""
+"""File name -> the caption, and the function that draws the plot."""
 
 
 def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure:
-    """For a single concurrency, a row per policy instead of lines of one point."""
+    """The speedup plot for a single concurrency: a row per policy, as lines would be points."""
     load = report.concurrencies[0]
     look = looks(report)
     speeds = {name: report.row(workload, load, name).speedup for name in shown}
@@ -274,14 +274,14 @@ def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure
 
 
 def _speedup_lines(axes: Axes, report: Report, workload: str, shown: Sequence[str]) -> None:
-    """A line per policy with its intervals; `none` is the line at 1."""
+    """Draw a line per policy with its intervals; `none` is the line at 1."""
     for name in shown:
         points = report.known(report.speedups(workload, name))
         if name == "none" or not points:
             continue
         look = looks(report)[name]
         style = {"linestyle": look.dashes, "linewidth": look.width}
-        # A bound that holds at one load only has no line to be seen by.
+        # A bound at a single concurrency has no visible line, so it gets a marker.
         style |= {"marker": look.marker or ("D" if len(points) == 1 else "")}
         style |= {"markersize": 4.5 if name in report.policies else 3.5}
         intervals = [report.row(workload, load, name).interval for load, _ in points]
@@ -291,7 +291,7 @@ def _speedup_lines(axes: Axes, report: Report, workload: str, shown: Sequence[st
 
 
 def _lift_points(axes: Axes, report: Report, workload: str) -> None:
-    """Lifts with their intervals around a line at 0, named policies side by side."""
+    """Draw lifts with their intervals around a line at 0, the named policies side by side."""
     names = report.named
     axes.axhline(0, color=INK, linewidth=1.2, zorder=2)
     steps = [math.log2(high / low) for low, high in pairwise(report.concurrencies)]
@@ -332,7 +332,7 @@ def _line(
     look: Look,
     style: dict[str, Any],
 ) -> None:
-    """A policy's line through its points, with an interval at each."""
+    """Draw a policy's line through its points, with an interval at each point."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     axes.plot(xs, ys, color=look.colour, zorder=look.order, gid=name, **style)
     for x, interval in zip(xs, intervals, strict=True):
@@ -341,8 +341,8 @@ def _line(
 
 def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour: str) -> None:
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, zorder=1)
-    for each, shade in zip(judged, _SHADES, strict=False):
-        predicted, observed, _ = zip(*each["curve"], strict=True)
+    for depth, shade in zip(judged, _SHADES, strict=False):
+        predicted, observed, _ = zip(*depth["curve"], strict=True)
         axes.plot(
             predicted,
             observed,
@@ -351,7 +351,7 @@ def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour:
             marker="o",
             markersize=3,
             linewidth=1.2,
-            label=f"S({each['survival']})  ECE {each['ece']:.3f}",
+            label=f"S({depth['survival']})  ECE {depth['ece']:.3f}",
         )
     axes.set(xlim=(0, 1), ylim=(0, 1))
     light_grid(axes, "both")
@@ -359,7 +359,7 @@ def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour:
 
 
 def _label_point(axes: Axes, point: tuple[float, float], look: Look) -> None:
-    """Write a name beside the last point of a line that ends early."""
+    """Write a policy's name beside the last point of its line, for a line that ends early."""
     axes.annotate(
         look.label,
         xy=point,
@@ -374,7 +374,7 @@ def _label_point(axes: Axes, point: tuple[float, float], look: Look) -> None:
 
 
 def _workloads(report: Report) -> list[str]:
-    """The mix, where it was run, and each workload alone."""
+    """The mix, if it was run, and each workload alone."""
     return [*report.workloads[: report.has_all], *report.alone]
 
 
@@ -385,7 +385,7 @@ def _drawn(report: Report) -> list[str]:
 
 
 def _equal(report: Report) -> list[str]:
-    """Baselines whose line would lie under static:best's everywhere."""
+    """The baselines with the same speedups as static:best, whose line it would cover."""
     others = [name for name in report.baselines if name in _LINES[1:-1]]
     return [name for name in others if report.equals_opponent(name)]
 

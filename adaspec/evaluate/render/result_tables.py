@@ -30,14 +30,14 @@ from adaspec.evaluate.render.table import (
 )
 
 EDGE = "▲"
-"""Marks a winner that lies on the edge of its grid: a larger grid might hold a better one."""
+"""The mark of a winner on the edge of its grid; a larger grid might have a better setting."""
 SAME = f"= `{OPPONENT}`"
-"""Stands instead of a lift where a named policy is the very setting that won."""
+"""The text in place of a lift if a named policy is the same setting that won."""
 SOURCES = {"ngram": "n-gram", "neural": "neural"}
 
 
 def headline(report: Report, policy: str) -> Table:
-    """A policy's lifts over every opponent, a row per concurrency."""
+    """A policy's lifts over every opponent, one row per concurrency."""
     workload = report.main
     assert workload is not None
     rows = []
@@ -55,7 +55,7 @@ def headline(report: Report, policy: str) -> Table:
 
 
 def latency(report: Report) -> Table | None:
-    """Milliseconds per output token on the main workload; nothing where none were measured."""
+    """Milliseconds per output token on the main workload; None if they were not measured."""
     workload = report.main
     assert workload is not None
 
@@ -88,7 +88,7 @@ def speedups(report: Report, workload: str) -> Table | None:
 
 
 def steps(report: Report, workload: str) -> Table | None:
-    """What was accepted and drafted in a step; nothing where that was not counted."""
+    """The tokens accepted and drafted per step; None if they were not counted."""
 
     def cell(row: Measured, _: int) -> Text:
         figures = (row.accepted_per_step, row.drafted_per_step, row.neural_steps_share)
@@ -104,7 +104,7 @@ def steps(report: Report, workload: str) -> Table | None:
 
 
 def lifts_alone(report: Report, policy: str) -> Table:
-    """A policy's lift over each workload's own static:best, and the worst of them."""
+    """A policy's lift over the static:best of each workload, and the worst of these lifts."""
     loads, rows = report.concurrencies, {name: report.lifts(name, policy) for name in report.alone}
     known = [
         [lift for lift in lifts if lift is not None] for lifts in zip(*rows.values(), strict=True)
@@ -132,7 +132,7 @@ def lifts_alone(report: Report, policy: str) -> Table:
 
 
 def winners(report: Report, workload: str) -> Table | None:
-    """The settings that won on a workload; nothing where nothing was chosen."""
+    """The settings that won on a workload; None if there are none."""
     rows: list[list[Text]] = [
         [code(policy), ", ".join(map(str, won.concurrencies)), _winner(won.spec, won.edge)]
         for policy in (OPPONENT, *BASELINES)
@@ -151,7 +151,7 @@ def winners(report: Report, workload: str) -> Table | None:
 
 
 def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
-    """How far a learned policy's probabilities can be believed, before and after drafting."""
+    """The calibration of a learned policy's probabilities, before and after drafting."""
     yield simple_table(
         title,
         ["source", "", "states", "came true", *_calibration_heads("without tables")],
@@ -196,7 +196,7 @@ def ablations(document: Mapping[str, Any], title: str = "Ablations") -> Table:
 
 
 def place_name(report: Report, workload: str) -> Span:
-    """A workload as titles name it."""
+    """The name of a workload in titles."""
     if workload != ALL:
         return foreign(workload)
     names = [name for name in report.workloads if name != ALL]
@@ -204,7 +204,7 @@ def place_name(report: Report, workload: str) -> Span:
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
-    """`title`, with a note where copies of one request advanced in lockstep."""
+    """`title`, with a note if copies of one request advanced in lockstep."""
     return [*title, *[" (lockstep batching)"][: report.is_lockstep]]
 
 
@@ -216,7 +216,7 @@ def _by_load(
     sentence: str = "",
     meanings: Mapping[Mark, str] | None = None,
 ) -> Table | None:
-    """A row per policy of which anything is known, and a column per concurrency."""
+    """A table with a column per concurrency, and a row per policy with any known figure."""
     groups = []
     for policies, mark in (
         (report.baselines, None),
@@ -226,7 +226,7 @@ def _by_load(
         rows = []
         for name in policies:
             cells = [cell(report.row(workload, load, name), load) for load in report.concurrencies]
-            if any(each != NULL for each in cells):
+            if any(text != NULL for text in cells):
                 rows.append(Row([_name(report, name), *cells], mark))
         groups.append(rows)
     title = batched(report, [f"{what} on ", place_name(report, workload), ", by concurrency"])
@@ -247,7 +247,7 @@ def _name(report: Report, policy: str) -> list[str | Span]:
 
 
 def _lift(entry: Headline, *marks: Mark) -> Span:
-    """The lift over static:best, good or bad where its whole interval lies on one side of 0."""
+    """The lift over static:best, marked good or bad if its whole interval is on one side of 0."""
     low, high = entry.interval or (0.0, 0.0)
     side = [Mark.GOOD] if low > 0 else [Mark.BAD] if high < 0 else []
     return Span(signed_percent(entry.lift), marks=(*marks, *side) if entry.lift is not None else ())
@@ -322,4 +322,4 @@ _HEADLINE_COLUMNS: tuple[tuple[Column, _HeadlineCell], ...] = (
         lambda _, __, entry: percent(entry.decide_share_of_step, 1),
     ),
 )
-"""What stands in each column, given the concurrency, the policy's row and its headline."""
+"""The columns, and the cell of each for a concurrency, the policy's row and its headline."""

@@ -1,4 +1,4 @@
-"""The look of every plot: one colour per policy, one canvas, labels beside lines, log-2 loads."""
+"""The common look of all plots: colours, canvas, labels beside lines, log-2 concurrency axes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from adaspec.evaluate.render.table import Interval, plain, short, short_names
 
 WIDTH_IN = 7.0
 DPI = 160
-"""1,120 px wide: shown at 700, text of 8 points is still 11 px high."""
+"""At this resolution a plot is 1,120 px wide; shown at 700 px, 8-point text is still 11 px high."""
 
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#DDDDDD"
 NGRAM, NEURAL = "#E08A00", "#2A7FBA"
-"""Orange and blue, which differ for every kind of colour vision, and in grey."""
+"""Orange and blue, which can be told apart with any kind of colour vision, and in grey."""
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
 
 _LEGEND_LINE_IN, _LEFT_IN = 0.19, 0.12
 _LABEL_WIDTH = 28
-"""Characters of a name before its middle is cut."""
+"""Longer names are cut in the middle to this many characters."""
 _NAMED = ("#C8390E", "#0B5FA5", "#00805E", "#B0468E", "#7A5B00", "#4B3F9E", "#008C9E", "#8A1C3F")
 _NAMED_MARKERS = "osDvP^Xp"
 _BASELINES = {
@@ -43,7 +43,7 @@ _BASELINES = {
     "static:tuned": ("#7F9B8A", "h"),
     OPPONENT: ("#1F262E", "s"),
 }
-"""Colour and marker."""
+"""Baseline -> colour and marker."""
 _ORACLES: dict[str, tuple[str, tuple[float, ...], str]] = {
     "oracle:ngram": (NGRAM, (2, 1), "////"),
     "oracle:neural": (NEURAL, (2, 1), "////"),
@@ -53,17 +53,17 @@ _ORACLES: dict[str, tuple[str, tuple[float, ...], str]] = {
     "oracle:dp": ("#8A8A8A", (4, 2, 1, 2), "----"),
     "oracle:dp-splice": ("#3C3C3C", (6, 1.5, 1, 1.5), "++++"),
 }
-"""Colour, dashes and hatch."""
+"""Oracle -> colour, dashes and hatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one policy is drawn, everywhere."""
+    """How one policy is drawn in all plots."""
 
     label: str
     colour: str
     ink: str
-    """The colour of its name: vivid as its line, or dark enough to read."""
+    """The colour of the policy's name: as vivid as its line, or dark enough to read."""
     width: float
     order: float
     marker: str = ""
@@ -72,31 +72,31 @@ class Look:
 
 
 def looks(report: Report) -> dict[str, Look]:
-    """A look per policy of a report: named ones vivid, baselines grey, oracles dashed."""
+    """A look per policy of a report: vivid for named ones, grey baselines, dashed oracles."""
     labels = short_names(report.shown, _LABEL_WIDTH)
-    made = {}
+    look_of_policy = {}
     for name in report.baselines:
         colour, marker = _BASELINES[name]
         width, ink = (1.8, INK) if name == OPPONENT else (1.2, "#566270")
-        made[name] = Look(labels[name], colour, ink, width, 3.0, marker)
+        look_of_policy[name] = Look(labels[name], colour, ink, width, 3.0, marker)
     for index, name in enumerate(report.policies):
         if name in labels:
             colour = _NAMED[index % len(_NAMED)]
             marker = _NAMED_MARKERS[index % len(_NAMED)]
             hatch = _ORACLES[name][2] if name in _ORACLES else ""
-            made[name] = Look(labels[name], colour, colour, 2.0, 5.0, marker, hatch=hatch)
+            look_of_policy[name] = Look(labels[name], colour, colour, 2.0, 5.0, marker, hatch=hatch)
     for name in report.oracles:
         colour, dashes, hatch = _ORACLES[name]
-        made[name] = Look(labels[name], colour, MUTED, 1.1, 2.0, "", (0, dashes), hatch)
-    return made
+        look_of_policy[name] = Look(labels[name], colour, MUTED, 1.1, 2.0, "", (0, dashes), hatch)
+    return look_of_policy
 
 
 def canvas(
     height_in: float, title: str, note: str, legend: Sequence[Look] = (), bars: bool = False
 ) -> tuple[Figure, float]:
-    """A figure with title, note and legend top left, and the inches from its top to their end.
+    """A figure with title, note and legend at the top left, and the inches that they take.
 
-    It is as much higher than `height_in` as the legend needs, whose samples are lines or bars.
+    The legend's height is added to `height_in`; its samples are lines, or bars if `bars`.
     """
     columns = max(1, int(WIDTH_IN / (0.3 + label_width_in([look.label for look in legend]))))
     legend_in = _LEGEND_LINE_IN * math.ceil(len(legend) / columns)
@@ -123,7 +123,7 @@ def canvas(
         top += len(lines) * size * 1.32 / 72 + 0.03
     if legend:
         top += 0.06
-        drawn = figure.legend(
+        drawn_legend = figure.legend(
             [_sample(look, bars) for look in legend],
             [look.label for look in legend],
             loc="upper left",
@@ -136,7 +136,7 @@ def canvas(
             borderaxespad=0,
             labelspacing=0.4,
         )
-        for label in drawn.get_texts():
+        for label in drawn_legend.get_texts():
             label.set_parse_math(False)
     return figure, top + legend_in + 0.1
 
@@ -154,13 +154,13 @@ def report_canvas(
     requests = f"{count:,} requests" if count else ""
     cost = f"cost model {report.document.get('cost')}"
     batching = str(report.document.get("batching", "")).replace("-", " ")
-    made = ", ".join(filter(None, (requests, cost, batching)))
+    facts = ", ".join(filter(None, (requests, cost, batching)))
     text = "".join(str(part) for part in batched(report, [title]))
-    return canvas(height_in, text, made + note, legend, bars)
+    return canvas(height_in, text, facts + note, legend, bars)
 
 
 def _sample(look: Look, bar: bool) -> Patch | Line2D:
-    """A policy's sample in a legend."""
+    """The line or bar that stands for a policy in a legend."""
     if bar:
         return Patch(facecolor=look.colour, edgecolor="white", hatch=look.hatch, linewidth=0)
     style = {"color": look.colour, "linestyle": look.dashes, "linewidth": look.width}
@@ -171,7 +171,7 @@ def place(
     figure: Figure, left: float, top: float, width: float, height: float, **keywords: Any
 ) -> Axes:
     """Axes at inches from the figure's left and top edges."""
-    wide, high = (float(each) for each in figure.get_size_inches())
+    wide, high = (float(size) for size in figure.get_size_inches())
     box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
     axes = figure.add_axes(box, **keywords)
     axes.spines[["top", "right"]].set_visible(False)
@@ -188,18 +188,18 @@ def titled(axes: Axes, text: str, size: float = TEXT) -> None:
 
 
 def named_axes(axes: Axes, x: str = "", y: str = "") -> None:
-    """Axis labels, with their units in the text."""
+    """Set the axis labels; their texts include the units."""
     axes.set_xlabel(x, fontsize=SMALL, color=MUTED, labelpad=3)
     axes.set_ylabel(y, fontsize=SMALL, color=MUTED, labelpad=4)
 
 
 def light_grid(axes: Axes, axis: Literal["both", "x", "y"] = "y") -> None:
-    """Light lines across the axes."""
+    """Draw light grid lines."""
     axes.grid(axis=axis, color=FAINT, linewidth=0.6)
 
 
 def log2_loads(axes: Axes, concurrencies: Sequence[int]) -> None:
-    """A log-2 concurrency axis with a tick at every evaluated load."""
+    """Make x a log-2 concurrency axis with a tick at every evaluated concurrency."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(concurrencies, [str(load) for load in concurrencies])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -207,14 +207,14 @@ def log2_loads(axes: Axes, concurrencies: Sequence[int]) -> None:
 
 
 def speedup_ticks(axes: Axes) -> None:
-    """Ticks that read `2x`, light lines across, and `none` as a line at 1."""
+    """Label y ticks as `2x`, with light grid lines, and draw `none` as a line at 1."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     light_grid(axes)
     axes.axhline(1.0, color=_BASELINES["none"][0], linewidth=1.0, zorder=2.5)
 
 
 def percent_ticks(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
-    """Ticks that read `+5%`, light lines across."""
+    """Label ticks as `+5%`, with light grid lines."""
     target = axes.yaxis if axis == "y" else axes.xaxis
     target.set_major_formatter(lambda value, _: f"{100 * value:+g}%" if round(value, 6) else "0%")
     light_grid(axes, axis)
@@ -229,7 +229,7 @@ def subplots(
     gap_in: float = 0.4,
     columns: int = 2,
 ) -> Iterator[tuple[str, Axes, bool, bool]]:
-    """Axes per name, in rows: name, axes, whether they are leftmost, whether undermost."""
+    """Axes per name, in rows: the name, the axes, whether leftmost, whether at the bottom."""
     columns = min(columns, len(names))
     wide = (WIDTH_IN - 0.64 - 0.15 - gap_in * (columns - 1)) / columns
     for index, name in enumerate(names):
@@ -242,7 +242,7 @@ def subplots(
 def interval_bar(
     axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool = True
 ) -> None:
-    """An interval as a bar, where there is one."""
+    """Draw an interval, if there is one, as a bar."""
     if interval is not None:
         draw = axes.vlines if upright else axes.hlines
         lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
@@ -250,12 +250,12 @@ def interval_bar(
 
 
 def label_width_in(labels: Sequence[str]) -> float:
-    """Inches that the longest of `labels` takes, and a little more."""
-    return 0.12 + 0.62 * SMALL / 72 * max((len(each) for each in labels), default=0)
+    """The inches that the longest of `labels` takes, and a little more."""
+    return 0.12 + 0.62 * SMALL / 72 * max((len(label) for label in labels), default=0)
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Write (value, text, colour) right of the axes at its value's height, none over another."""
+    """Write each (value, text, colour) right of the axes at the value's height, without overlap."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     height_pt = 72 * float(figure.get_size_inches()[1]) * axes.get_position().height
@@ -284,7 +284,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
 
 
 def spread_out(wanted: Sequence[float], gap: float, limit: float) -> list[float]:
-    """Positions nearest to `wanted`, in the same order, at least `gap` apart, within 0..limit."""
+    """The positions nearest to `wanted`, in the same order, at least `gap` apart, in 0..limit."""
     from sklearn.isotonic import isotonic_regression  # slow to load
 
     order = np.argsort(wanted, kind="stable")

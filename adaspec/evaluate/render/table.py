@@ -1,4 +1,4 @@
-"""The table model, shown by `terminal.py` and `markdown.py`, and how its figures are written."""
+"""The tables that `terminal.py` and `markdown.py` show, and the format of their figures."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 NULL = "–"
-"""Shown where nothing was computed."""
+"""The text for a figure that was not computed."""
 Interval = tuple[float, float]
 
 
 class Kind(Enum):
-    """Where a text comes from, hence what a renderer has to escape."""
+    """Where a text comes from, which tells a renderer what to escape."""
 
     OWN = "own"
-    """adaspec's own words, nothing of which needs escaping; `backticks` make code."""
+    """adaspec's own words, which need no escaping; `backticks` make code."""
     FOREIGN = "foreign"
     """A name or sentence from outside, shown as it is."""
     CODE = "code"
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class Mark(Enum):
-    """How a text, or a row, is emphasised."""
+    """How a text or a row is emphasised."""
 
     STRONG = "strong"
     FAINT = "faint"
@@ -41,11 +41,11 @@ class Span:
     kind: Kind = Kind.OWN
     marks: tuple[Mark, ...] = ()
     spare: bool = False
-    """May be left out where there is no room for it."""
+    """Whether the text may be left out if there is no room for it."""
 
 
 Text = str | Span | Sequence[str | Span]
-"""A plain string is adaspec's own words."""
+"""A text; its plain strings are adaspec's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,14 @@ class Column:
 
     head: Text = ""
     left: bool = False
-    """Names, aligned left and folded where there is no room; figures are right and never folded."""
+    """Whether the column has names, aligned left and folded if there is no room.
+
+    Figures are aligned right and are never folded.
+    """
     short_head: str = ""
-    """The head where room is scarce; may have several lines."""
+    """The head to use if room is scarce; it may have several lines."""
     priority: int | None = None
-    """Where there is no room for all columns, the lowest is left out first; None stays."""
+    """If there is no room for all columns, the lowest priority goes first; None always stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Table:
     groups: Sequence[Sequence[Row]]
     sentence: Text = ""
     meanings: Mapping[Mark, str] = field(default_factory=dict)
-    """What a mark means, where that is not obvious."""
+    """Mark -> its meaning, for marks that are not obvious."""
 
     @property
     def rows(self) -> list[Row]:
@@ -107,7 +110,7 @@ def simple_table(
     names: int = 1,
     sentence: Text = "",
 ) -> Table:
-    """One group of rows, whose first `names` columns hold names, and the others figures."""
+    """A table with one group of rows; its first `names` columns have names, the others figures."""
     columns = [Column(head, left=index < names) for index, head in enumerate(heads)]
     return Table(title, columns, [[Row(cells) for cells in rows]], sentence)
 
@@ -125,11 +128,11 @@ def foreign(text: object, *marks: Mark) -> Span:
 def spans(text: Text) -> list[Span]:
     """The pieces of a text."""
     pieces = [text] if isinstance(text, (str, Span)) else text
-    return [Span(each) if isinstance(each, str) else each for each in pieces]
+    return [Span(piece) if isinstance(piece, str) else piece for piece in pieces]
 
 
 def plain(name: object) -> str:
-    """`name` on one line, with what a terminal would obey instead of showing replaced."""
+    """`name` on one line, with ? for unprintable characters, which could control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(str(name).split()))
 
 
@@ -154,12 +157,12 @@ def percent(value: float | None, places: int = 0) -> str:
 
 
 def signed_range(value: Interval | None) -> str:
-    """A lift's interval: `[+8.1, +10.9]`, in percent; empty where there is none."""
+    """A lift's interval in percent: `[+8.1, +10.9]`; empty if there is none."""
     return "" if value is None else f"[{100 * value[0]:+z.1f}, {100 * value[1]:+z.1f}]"
 
 
 def plain_range(value: Interval | None) -> str:
-    """A speedup's interval: `[2.81, 2.90]`; empty where there is none."""
+    """A speedup's interval: `[2.81, 2.90]`; empty if there is none."""
     return "" if value is None else f"[{value[0]:.2f}, {value[1]:.2f}]"
 
 
@@ -178,7 +181,7 @@ def short(name: str, width: int) -> str:
 
 
 def short_names(names: Sequence[str], width: int) -> dict[str, str]:
-    """Every name cut to `width`, numbered where two became the same."""
+    """Each name cut to `width`, and numbered if two names became the same."""
     cut = {name: short(name, width) for name in names}
     texts = list(cut.values())
     for index, name in enumerate(names, start=1):

@@ -1,4 +1,4 @@
-"""Tables, and with them a report, on the terminal."""
+"""Reports and their tables on the terminal."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _STYLES = {
     Mark.LOWEST: "underline",
 }
 _LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
-"""Marks whose meaning a table may have to say, as a reader sees them."""
+"""The marks whose meaning a table may have to explain -> how a reader sees them."""
 _GAP = 2
-"""Characters between two columns."""
+"""The number of characters between two columns."""
 _MIN_NAME = 20
-"""Characters that a column of names keeps before columns go or numbers fold."""
+"""A column of names keeps this many characters before columns are left out or numbers fold."""
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print what was run, the headline per policy, the speedups and the lifts per workload."""
+    """Print the settings, the headline per policy, and the speedups and lifts per workload."""
     tables, notes = summary(report)
     for table in tables:
         print_table(table, console)
@@ -46,9 +46,9 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table: no number is ever cut.
+    """Print a table without ever cutting a number.
 
-    Where the width does not hold it, spare text goes, then whole columns, then lines fold.
+    If the table is too wide, spare text is left out first, then columns, and then lines fold.
     """
     kept, spare = _fitting(table, console.width)
     columns = [table.columns[index] for index in kept]
@@ -93,11 +93,11 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, width: int) -> tuple[list[int], bool]:
-    """Which columns fit into `width`, and whether spare text does."""
+    """The columns that fit into `width`, and whether spare text fits, too."""
     kept = list(range(len(table.columns)))
     if _width(table, kept, True) <= width:
         return kept, True
-    priorities = {index: each.priority for index, each in enumerate(table.columns)}
+    priorities = {index: column.priority for index, column in enumerate(table.columns)}
     minor = [(priority, index) for index, priority in priorities.items() if priority is not None]
     for _, index in sorted(minor):
         if _width(table, kept, False, names=_MIN_NAME) <= width:
@@ -113,7 +113,7 @@ def _width(
     names: int | None = None,
     words: bool = False,
 ) -> int:
-    """Characters of a line, if names fold after `names` and numbers between words."""
+    """The width of a line, if names fold after `names` characters and, with `words`, numbers do."""
     total = -_GAP
     for index in kept:
         column = table.columns[index]
@@ -127,7 +127,7 @@ def _width(
 
 
 def _head(column: Column, cells: Sequence[RichText]) -> RichText:
-    """A column's head; that of numbers breaks between words where its cells are narrower."""
+    """A column's head; over numbers it breaks between words if the cells are narrower."""
     head = _text(column.short_head or column.head)
     if column.left or column.short_head or not head.plain:
         return head
@@ -137,18 +137,18 @@ def _head(column: Column, cells: Sequence[RichText]) -> RichText:
 
 def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
     """A text with its marks; `stacked` puts `a / b` on two lines."""
-    made = RichText()
+    rich = RichText()
     for span in spans(text):
         if spare or not span.spare:
-            own = span.kind is Kind.OWN
-            words = span.text.replace("`", "") if own else plain(span.text)
-            words = words.replace(" / ", "\n") if own and stacked else words
-            made.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
-    return made
+            is_own_text = span.kind is Kind.OWN
+            words = span.text.replace("`", "") if is_own_text else plain(span.text)
+            words = words.replace(" / ", "\n") if is_own_text and stacked else words
+            rich.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
+    return rich
 
 
 def _unrepeated(texts: Sequence[RichText], above: Sequence[RichText]) -> list[RichText]:
-    """Leading cells that are as in the row above left blank."""
+    """The cells of a row, with the leading ones blank that repeat the row above."""
     shown = list(texts)
     for index, (text, other) in enumerate(zip(texts, above, strict=False)):
         if text != other:

@@ -1,4 +1,4 @@
-"""Plots of a dense trace: acceptance over positions, per request, per workload, by source."""
+"""Plots of a dense trace: acceptance by position, request, workload and source."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from adaspec.evaluate.render.table import short, short_names
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
 _PALETTE = ["#0B5FA5", "#C8390E", "#00805E", "#7B4B94", "#7A5B00", "#008C9E", "#B0468E", "#444444"]
-"""A colour per workload, in alphabetical order."""
+"""The colours of the workloads, in alphabetical order of their names."""
 _MAX_ACCEPTED = 20
-"""Accepted tokens beyond which a survival curve is not drawn further."""
+"""A survival curve is drawn up to this many accepted tokens."""
 _MIN_SHARE = 1e-3
-"""The share of positions at which a survival curve leaves the plot."""
+"""The smallest share of positions that a survival plot shows."""
 _MAX_STRIPS = 60
-"""Requests per heat strip: more would be thinner than a pixel or two."""
+"""Heat strips show at most this many requests; with more, each would be a pixel or two high."""
 _NEUTRAL = "#F1F1EE"
 
 
 def positions_figure(requests: Sequence[Acceptance], per_workload: int = 2) -> Figure | None:
     """Accepted tokens at every position of a few requests per workload (the paper's figure 4)."""
     chosen = {
-        name: several
+        name: examples_of_workload
         for name in _workloads(requests)
-        if (several := examples(requests, name, per_workload))
+        if (examples_of_workload := examples(requests, name, per_workload))
     }
     if not chosen:
         return None
@@ -61,22 +61,22 @@ def positions_figure(requests: Sequence[Acceptance], per_workload: int = 2) -> F
         f"mean, {_of(requests)}. An n-gram run counts down as the copied stretch is used up.",
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
-    for row, (workload, several) in enumerate(chosen.items()):
-        counts = [each.known(source) for each in several for source in SOURCES]
+    for row, (workload, examples_of_workload) in enumerate(chosen.items()):
+        counts = [request.known(source) for request in examples_of_workload for source in SOURCES]
         highest = max([4, *(int(values.max()) for values in counts if len(values))])
-        for column, each in enumerate(several):
+        for column, request in enumerate(examples_of_workload):
             left = 0.55 + column * (wide + 0.3)
             axes = place(figure, left, top + 0.12 + row * 1.32, wide, 0.85)
-            _mirrored(axes, each, highest)
-            titled(axes, short(f"{workload} / {each.id}", 22), SMALL)
-            axes.set_title(_means(each), loc="right", fontsize=SMALL, color=MUTED, pad=4)
+            _mirrored(axes, request, highest)
+            titled(axes, short(f"{workload} / {request.id}", 22), SMALL)
+            axes.set_title(_means(request), loc="right", fontsize=SMALL, color=MUTED, pad=4)
             last = row == len(chosen) - 1
             named_axes(axes, "position (output token)" * last, "" if column else "accepted")
     return figure
 
 
 def requests_figure(requests: Sequence[Acceptance]) -> Figure | None:
-    """How acceptance spreads within and over the requests of a workload (figure 5)."""
+    """How acceptance varies within and between the requests of a workload (figure 5)."""
     names, sources = _sources(requests)
     if not names:
         return None
@@ -109,7 +109,7 @@ def requests_figure(requests: Sequence[Acceptance]) -> Figure | None:
 
 
 def survival_figure(requests: Sequence[Acceptance]) -> Figure | None:
-    """How many positions accept at least j tokens, per workload and source (figure 6)."""
+    """The share of positions that accept at least j tokens, per workload and source (figure 6)."""
     names, sources = _sources(requests)
     if not names:
         return None
@@ -126,7 +126,7 @@ def survival_figure(requests: Sequence[Acceptance]) -> Figure | None:
         axes = place(figure, left, top + 0.15, wide, 3.1 - top - 0.15 - 0.5)
         ends = []
         counts = {name: c for name in names if len(c := pooled(requests, name, source))}
-        curves = {name: survival(each, _MAX_ACCEPTED) for name, each in counts.items()}
+        curves = {name: survival(of_name, _MAX_ACCEPTED) for name, of_name in counts.items()}
         reach = max(int(np.sum(curve >= _MIN_SHARE)) - 1 for curve in curves.values()) or 1
         for name, curve in curves.items():
             colour = _PALETTE[names.index(name) % len(_PALETTE)]
@@ -148,7 +148,7 @@ def survival_figure(requests: Sequence[Acceptance]) -> Figure | None:
 
 
 def strips_figure(requests: Sequence[Acceptance]) -> Figure | None:
-    """n-gram against neural at every position, a strip per request (the paper's figure 9)."""
+    """n-gram against neural at every position, one strip per request (the paper's figure 9)."""
     paired = _differences(requests)
     if not paired:
         return None
@@ -235,16 +235,15 @@ TRACE_PLOTS = {
         difference_figure,
     ),
 }
-"""File name -> caption and drawing."""
+"""File name -> the caption, and the function that draws the plot."""
 
 
 def _workloads(requests: Sequence[Acceptance]) -> list[str]:
-    """The workloads, by name."""
-    return sorted({each.workload for each in requests})
+    return sorted({request.workload for request in requests})
 
 
 def _sources(requests: Sequence[Acceptance]) -> tuple[list[str], list[str]]:
-    """The workloads and the sources of which any count is known."""
+    """The workloads and the sources with at least one known count."""
     known = [
         (name, source)
         for name in _workloads(requests)
@@ -265,7 +264,7 @@ def _differences(requests: Sequence[Acceptance]) -> dict[str, list[NDArray[np.in
 
 
 def _mirrored(axes: Axes, request: Acceptance, highest: int) -> None:
-    """A request's neural counts upwards and its n-gram counts downwards."""
+    """Draw a request's neural counts upwards and its n-gram counts downwards."""
     for source, counts, sign in (("neural", request.neural, 1), ("ngram", request.ngram, -1)):
         if counts is not None:
             heights = sign * np.where(counts >= 0, counts, 0)
@@ -289,11 +288,11 @@ def _means(request: Acceptance) -> str:
 
 
 def _bands(axes: Axes, rows: NDArray[np.float64], colour: str, gid: str) -> None:
-    """Means and quantiles of requests in the order of their means, at most `_MAX_STRIPS` groups."""
+    """Draw means and quantiles in the order of the means, in at most `_MAX_STRIPS` groups."""
     ranked = rows[np.argsort(rows[:, 0], kind="stable")]
     parts = np.array_split(ranked, min(len(ranked), _MAX_STRIPS))
     order = np.array([part.mean(axis=0) for part in parts])
-    x = np.array([np.mean(each) for each in np.array_split(np.arange(len(rows)), len(parts))])
+    x = np.array([np.mean(ranks) for ranks in np.array_split(np.arange(len(rows)), len(parts))])
     if len(order) == 1:
         order, x = np.repeat(order, 2, axis=0), np.array([0.0, 1.0])
     axes.fill_between(x, order[:, 1], order[:, 4], color=colour, alpha=0.18, linewidth=0)
@@ -305,33 +304,35 @@ def _bands(axes: Axes, rows: NDArray[np.float64], colour: str, gid: str) -> None
 
 
 def _quantiles(requests: Sequence[Acceptance], workload: str, source: str) -> NDArray[np.float64]:
-    """Mean and 10, 25, 75, 90% points per request."""
+    """The mean and the 10, 25, 75 and 90% quantiles of each request."""
     rows = [
         [values.mean(), *np.quantile(values, [0.1, 0.25, 0.75, 0.9])]
-        for each in requests
-        if each.workload == workload and len(values := each.known(source))
+        for request in requests
+        if request.workload == workload and len(values := request.known(source))
     ]
     return np.array(rows)
 
 
 def _strips(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Differences as (request, position), NaN past a request's end, cut where few go on."""
-    ranked = sorted(rows, key=lambda each: -float(each.mean()))
+    ranked = sorted(rows, key=lambda differences: -float(differences.mean()))
     if len(ranked) > _MAX_STRIPS:
         evenly = np.linspace(0, len(ranked) - 1, _MAX_STRIPS).round().astype(int)
         ranked = [ranked[index] for index in evenly]
-    longest = int(np.quantile([len(each) for each in ranked], 0.8))
+    longest = int(np.quantile([len(differences) for differences in ranked], 0.8))
     picture = np.full((len(ranked), max(longest, 1)), np.nan)
-    for row, each in zip(picture, ranked, strict=True):
-        row[: len(each)] = each[: len(row)]
+    for row, differences in zip(picture, ranked, strict=True):
+        row[: len(differences)] = differences[: len(row)]
     return picture
 
 
 def _histogram(axes: Axes, values: NDArray[Any]) -> None:
     bins = np.arange(-_MAX_ACCEPTED, _MAX_ACCEPTED + 1)
     cut = np.clip(values, -_MAX_ACCEPTED, _MAX_ACCEPTED)
-    shares = np.array([np.mean(cut == each) for each in bins])
-    colours = [NEURAL if each < 0 else NGRAM if each > 0 else "#8A8A8A" for each in bins]
+    shares = np.array([np.mean(cut == difference) for difference in bins])
+    colours = [
+        NEURAL if difference < 0 else NGRAM if difference > 0 else "#8A8A8A" for difference in bins
+    ]
     axes.bar(bins, shares, 0.9, color=colours)
     axes.set_yscale("log")
     axes.set_ylim(1e-4, 40.0)
