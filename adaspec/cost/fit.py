@@ -206,7 +206,7 @@ def _non_negative(rows: Array, wanted: Array) -> Array:
 
 
 def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:
-    """The standard error of each value above 0, as in plain least squares on those; else infinity."""
+    """The standard error of each value above 0, as in plain least squares on those; or infinity."""
     errors = np.full(len(values), np.inf)
     free = np.flatnonzero(values > 0.0)
     spare = len(rows) - len(free)

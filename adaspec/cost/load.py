@@ -78,7 +78,7 @@ class FitReport:
     standard_errors_s: dict[str, float]
     """The standard error of each constant that was fitted above 0, in the constant's unit."""
     not_identified: dict[str, str]
-    """The constants left at 0 because no point tells them apart -> why, and where their share is."""
+    """The constants left at 0, as no point tells them apart -> why, and where their share is."""
     at_zero: tuple[str, ...]
     """The constants that could be told apart and came out at 0, because a free fit would have made
     them 0 or negative."""
