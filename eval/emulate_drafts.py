@@ -131,13 +131,13 @@ def _draft(
     drafted = np.full((length, most), -1, np.int32)
     for position in range(1, length):
         for step in range(most):
-            at = position + step
-            true = output[at] if at < length else -1
+            output_position = position + step
+            true = output[output_position] if output_position < length else -1
             if step < accepted[position]:
                 drafted[position, step] = true
                 continue
-            if step == accepted[position] and at < length:
-                candidate = candidates[at]
+            if step == accepted[position] and output_position < length:
+                candidate = candidates[output_position]
                 if candidate >= 0 and candidate != true and coins[position] < CANDIDATE_SHARE:
                     drafted[position, step] = candidate
                     continue

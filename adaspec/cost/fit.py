@@ -77,7 +77,7 @@ def fit_cost(
         blank,
         *(dataclasses.replace(blank, captured_sizes=(int(floor),)) for floor in floors),
     ]
-    fits = [_fit(measured, each, held_out, seed) for each in blanks]
+    fits = [_fit(measured, candidate, held_out, seed) for candidate in blanks]
     cost, report, _ = min(fits, key=lambda fit: fit[2])
     return cost, report
 

@@ -41,7 +41,7 @@ class Trees(NamedTuple):
     """A sound forest in the layout for the kernels."""
 
     column_feature: Words
-    column_words: Words  # where a categorical column's set begins and ends; equal: a number
+    column_words: Words  # begin and end of a categorical column's set; equal for a number
     column_nan: Words  # the key of NaN
     column_zero: Words  # the key of zero
     words: NDArray[np.uint32]

@@ -71,7 +71,7 @@ def find(tables: Tables, key: np.uint64) -> int:
     for _ in range(tables.keys.shape[0]):
         stored_key = tables.keys[slot]
         if stored_key == key:
-            # This is not int(), which numba would make unsigned, and a float beside the -1.
+            # This is not int(), because numba's would be unsigned, and a float beside the -1.
             return np.int64(slot)  # type: ignore[return-value]
         if stored_key == 0:
             return -1
