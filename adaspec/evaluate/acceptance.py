@@ -157,7 +157,7 @@ def acceptance(
 
 def pooled(requests: Sequence[Acceptance], workload: str, source: str) -> Counts:
     """All known counts of `source` in `workload`."""
-    parts = [request.known(source) for request in requests if request.workload == workload]
+    parts = [each.known(source) for each in requests if each.workload == workload]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int16)
 
 

@@ -156,7 +156,7 @@ class CellResult:
 
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
         """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
-        lifts = [result.lift(name, STATIC_BEST) for result in workloads]
+        lifts = [each.lift(name, STATIC_BEST) for each in workloads]
         known = [lift for lift in lifts if lift is not None]
         tuned = self.tuned.get(name)
         return {
