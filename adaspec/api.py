@@ -1,6 +1,6 @@
-"""Train, load and evaluate policies: the Python API, which the command line uses as well.
+"""The Python API to train, load and evaluate policies, which the command line uses, too.
 
-Heavy modules are imported when a function needs them.
+Functions import the modules that are slow to load only when they need them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AnyCost: TypeAlias = AnyPath | CostModel
 
 
 def load_policy(folder_or_spec: AnyPolicy) -> Contender:
-    """The policy in a folder, a shipped one by its name, or the one that a spec names."""
+    """Load the policy in a folder, a shipped one by its name, or the one that a spec describes."""
     from adaspec.replay.contender import contender_of
 
     return contender_of(folder_or_spec)
@@ -71,9 +71,9 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    Requests that a policy was trained on are left out. Without `cost` steps are charged as on one
-    H100. `batching` is closed-loop or lockstep; more `orders` and `resamples` take longer and are
-    more certain.
+    Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
+    H100. `batching` is closed-loop or lockstep. More `orders` and `resamples` take longer and make
+    the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
@@ -112,7 +112,7 @@ def evaluate_policies(
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
         values |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
-        given = {name: each for name, each in values.items() if each != defaults.get(name)}
+        given = {name: value for name, value in values.items() if value != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
@@ -146,8 +146,8 @@ def train_policy(
 ) -> Product:
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
-    30% of each workload's requests are kept back to judge the policy. `concurrency` are the loads
-    to train for. Returns the `policy`, its `manifest`, and how it was judged.
+    30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
+    to train for. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.train import recipe
@@ -194,11 +194,11 @@ def train_policy(
 
 
 def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
-    several = isinstance(policies, Iterable) and not isinstance(policies, str)
-    given: list[Any] = list(policies) if several else [policies]  # type: ignore[arg-type]
-    # Duplicates count once: specs with the same text, or one object given twice.
-    distinct = {each if isinstance(each, str) else id(each): each for each in given}
-    return [load_policy(each) for each in distinct.values()]
+    is_list = isinstance(policies, Iterable) and not isinstance(policies, str)
+    given: list[Any] = list(policies) if is_list else [policies]  # type: ignore[arg-type]
+    # A policy counts once, even if its spec or the same object is given twice.
+    distinct = {policy if isinstance(policy, str) else id(policy): policy for policy in given}
+    return [load_policy(policy) for policy in distinct.values()]
 
 
 def _cost(cost: AnyCost | None, keep_alive: int | None = None) -> CostModel:

@@ -1,4 +1,4 @@
-"""Check the arguments of library functions: paths, texts and numbers, before any work is done."""
+"""Check the arguments of library functions (paths, texts, numbers) before any work is done."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from adaspec.errors import AdaspecError, nearest, shown
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
-"""One path, or several; a text is one path."""
+"""One path or several; a string is one path."""
 
 
 def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
-    """The path given as `what`, which a text or path-like object must be."""
+    """The path given as `what`, which must be a string or a path-like object."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise error(f"{what} is {shown(value)}: give a path, as a text or a Path")
@@ -30,7 +30,7 @@ def path_of(value: object, what: str, error: type[AdaspecError]) -> Path:
 
 
 def paths_of(values: object, what: str, error: type[AdaspecError]) -> list[Path]:
-    """The path or paths given as `what`; may be none."""
+    """The path or paths given as `what`; there may be none."""
     if isinstance(values, str | os.PathLike):
         return [path_of(values, what, error)]
     if isinstance(values, bytes) or not isinstance(values, Iterable):
@@ -43,9 +43,9 @@ def texts_of(values: object, what: str, error: type[AdaspecError]) -> tuple[str,
     if isinstance(values, bytes) or not isinstance(values, Iterable):
         raise error(f"{what} is {shown(values)}: give a list of texts")
     texts = (values,) if isinstance(values, str) else tuple(values)
-    for each in texts:
-        if not isinstance(each, str):
-            raise error(f"{what} holds {shown(each)}: give texts")
+    for text in texts:
+        if not isinstance(text, str):
+            raise error(f"{what} holds {shown(text)}: give texts")
     return texts
 
 
@@ -57,7 +57,7 @@ def text_of(value: object, what: str, error: type[AdaspecError]) -> str | None:
 
 
 def one_of(value: object, known: Iterable[str], what: str, error: type[AdaspecError]) -> str:
-    """The one of the known words that is given as `what`."""
+    """The word given as `what`, which must be one of the known words."""
     words = list(known)
     if not isinstance(value, str) or value not in words:
         close = nearest(value, words) if isinstance(value, str) else ""
@@ -79,9 +79,9 @@ def whole_number(
 def numbers_of(
     values: object, what: str, least: int, most: int | None, error: type[AdaspecError]
 ) -> tuple[int, ...]:
-    """The whole number or numbers given as `what`, at least one of them."""
-    several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
-    numbers = tuple(values) if several else (values,)  # type: ignore[arg-type]
+    """The whole number or numbers given as `what`; there must be at least one."""
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    numbers = tuple(values) if is_list else (values,)  # type: ignore[arg-type]
     if not numbers:
         raise error(f"{what} is empty: give at least one whole number")
     return tuple(whole_number(each, what, least, most, error) for each in numbers)

@@ -2,7 +2,7 @@
 
     python eval/demo_times.py demo/stages demo/times.json
 
-The first file has a line per part: its name, and the seconds from the start to its end.
+The first file has one line per part, with its name and the seconds from the start to its end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from adaspec.vllm.machine import hardware
 
 
 def times(lines: list[str]) -> dict[str, float]:
-    """Minutes of each part, and of all."""
+    """The minutes of each part, and of all parts."""
     parts, before = {}, 0
     for line in lines:
         name, end = line.split()

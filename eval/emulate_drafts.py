@@ -56,19 +56,19 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """What follows each token in a trace's outputs; every list ascends, repeats included."""
+    """The tokens that follow each token in a trace's outputs, ascending, repeats included."""
 
     tokens: Ints
-    """Ascending, each once."""
+    """The tokens that have followers, ascending, without repeats."""
     starts: NDArray[np.int64]
-    """Of a token's followers in `following`; one longer than `tokens`."""
+    """The starts of the tokens' followers in `following`, and the end of the last."""
     following: Ints
     anywhere: Ints
-    """All tokens of the outputs."""
+    """All tokens of the outputs, ascending, repeats included."""
 
 
 def followers(outputs: Iterable[Ints]) -> Followers:
-    """Every pair of neighbours in the outputs, by its first token."""
+    """The followers of all tokens in the outputs."""
     arrays = [np.empty(0, np.int32), *outputs]
     first = np.concatenate([output[:-1] for output in arrays])
     second = np.concatenate([output[1:] for output in arrays])
@@ -84,15 +84,15 @@ def followers(outputs: Iterable[Ints]) -> Followers:
 
 @njit(cache=True)
 def _other_than(pool: Ints, true: int, uniform: float) -> int:
-    """An entry of the ascending `pool` that is not `true`, all alike likely; -1 if none is."""
+    """An entry of the ascending `pool` other than `true`, each equally likely; -1 if none."""
     low = np.searchsorted(pool, true, side="left")
     high = np.searchsorted(pool, true, side="right")
     others = len(pool) - (high - low)
     if others == 0:
         return -1
-    # A product just below 1 may round up.
-    at = min(int(uniform * others), others - 1)
-    return pool[at if at < low else at + high - low]
+    # The minimum is needed because a product just below `others` may round up.
+    index = min(int(uniform * others), others - 1)
+    return pool[index if index < low else index + high - low]
 
 
 @njit(cache=True)
@@ -105,14 +105,14 @@ def _wrong_token(
     following: Ints,
     anywhere: Ints,
 ) -> int:
-    at = np.searchsorted(tokens, previous)
-    found = -1
-    if at < len(tokens) and tokens[at] == previous:
-        found = _other_than(following[starts[at] : starts[at + 1]], true, uniform)
-    if found < 0:
-        found = _other_than(anywhere, true, uniform)
-    # A trace of one token alone.
-    return found if found >= 0 else (1 if true == 0 else 0)
+    index = np.searchsorted(tokens, previous)
+    wrong_token = -1
+    if index < len(tokens) and tokens[index] == previous:
+        wrong_token = _other_than(following[starts[index] : starts[index + 1]], true, uniform)
+    if wrong_token < 0:
+        wrong_token = _other_than(anywhere, true, uniform)
+    # Without any other token, the trace has only one, so any second one will do.
+    return wrong_token if wrong_token >= 0 else (1 if true == 0 else 0)
 
 
 @njit(cache=True)
@@ -131,13 +131,13 @@ def _draft(
     drafted = np.full((length, most), -1, np.int32)
     for position in range(1, length):
         for step in range(most):
-            at = position + step
-            true = output[at] if at < length else -1
+            output_position = position + step
+            true = output[output_position] if output_position < length else -1
             if step < accepted[position]:
                 drafted[position, step] = true
                 continue
-            if step == accepted[position] and at < length:
-                candidate = candidates[at]
+            if step == accepted[position] and output_position < length:
+                candidate = candidates[output_position]
                 if candidate >= 0 and candidate != true and coins[position] < CANDIDATE_SHARE:
                     drafted[position, step] = candidate
                     continue
@@ -149,7 +149,7 @@ def _draft(
 
 
 def emulated(request: Request, pool: Followers, cap: int, shift: float, seed: int) -> Request:
-    """The request with 8 drafted tokens and margins at each position, accepted up to `cap`."""
+    """The request with 8 drafted tokens and margins per position, and counts up to `cap`."""
     assert request.neural_accepted is not None
     output, length = request.output_tokens, len(request.output_tokens)
     rng = np.random.default_rng([seed, _number(request)])
@@ -178,7 +178,7 @@ def emulated(request: Request, pool: Followers, cap: int, shift: float, seed: in
 
 
 def emulate(source: Path, target: Path, auc: float, seed: int, force: bool) -> str:
-    """Write the emulated trace; returns what was done in one line."""
+    """Write the emulated trace; returns a summary in one line."""
     reader = TraceReader(source)
     for warning in reader.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -191,7 +191,7 @@ def emulate(source: Path, target: Path, auc: float, seed: int, force: bool) -> s
         raise TraceError(f"{target}: is the trace to read: choose another folder to write")
     pool = followers(request.output_tokens for request in reader.requests())
     cap = min(DRAFTED, manifest.neural_cap)
-    made = replace(
+    emulated_manifest = replace(
         manifest,
         neural_cap=cap,
         draft_cap=DRAFTED,
@@ -202,7 +202,7 @@ def emulate(source: Path, target: Path, auc: float, seed: int, force: bool) -> s
     )
     shift = NormalDist().inv_cdf(auc) / math.sqrt(2)
     paired = unpaired = positions = 0
-    with TraceWriter(target, made, force=force, whole=True) as writer:
+    with TraceWriter(target, emulated_manifest, force=force, whole=True) as writer:
         for request in reader.requests():
             if not request.paired:
                 unpaired += 1
@@ -222,14 +222,14 @@ def emulate(source: Path, target: Path, auc: float, seed: int, force: bool) -> s
 
 
 def _number(request: Request) -> int:
-    """What tells a request's draws from all others', whatever order they come in."""
+    """A number for the seed of a request's draws, so that they do not depend on the order."""
     name = f"{len(request.workload)}:{request.workload}{request.id}"
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:8], "little")
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, where argparse would print the usage as well."""
+        """Print one line, without the usage that argparse would add."""
         self.exit(2, f"error: {message}: see --help\n")
 
 
@@ -247,11 +247,11 @@ def _seed(text: str) -> int:
     return value
 
 
-_auc.__name__, _seed.__name__ = "AUC from 0.5 to below 1", "seed from 0 on"  # named in errors
+_auc.__name__, _seed.__name__ = "AUC from 0.5 to below 1", "seed from 0 on"  # shown in errors
 
 
 def main() -> int:
-    """Run the command line; 0, or 2 where the user must mend something."""
+    """Run the command line; returns 0, or 2 if the user must fix something."""
     parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="IN", type=Path, help="a paired dense trace")
     parser.add_argument("target", metavar="OUT", type=Path, help="the folder to write")

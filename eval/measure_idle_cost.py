@@ -38,7 +38,7 @@ SEED = 0
 
 
 class Holder:
-    """A policy whose requests all hold the neural drafter, and which never drafts."""
+    """A policy that never drafts, though all its requests hold the neural drafter."""
 
     name = "holder"
 
@@ -46,7 +46,7 @@ class Holder:
         """Nothing to prepare."""
 
     def admit(self, arrival: Any) -> bool:
-        """With the drafter."""
+        """Give every request the drafter."""
         return True
 
     def plan(self, batch: Any) -> int:
@@ -72,7 +72,7 @@ class Holder:
 
 
 def config_of(system: str, draft: str | None) -> dict[str, Any] | None:
-    """The speculative config of a system."""
+    """The speculative config of vLLM for a system."""
     if system.startswith("plain"):
         return None
     if system == "ngram-0":
@@ -82,7 +82,7 @@ def config_of(system: str, draft: str | None) -> dict[str, Any] | None:
 
 
 class Worker:
-    """One engine, in this process: a round for every line on standard input."""
+    """One engine in this process, which runs a round for every line on standard input."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         os.environ |= {
@@ -146,7 +146,7 @@ class Worker:
             base.propose = propose
 
     def round(self) -> dict[str, float]:
-        """Median step time, and what deciding and keeping alive took of a step on average."""
+        """The median step time, and the mean time per step of deciding and of the keep-alive."""
         from vllm import SamplingParams
 
         engine = self.llm.llm_engine
@@ -186,9 +186,9 @@ def _has_gpu() -> bool:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Serve rounds until standard input ends."""
+    """Run rounds until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever vLLM prints is not an answer
+    os.dup2(2, 1)  # vLLM's own output must not mix with the answers
     worker = Worker(arguments)
     print("ready", file=answers, flush=True)
     for _ in sys.stdin:
@@ -196,7 +196,7 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 class Remote:
-    """A worker in a process of its own, started and asked by this one."""
+    """A worker in another process, which this process starts and asks for rounds."""
 
     def __init__(self, arguments: argparse.Namespace, system: str) -> None:
         words = [sys.executable, __file__, "--worker", system, "--model", arguments.model]
@@ -222,32 +222,35 @@ class Remote:
         return line
 
     def round(self) -> dict[str, float]:
-        """The worker's next round."""
+        """Run the worker's next round and return its figures."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        found: dict[str, float] = json.loads(self._answer())
-        return found
+        figures: dict[str, float] = json.loads(self._answer())
+        return figures
 
 
 def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
-    """95% of medians over resampled rounds."""
+    """The interval with 95% of the medians over resampled rounds."""
     draw = np.random.default_rng(SEED)
     picked = draw.integers(0, len(values), (2000, len(values)))
     medians = np.median(values[picked], axis=1)
-    return [round(float(each), 4) for each in np.quantile(medians, [0.025, 0.975])]
+    return [round(float(quantile), 4) for quantile in np.quantile(medians, [0.025, 0.975])]
 
 
 def summary(rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Ratios to no speculation, round by round."""
-    steps = {name: np.array([each["step_s"] for each in one]) for name, one in rounds.items()}
+    """The ratios to no speculation per system, taken round by round."""
+    steps = {
+        name: np.array([figures["step_s"] for figures in rounds_of_system])
+        for name, rounds_of_system in rounds.items()
+    }
     plain = (steps["plain"] + steps["plain-too"]) / 2
-    found: dict[str, Any] = {}
-    for name, one in rounds.items():
-        keeping = np.array([each["keep_alive_s"] for each in one])
-        deciding = np.array([each["decide_s"] for each in one])
+    systems: dict[str, Any] = {}
+    for name, rounds_of_system in rounds.items():
+        keeping = np.array([figures["keep_alive_s"] for figures in rounds_of_system])
+        deciding = np.array([figures["decide_s"] for figures in rounds_of_system])
         left = (steps[name] - keeping) / plain
-        found[name] = {
+        systems[name] = {
             "step_ms": round(1e3 * float(np.median(steps[name])), 4),
             "ratio": round(float(np.median(steps[name] / plain)), 4),
             "ratio_ci95": interval(steps[name] / plain),
@@ -258,18 +261,18 @@ def summary(rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
             "decide_us": round(1e6 * float(np.median(deciding)), 1),
             "decide_share_of_step": round(float(np.median(deciding / steps[name])), 5),
         }
-    return found
+    return systems
 
 
 def judge(low: float, high: float) -> str:
-    """Whether a ratio is at most `MAX_RATIO`, as far as its interval tells."""
+    """Say whether a ratio is at most `MAX_RATIO`, judged by its interval."""
     if high <= MAX_RATIO:
         return "within"
     return "beyond" if low > MAX_RATIO else "too noisy to say"
 
 
 def text_of(report: dict[str, Any]) -> str:
-    """The report to read."""
+    """The report as markdown."""
     lines = [
         f"# Idle cost: {report['batch']} requests at a time, {report['rounds']} rounds",
         "",
@@ -307,11 +310,11 @@ def main() -> None:
     remotes = {name: Remote(arguments, name) for name in names}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for turn in range(-WARM_UP, arguments.rounds):
-        for at in range(len(names)):
-            name = names[(turn + at) % len(names)]
-            found = remotes[name].round()
+        for index in range(len(names)):
+            name = names[(turn + index) % len(names)]
+            figures = remotes[name].round()
             if turn >= 0:
-                rounds[name].append(found)
+                rounds[name].append(figures)
         print(f"round {turn + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
     for remote in remotes.values():
         assert remote.process.stdin is not None

@@ -20,7 +20,7 @@ from adaspec.trace.reader import open_traces
 
 
 def prompts_of(traces: Iterable[Path]) -> list[dict[str, Any]]:
-    """Every request's, in the traces' order."""
+    """The prompt of every request, in the order of the traces."""
     return [
         {
             "workload": request.workload,
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path, required=True, help="the file to write")
     arguments = parser.parse_args()
     try:
-        lines = [json.dumps(each) + "\n" for each in prompts_of(arguments.traces)]
+        lines = [json.dumps(prompt) + "\n" for prompt in prompts_of(arguments.traces)]
         partial = arguments.out.with_name(f"{arguments.out.name}.partial")
         partial.write_text("".join(lines), encoding="utf-8")
         partial.replace(arguments.out)

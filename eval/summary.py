@@ -33,19 +33,19 @@ REPLAYS = {
         "reference-pair-cpu",
     ),
 }
-"""Cross-fitted reports: their models, and the policy that ships with the same kind of evidence."""
+"""Cross-fitted report -> its models, and the shipped policy with the same kind of evidence."""
 VLLM_OFFERS = ("fixed:best", "adaptive:best")
-"""Rows of a report that stand for vLLM's own methods; its suffix decoding has a report apart."""
+"""The rows of a report that stand for vLLM's own methods; suffix decoding has its own report."""
 MIXES = {
     1: ("1", "1-suffix", "1-heads", "all-methods-1"),
     4: ("4", "4-workloads", "4-suffix", "all-methods-4"),
     16: ("16", "16-workloads", "16-suffix", "16-refit", "all-methods-16"),
 }
-"""Every benchmark of whole servers on the mix of all workloads, by the requests at once."""
+"""Requests at once -> the benchmarks of full servers on the mix of all workloads."""
 ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
-"""Those on one workload alone."""
+"""Requests at once -> the benchmarks of full servers on one workload alone."""
 CONTEXT_TOKENS = 1024
-"""Of the decisions whose times are quoted; longer ones take as long."""
+"""The context length of the decisions with quoted times; longer contexts take as long."""
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
@@ -54,18 +54,18 @@ SERVER_METHODS = ("none", "ngram", "neural", "suffix", "batch-table")
 
 def report(name: str) -> dict[str, Any]:
     """A committed report."""
-    found: dict[str, Any] = json.loads((REPORTS / name / "report.json").read_text("utf-8"))
-    return found
+    document: dict[str, Any] = json.loads((REPORTS / name / "report.json").read_text("utf-8"))
+    return document
 
 
 def replay_rows(name: str) -> list[dict[str, Any]]:
-    """One cross-fitted report, load by load, beside vLLM's own methods and the static rules."""
-    found, suffix = report(name), report(f"{name}-suffix")
-    (policy,) = found["policies"]
-    cells = {(row["concurrency"], row["policy"]): row for row in found["rows"] if _mixed(row)}
+    """The figures of one cross-fitted report per load, beside vLLM's methods and static rules."""
+    crossfit, suffix = report(name), report(f"{name}-suffix")
+    (policy,) = crossfit["policies"]
+    cells = {(row["concurrency"], row["policy"]): row for row in crossfit["rows"] if _mixed(row)}
     suffixes = [row for row in suffix["rows"] if row["policy"].startswith("suffix")]
     rows = []
-    for entry in filter(_mixed, found["headline"]):
+    for entry in filter(_mixed, crossfit["headline"]):
         load = entry["concurrency"]
         adaspec_row = cells[load, policy]
         offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
@@ -94,7 +94,7 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
                         if each["workload"] == row["workload"]
                     )
                     - 1
-                    for row in found["rows"]
+                    for row in crossfit["rows"]
                     if (row["concurrency"], row["policy"]) == (load, policy) and not _mixed(row)
                 ),
                 "static_best": cells[load, "static:best"]["detail"]["spec"],
@@ -112,19 +112,19 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
 
 
 def decision(policy: str, batch: int) -> float:
-    """Median seconds of a whole decision of a policy that ships, by `adaspec bench decide`."""
+    """The median seconds of a full decision of a shipped policy, by `adaspec bench decide`."""
     (row,) = (row for row in decisions() if (row["policy"], row["batch"]) == (policy, batch))
     return float(row["median_us"]) * 1e-6
 
 
 def decisions() -> list[dict[str, Any]]:
-    """The rows of `adaspec bench decide --json`, of one context length."""
+    """The rows of `adaspec bench decide --json` for one context length."""
     rows: list[dict[str, Any]] = report("decide")["rows"]
     return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
 
 
 def server_row(name: str, load: int) -> dict[str, Any]:
-    """One benchmark of whole servers: adaspec over no speculation and over the best of the rest."""
+    """A benchmark of full servers: adaspec over no speculation and over the best other methods."""
     rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if _mixed(row)]
     speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
     (adaspec_row,) = (row for row in rows if row["method"] == "adaspec")
@@ -138,7 +138,7 @@ def server_row(name: str, load: int) -> dict[str, Any]:
             else (" ".join(best).strip(), adaspec_row["speedup"] / speed[best])
         )
 
-    # Where neither of vLLM's two best methods ran, the rest say little.
+    # If neither of vLLM's two best methods ran, the best of the others means little.
     ran = any(key[0] in ("ngram", "suffix") for key in speed)
     vllm, over_vllm = over(SERVER_METHODS) if ran else (None, None)
     static, over_static = over(("hybrid-splice",))
@@ -155,7 +155,7 @@ def server_row(name: str, load: int) -> dict[str, Any]:
 
 
 def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """All benchmarks at one load together: geometric means, each weighted by its rounds."""
+    """The geometric means over all benchmarks at one load, weighted by their rounds."""
 
     def mean(key: str) -> dict[str, Any]:
         known = [row for row in rows if row[key] is not None]
@@ -176,7 +176,7 @@ def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def summary() -> dict[str, Any]:
-    """Every derived figure that README and docs show."""
+    """All derived figures that README and docs show."""
     servers = [server_row(name, load) for load, names in MIXES.items() for name in names]
     return {
         "schema": 1,
@@ -193,7 +193,7 @@ def summary() -> dict[str, Any]:
 
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
-    """The README's table."""
+    """The table of the README."""
     rows = [["what it rests on", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]]
     for name, (models, _) in REPLAYS.items():
         for row in found["replays"][name]:
@@ -217,7 +217,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
-    """Every opponent of one cross-fitted report."""
+    """The table of all opponents in one cross-fitted report."""
     opponents = ["vLLM's own best", "suffix decoding", "best static rule", "perfect foresight"]
     worst = ["worst workload", "the same over suffix decoding"]
     rows = [[AT_ONCE, "adaspec", *opponents, *worst, "deciding, ms of a step"]]
@@ -239,7 +239,7 @@ def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
 
 
 def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
-    """Every benchmark of whole servers."""
+    """The table of all benchmarks of full servers."""
     rows = [[AT_ONCE, "report", "rounds", OVER_NONE, OVER_VLLM, OVER_STATIC]]
     for row in found[key]:
         rows.append([
@@ -254,7 +254,7 @@ def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
 
 
 def decide_table() -> list[list[str]]:
-    """Medians of a decision by batch and policy."""
+    """The table of a decision's median time by batch and policy."""
     rows = decisions()
     batches = sorted({row["batch"] for row in rows})
     table = [["policy", *(f"batch {batch}" for batch in batches)]]
@@ -282,20 +282,20 @@ def _over(ratio: float | None, opponent: str | None) -> str:
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
-    """Every generated table by the name in its markers, as Markdown."""
-    made = {
+    """All generated tables as Markdown, by the name in their markers."""
+    rows_of_table = {
         "headline": headline_table(found),
         "decide": decide_table(),
         "servers": server_table(found, "servers"),
         "servers-alone": server_table(found, "servers_alone"),
     }
     for name in REPLAYS:
-        made[f"replay-{name.partition('-')[0]}"] = replay_table(found, name)
-    return {name: markdown(rows) for name, rows in made.items()}
+        rows_of_table[f"replay-{name.partition('-')[0]}"] = replay_table(found, name)
+    return {name: markdown(rows) for name, rows in rows_of_table.items()}
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """Rows as a Markdown table, the first its head."""
+    """The rows as a Markdown table; the first row is its head."""
     head, *body = rows
     lines = [head, ["--"] * len(head), *body]
     return "".join(f"| {' | '.join(row)} |\n" for row in lines)
@@ -312,7 +312,7 @@ def percent(value: float) -> str:
 
 
 def method(spec: str) -> str:
-    """Which of vLLM's methods a spec stands for."""
+    """The method of vLLM that a spec stands for."""
     names = {"fixed:ngram": "n-gram", "fixed:neural": "EAGLE", "batch-table": "batch-size table"}
     for start, name in names.items():
         if spec.startswith(start):
@@ -327,7 +327,7 @@ def _mixed(row: dict[str, Any]) -> bool:
 
 
 def _without_repeats(rows: list[list[str]]) -> list[list[str]]:
-    """The same table with a first cell that repeats left empty."""
+    """The same table, in which first cells that repeat the one above are empty."""
     return [
         ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)
     ]
@@ -389,17 +389,17 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Write what has changed, or say that something has."""
+    """Write the files that have changed, or with --check only name them."""
     parser = argparse.ArgumentParser(description="README's and docs' figures from the reports.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if out of date")
     check = parser.parse_args().check
-    found = summary()
-    made = tables(found)
-    text = json.dumps(found, indent=1) + "\n"
+    figures = summary()
+    markdown_tables = tables(figures)
+    text = json.dumps(figures, indent=1) + "\n"
     changed = {SUMMARY: text} if not SUMMARY.exists() or SUMMARY.read_text("utf-8") != text else {}
     for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
         before = page.read_text("utf-8")
-        after = TABLE.sub(lambda hit: hit[1] + made[hit[2]] + hit[3], before)
+        after = TABLE.sub(lambda hit: hit[1] + markdown_tables[hit[2]] + hit[3], before)
         if after != before:
             changed[page] = after
     for page, text in changed.items():
@@ -408,7 +408,7 @@ def main() -> int:
             page.write_text(text, "utf-8")
     if check:
         return 1 if changed else 0
-    draw(found, PICTURE)
+    draw(figures, PICTURE)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Cost models that ship: the public simulator's measurements, and what it makes of them."""
+"""The builtin cost models, and the public simulator's constants, from which they are made."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HARDWARE = "1x NVIDIA H100"
 
 @dataclass(frozen=True, slots=True)
 class SimulatorConstants:
-    """What the public simulator of *Speculative Decoding: Performance or Illusion?* charges.
+    """The charges of the public simulator of *Speculative Decoding: Performance or Illusion?*.
 
-    verify = fixed + per_token * tokens + per_kv * context_tokens; EAGLE drafts for
-    draft_fixed + draft_per_kv * context_tokens + draft_per_token * tokens however long the draft
-    is, and an n-gram draft costs a share of its verification. That is no `CostModel`: it charges
-    per step where that one charges per forward, and EAGLE as if it were n-gram once both are in
-    play. Only the protocol that reproduces the simulator uses it.
+    verify = fixed + per_token * tokens + per_kv * context_tokens. An EAGLE draft takes
+    draft_fixed + draft_per_kv * context_tokens + draft_per_token * tokens, however long it is, and
+    an n-gram draft costs a share of its verification. This is no `CostModel`: the simulator
+    charges drafting per step instead of per forward, and charges EAGLE as if it were n-gram once
+    both are in use. Only the protocol that reproduces the simulator uses these constants.
     """
 
     fixed_s: float = 5.88590713e-3
@@ -39,7 +39,7 @@ H100_LLAMA_3_1_8B = CostModel(
     per_token_s=SIMULATOR.per_token_s,
     per_kv_s=SIMULATOR.per_kv_s,
     overhead_s=SIMULATOR.overhead_s,
-    # The simulator's 2.135 ms was fitted at drafts of 3 tokens: a third of it is one forward.
+    # The simulator's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
     draft_fixed_s=0.7118e-3,
     draft_per_kv_s=SIMULATOR.draft_per_kv_s,
     keep_alive_forwards=1,
@@ -51,4 +51,4 @@ DEFAULT = H100_LLAMA_3_1_8B.name
 PROTOCOL = "specdecode-bench"
 
 BUILTIN = {H100_LLAMA_3_1_8B.name: H100_LLAMA_3_1_8B}
-"""Every cost model that can be named without a file."""
+"""The cost models that can be named without a file."""

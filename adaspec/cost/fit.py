@@ -17,14 +17,14 @@ from adaspec.errors import CostError
 Array = NDArray[np.float64]
 
 TERMS = ("fixed_s", "per_token_s", "per_kv_s", "draft_fixed_s", "draft_per_kv_s")
-"""The fitted constants. Of two that no point tells apart, the earlier takes the share of both.
-`overhead_s` is not among them, as no measurement tells it from `fixed_s`."""
+"""The fitted constants. If no point tells two of them apart, the earlier takes the share of both.
+`overhead_s` is not among them, because no measurement tells it from `fixed_s`."""
 
 MIN_KINDS = 10
-"""Different steps that a fit of five constants needs, a few held out."""
+"""The number of different steps that a fit of five constants needs, with a few held out."""
 
 MIN_OWN_SHARE = 1e-3
-"""A term's column is told apart where at least this share of it lies outside the earlier ones."""
+"""A term can be told apart if at least this share of its column is outside the earlier ones."""
 
 MAX_ERROR_SHARE = 0.5
 """A constant whose standard error alone is this share of a typical step is not identified."""
@@ -32,7 +32,7 @@ MAX_ERROR_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """One engine step as it was timed; `forwards` counts every forward the neural drafter ran."""
+    """One timed engine step; `forwards` counts all forwards that the neural drafter ran."""
 
     tokens: int
     context_tokens: int
@@ -53,14 +53,14 @@ def fit_cost(
     seed: int = 0,
     floors: Sequence[int] = (),
 ) -> tuple[CostModel, FitReport]:
-    """The non-negative constants of least squared relative error, and how far off they are.
+    """The non-negative constants of least squared relative error, and a report of their errors.
 
-    The report is on steps held out of the fit, repeats of one kind (tokens, context, forwards)
-    together. `overhead_s` is what is known of it from elsewhere; otherwise it is part of `fixed_s`.
-    A constant that the steps do not tell apart from the others stays 0 and is reported, not
-    invented. `floors` are sizes to try as the only captured one, as if smaller steps were padded to
-    it: where weights are what a step waits for, few tokens take as long as some. None is taken that
-    does not explain the fitted steps better.
+    The report is about steps held out of the fit; repeats of one kind (tokens, context, forwards)
+    are held out together. `overhead_s` is a value known from elsewhere; without one, the overhead
+    is part of `fixed_s`. A constant that the steps do not tell apart from the others stays 0 and is
+    reported, because its value would be invented. Each of `floors` is tried as the only captured
+    size, as if smaller steps were padded to it: if a step mostly waits for weights, a few tokens
+    take as long as some more. A floor is used only if it explains the fitted steps better.
     """
     measured = _table(steps, overhead_s)
     blank = CostModel(
@@ -73,8 +73,11 @@ def fit_cost(
         hardware=hardware,
     )
     held_out = _held_out(measured, held_out_share, seed)
-    blanks = [blank, *(dataclasses.replace(blank, captured_sizes=(int(at),)) for at in floors)]
-    fits = [_fit(measured, each, held_out, seed) for each in blanks]
+    blanks = [
+        blank,
+        *(dataclasses.replace(blank, captured_sizes=(int(floor),)) for floor in floors),
+    ]
+    fits = [_fit(measured, candidate, held_out, seed) for candidate in blanks]
     cost, report, _ = min(fits, key=lambda fit: fit[2])
     return cost, report
 
@@ -88,22 +91,22 @@ def _fit(
     step_s = measured[:, 3]
     seen = ~held_out
 
-    # Each row over its own step time: then every target is 1 (less the known overhead) and the
-    # squares are of relative errors.
+    # Each row is divided by its step time, so that every target is 1 (less the known overhead) and
+    # the squared errors are relative.
     rows = terms[seen] / step_s[seen, None]
-    wanted = 1.0 - overhead_s / step_s[seen]
+    target = 1.0 - overhead_s / step_s[seen]
     open_terms = _not_told_apart(rows)
     while True:
-        used = [at for at, term in enumerate(TERMS) if term not in open_terms]
-        values = _non_negative(rows[:, used], wanted)
-        errors = _standard_errors(rows[:, used], wanted, values)
+        used = [index for index, term in enumerate(TERMS) if term not in open_terms]
+        values = _non_negative(rows[:, used], target)
+        errors = _standard_errors(rows[:, used], target, values)
         vague = _vaguest(rows[:, used], errors, values)
         if vague is None or len(used) == 1:
             break
         term = TERMS[used[vague]]
         open_terms[term] = "the points do not tell it from noise; its share is in the other terms"
 
-    fitted = {TERMS[at]: float(value) for at, value in zip(used, values, strict=True)}
+    fitted = {TERMS[index]: float(value) for index, value in zip(used, values, strict=True)}
     constants: dict[str, Any] = {term: fitted.get(term, 0.0) for term in TERMS}
     cost = dataclasses.replace(blank, **constants)
     check_cost(cost, f"fitted cost model '{blank.name}'")
@@ -117,7 +120,9 @@ def _fit(
         median_error=float(np.median(error)),
         p95_error=float(np.quantile(error, 0.95)),
         standard_errors_s={
-            TERMS[at]: float(one) for at, one in zip(used, errors, strict=True) if np.isfinite(one)
+            TERMS[index]: float(standard_error)
+            for index, standard_error in zip(used, errors, strict=True)
+            if np.isfinite(standard_error)
         },
         not_identified=open_terms,
         at_zero=tuple(term for term, value in fitted.items() if value == 0.0),
@@ -127,15 +132,17 @@ def _fit(
 
 
 def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
-    """The steps as rows, each checked."""
-    for at, step in enumerate(steps):
+    """The steps as rows, after a check of each."""
+    for index, step in enumerate(steps):
         if step.tokens < 1 or step.context_tokens < 0 or step.forwards < 0:
             raise CostError(
-                f"step {at}: tokens={step.tokens}, context_tokens={step.context_tokens},"
+                f"step {index}: tokens={step.tokens}, context_tokens={step.context_tokens},"
                 f" forwards={step.forwards} must be at least 1, 0, 0"
             )
         if not np.isfinite(step.step_s) or step.step_s <= overhead_s:
-            raise CostError(f"step {at}: step_s={step.step_s} must be over overhead_s={overhead_s}")
+            raise CostError(
+                f"step {index}: step_s={step.step_s} must be over overhead_s={overhead_s}"
+            )
     kinds = {(step.tokens, step.context_tokens, step.forwards) for step in steps}
     if len(kinds) < MIN_KINDS:
         raise CostError(
@@ -149,7 +156,7 @@ def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
 
 
 def _columns(measured: Array, blank: CostModel) -> Array:
-    """What each constant is multiplied by, a column per term."""
+    """The factor of each constant in each step, with a column per term."""
     tokens, context_tokens, forwards = measured[:, 0], measured[:, 1], measured[:, 2]
     costs = blank.constants()
     verified = np.array([padded(costs, int(count)) for count in tokens])
@@ -159,7 +166,7 @@ def _columns(measured: Array, blank: CostModel) -> Array:
 
 
 def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
-    """The rows to hold out of the fit: all steps of some kinds, drawn by the seed."""
+    """Whether to hold each row out of the fit: all steps of some kinds, drawn with the seed."""
     _, kind = np.unique(measured[:, :3], axis=0, return_inverse=True)
     kinds = int(kind.max()) + 1
     count = min(max(1, round(share * kinds)), kinds - len(TERMS))
@@ -168,29 +175,29 @@ def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
 
 
 def _not_told_apart(rows: Array) -> dict[str, str]:
-    """The terms whose column is zero or in the span of earlier ones, with the reason."""
+    """Term -> reason, for terms whose column is zero or in the span of earlier columns."""
     reasons: dict[str, str] = {}
     basis: list[Array] = []
-    for at, term in enumerate(TERMS):
-        column = rows[:, at]
+    for index, term in enumerate(TERMS):
+        column = rows[:, index]
         length = float(np.linalg.norm(column))
         if length == 0.0:
             reasons[term] = "what it multiplies is 0 in every point"
             continue
-        own = column / length
+        remainder = column / length
         for direction in basis:
-            own = own - (own @ direction) * direction
-        rest = float(np.linalg.norm(own))
-        if rest < MIN_OWN_SHARE:
-            earlier = ", ".join(name for name in TERMS[:at] if name not in reasons)
+            remainder = remainder - (remainder @ direction) * direction
+        remainder_length = float(np.linalg.norm(remainder))
+        if remainder_length < MIN_OWN_SHARE:
+            earlier = ", ".join(name for name in TERMS[:index] if name not in reasons)
             reasons[term] = f"the points vary it only along with {earlier}, which took its share"
             continue
-        basis.append(own / rest)
+        basis.append(remainder / remainder_length)
     return reasons
 
 
 def _non_negative(rows: Array, wanted: Array) -> Array:
-    """Non-negative least squares, its columns brought to one scale first."""
+    """Non-negative least squares, with the columns scaled to the same length first."""
     from sklearn.linear_model import LinearRegression
 
     scale = np.linalg.norm(rows, axis=0)
@@ -199,7 +206,7 @@ def _non_negative(rows: Array, wanted: Array) -> Array:
 
 
 def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:
-    """One standard error per value above 0, as of plain least squares on those; else infinity."""
+    """The standard error of each value above 0, as in plain least squares on those; or infinity."""
     errors = np.full(len(values), np.inf)
     free = np.flatnonzero(values > 0.0)
     spare = len(rows) - len(free)
@@ -217,7 +224,7 @@ def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:
 def _vaguest(rows: Array, errors: Array, values: Array) -> int | None:
     """The last term whose standard error is a large share of a typical step, if any."""
     typical = np.sqrt(np.mean(rows**2, axis=0))
-    for at in range(len(values) - 1, 0, -1):
-        if values[at] > 0.0 and errors[at] * typical[at] > MAX_ERROR_SHARE:
-            return at
+    for index in range(len(values) - 1, 0, -1):
+        if values[index] > 0.0 and errors[index] * typical[index] > MAX_ERROR_SHARE:
+            return index
     return None

@@ -36,9 +36,9 @@ SCHEMA = 1
 KIND = "cost"
 
 MAX_BYTES = 1 << 20
-"""A cost file holds a few dozen numbers; whatever is larger is something else."""
+"""A cost file has a few dozen numbers, so a larger file is something else."""
 MAX_CONSTANT_S = 100.0
-"""More than any constant of a real step; a larger number is in another unit."""
+"""The limit of constants, above that of any real step; a larger number is in another unit."""
 MAX_FORWARDS = 1_000
 MAX_TOKENS = 10_000_000
 
@@ -65,27 +65,27 @@ _RULES: Rules = {
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """How well a fitted cost model reproduces held-out steps, and what the steps left open."""
+    """How well a fitted cost model reproduces held-out steps, and which constants are unknown."""
 
     points: int
-    """Measured steps, held-out ones included."""
+    """The number of measured steps, held-out ones included."""
     held_out_points: int
-    """Measured steps that the fit never saw. No kind of step is both fitted and held out."""
+    """The number of measured steps outside the fit; no kind of step is both fitted and held out."""
     mean_error: float
-    """Mean of |predicted - measured| / measured over the held-out points."""
+    """The mean of |predicted - measured| / measured over the held-out points."""
     median_error: float
     p95_error: float
     standard_errors_s: dict[str, float]
-    """One standard error of each constant that was fitted above 0, in the constant's unit."""
+    """The standard error of each constant that was fitted above 0, in the constant's unit."""
     not_identified: dict[str, str]
-    """Constants left at 0 because no point tells them apart, with why and where their share is."""
+    """The constants left at 0, as no point tells them apart -> why, and where their share is."""
     at_zero: tuple[str, ...]
-    """Constants that could be told apart and came out at 0: a free fit would have made them 0 or
-    negative."""
+    """The constants that could be told apart and came out at 0, because a free fit would have made
+    them 0 or negative."""
     seed: int
 
     def document(self) -> dict[str, Any]:
-        """The report in JSON's own types."""
+        """The report as JSON types."""
         return {**dataclasses.asdict(self), "at_zero": list(self.at_zero)}
 
 
@@ -104,7 +104,7 @@ _FIT_RULES: Rules = {
 
 
 def load_cost(name_or_path: AnyPath) -> CostModel:
-    """The builtin cost model of that name, or else the one in that file."""
+    """Load the builtin cost model of this name, or else the one in this file."""
     text = os.fspath(path_of(name_or_path, "the cost model", CostError))
     if text in BUILTIN:
         return BUILTIN[text]
@@ -125,7 +125,7 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
 
 
 def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
-    """The cost model in a file and, where the file says it, how well the model fitted."""
+    """The cost model in a file, and the report of its fit if the file has one."""
     if not _exists(path):
         raise CostError(f"{path}: no such cost file")
     document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
@@ -143,13 +143,13 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
 
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
-    """A cost model as files hold it, without the report of its fit."""
+    """The JSON document of a cost model, as in files, without the report of its fit."""
     document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
     return document | {"captured_sizes": list(cost.captured_sizes)}
 
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
-    """The cost model that `cost_document` made, or a `CostError` that begins with `where`."""
+    """The cost model in a `cost_document`; raises a `CostError` that begins with `where`."""
     if document.get("kind") != KIND:
         raise CostError(
             f"{where}: not a cost file: kind is {shown(document.get('kind'))}, not '{KIND}'"
@@ -178,7 +178,7 @@ def check_cost(cost: CostModel, where: str) -> None:
 
 
 def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None) -> None:
-    """Write a cost file, whole or not at all, that `load_cost` reads back to the same model.
+    """Write a cost file, all or nothing, from which `load_cost` reads the same model.
 
     A `Place` is only written to if nothing changed there since it was checked.
     """
@@ -193,7 +193,7 @@ def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None)
         raise CostError(f"{path}: no such folder to write to")
     if path.is_dir():
         raise CostError(f"{path}: a folder; a cost model is written to a file")
-    # A reader must never see half a file, so it appears under its name only when complete.
+    # The file gets its name only when complete, so that a reader never sees half of it.
     staged = beside(place.final, STAGED)
     try:
         staged.write_text(text, encoding="utf-8")

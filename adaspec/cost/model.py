@@ -1,8 +1,8 @@
-"""The step-time formula, in compiled functions: what a step takes, and what one more token would.
+"""The step-time formula, in compiled functions: the time of a step, and of one more token.
 
 A step is described by its `StepShape`, which has the drafted tokens by source. `verified_tokens`
-says what they are charged as, and `token_price` what planners take one more of them to cost; tokens
-of all sources cost alike today.
+is the number of tokens that are charged, and `token_price` is what planners count for one more
+token. Tokens of all sources cost the same today.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Ints = NDArray[np.int32]
 
 
 class StepShape(NamedTuple):
-    """What one engine step does, as far as its duration depends on it."""
+    """The properties of an engine step on which its duration depends."""
 
     rows: int
-    """Running requests: each verifies one token beside its draft."""
+    """The running requests, each of which verifies one token beside its draft."""
     context_tokens: int
-    """Known tokens, summed over the rows."""
+    """The known tokens, summed over the rows."""
     copied: int = 0
-    """Drafted tokens that continue the known text by n-gram look-up."""
+    """The drafted tokens that continue the known text by n-gram look-up."""
     neural: int = 0
-    """Drafted tokens of the neural drafter that are verified."""
+    """The neural drafter's tokens that are verified."""
     spliced: int = 0
-    """Drafted tokens that were copied behind neural ones."""
+    """The drafted tokens that were copied behind neural ones."""
     forwards: int = 0
-    """Forwards of the neural drafter."""
+    """The forwards of the neural drafter."""
     holds_neural: bool = False
-    """Whether any row holds the neural drafter, and so its keep-alive is paid."""
+    """Whether any row holds the neural drafter, so that its keep-alive is paid."""
 
 
 class Costs(NamedTuple):
@@ -50,7 +50,7 @@ class Costs(NamedTuple):
     keep_alive_forwards: int
     draft_prompt_s: float
     captured_sizes: Array
-    """The captured batch sizes in tokens, ascending; empty where cost is linear."""
+    """The captured batch sizes in tokens, ascending; empty if the cost is linear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class CostModel:
     step_s = fixed + per_token * tokens + per_kv * context_tokens + overhead
              + forwards * (draft_fixed + draft_per_kv * context_tokens)
 
-    tokens = sum(1 + draft_len), padded up to the next captured size where there are any;
+    tokens = sum(1 + draft_len), padded up to the next captured size if there are any;
     context_tokens is summed over the running rows; forwards = neural drafter forwards, at least
-    `keep_alive_forwards` in a step where any running request holds the neural drafter. Where
-    prefill counts, a request that enters with the drafter takes `draft_prompt_s` per prompt token
-    more.
+    `keep_alive_forwards` in a step in which any running request holds the neural drafter. If
+    prefill is counted, a request that enters with the drafter takes `draft_prompt_s` more per
+    prompt token.
     """
 
     name: str
@@ -95,7 +95,7 @@ class CostModel:
         )
 
     def step_s(self, shape: StepShape) -> float:
-        """Seconds of a step."""
+        """The seconds that a step takes."""
         return float(step_s(self.constants(), shape))
 
 
@@ -108,7 +108,7 @@ def batch_shape(
     forwards: int,
     holds_neural: bool,
 ) -> StepShape:
-    """The shape of a step in which every row drafted so many tokens, so many of them neural."""
+    """The shape of a step in which row i drafted drafted[i] tokens, neural_drafted[i] of neural."""
     copied = neural = spliced = 0
     for row in range(drafted.shape[0]):
         neural += neural_drafted[row]
@@ -121,19 +121,19 @@ def batch_shape(
 
 @inlined
 def verified_tokens(shape: StepShape) -> int:
-    """Tokens that the target model verifies in a step, each charged alike."""
+    """The number of tokens that the target model verifies in a step; all are charged the same."""
     return shape.rows + shape.copied + shape.neural + shape.spliced
 
 
 @inlined
 def token_s(costs: Costs) -> float:
-    """Seconds that one more verified token takes, of whichever source, padding left out."""
+    """The seconds that one more verified token of any source takes, without padding."""
     return costs.per_token_s
 
 
 @inlined
 def token_price(costs: Costs, rate: float) -> float:
-    """Tokens that the time of one more verified token is worth, at `rate` tokens per second."""
+    """The price of one more verified token, in tokens lost at `rate` tokens per second."""
     return rate * token_s(costs)
 
 
@@ -148,7 +148,7 @@ def padded(costs: Costs, tokens: int) -> float:
 
 @inlined
 def padded_below(costs: Costs, tokens: float) -> float:
-    """The largest captured size smaller than `tokens`; 0 where there is none."""
+    """The largest captured size smaller than `tokens`; 0 if there is none."""
     below = 0.0
     for size in costs.captured_sizes:
         if size < tokens:
@@ -158,7 +158,7 @@ def padded_below(costs: Costs, tokens: float) -> float:
 
 @inlined
 def verify_s(costs: Costs, shape: StepShape) -> float:
-    """Seconds of a step without its drafting."""
+    """The seconds of a step without its drafting."""
     return (
         costs.fixed_s
         + costs.per_token_s * padded(costs, verified_tokens(shape))
@@ -169,30 +169,30 @@ def verify_s(costs: Costs, shape: StepShape) -> float:
 
 @inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
-    """Seconds of a step in which nothing is drafted and nobody holds the neural drafter."""
+    """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
     return verify_s(costs, StepShape(rows, context_tokens, 0, 0, 0, 0, False))
 
 
 @inlined
 def forward_s(costs: Costs, context_tokens: int) -> float:
-    """Seconds of one forward of the neural drafter over the running rows."""
+    """The seconds of one forward of the neural drafter over the running rows."""
     return costs.draft_fixed_s + costs.draft_per_kv_s * context_tokens
 
 
 @inlined
 def paid_forwards(costs: Costs, forwards: int, holds_neural: bool) -> int:
-    """Forwards a step pays for: the keep-alive counts where any request holds the drafter."""
+    """The forwards that a step pays for, with the keep-alive if any request holds the drafter."""
     return max(forwards, costs.keep_alive_forwards) if holds_neural else forwards
 
 
 @inlined
 def drafting_s(costs: Costs, shape: StepShape) -> float:
-    """Seconds that a step spends in the neural drafter."""
+    """The seconds that a step spends in the neural drafter."""
     forwards = paid_forwards(costs, shape.forwards, shape.holds_neural)
     return forwards * forward_s(costs, shape.context_tokens)
 
 
 @inlined
 def step_s(costs: Costs, shape: StepShape) -> float:
-    """Seconds of one whole step."""
+    """The seconds of one full step."""
     return verify_s(costs, shape) + drafting_s(costs, shape)

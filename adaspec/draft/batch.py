@@ -1,12 +1,13 @@
-"""What is done to many requests at once, in compiled code.
+"""Compiled functions that work on the index of many requests at once.
 
-Every function over rows takes `bases`, the address of each slot's buffer (0: closed), and the
-slots asked for. It returns the first row whose slot is not open, or -1. What is known of matches
-is written to the rows LENGTH .. AVAILABLE of an int32 array, a column per request.
+Every function over rows takes `bases`, the address of each slot's buffer (0 if closed), and the
+wanted slots. It returns the first row whose slot is not open, or -1. The facts about matches are
+written to the rows LENGTH .. AVAILABLE of an int32 array, with one column per request.
 
-Each request's trie lies elsewhere in memory and is cold by the next step. Request after request,
-every look into it would wait for memory. So requests advance together in groups: their waits
-overlap, and each address is asked for one stage before it is needed.
+The tries of the requests are far apart in memory, and no longer in the cache at the next step. If
+requests were handled one after another, every access would wait for memory. So requests advance
+together in groups: their waits overlap, and each address is prefetched one stage before it is
+needed.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ Longs = NDArray[np.int64]
 
 LENGTH, START, EARLIEST, AGREE, SEEN, AVAILABLE, FACTS = range(7)
 READY, MISCOUNTED, CLOSED, TWICE, FULL = range(5)
-"""What `extend_rows` says: done, or what is wrong."""
+"""The states that `extend_rows` returns: done, or the kind of error."""
 GROUP = 16
 
 
 @compiled
 def read_facts(base: int, facts: Ints, column: int) -> None:
-    """Write what is known about a request's newest end to a column of `facts`."""
+    """Write the facts about the match at a request's newest end to a column of `facts`."""
     node = deepest(base)
     if node == 0:
         for fact in range(FACTS):
@@ -93,7 +94,7 @@ def earliest_at_most(base: int, min_n: int, max_n: int) -> tuple[int, int]:
 
 @compiled
 def append_run(base: int, tokens: Ints, first: int) -> int:
-    """Append tokens[first:] to one request until its room runs out; returns where it stopped."""
+    """Append tokens[first:] to one request until there is no room; returns where it stopped."""
     while first < len(tokens) and not lacks_room(base, 1):
         append(base, tokens[first])
         first += 1
@@ -112,7 +113,7 @@ def first_closed(bases: Longs, slots: Longs) -> int:
 
 @compiled
 def lookup_rows(bases: Longs, slots: Longs, facts: Ints) -> int:
-    """Fill `facts`."""
+    """Fill `facts` with the facts about each row's match."""
     closed = first_closed(bases, slots)
     if closed < 0:
         for row in range(len(slots)):
@@ -122,7 +123,7 @@ def lookup_rows(bases: Longs, slots: Longs, facts: Ints) -> int:
 
 @compiled
 def tail_rows(bases: Longs, slots: Longs, tail: Ints) -> int:
-    """Write the last tokens of each row, flush right; words left of them stay as they are."""
+    """Write the last tokens of each row to `tail`, flush right; words to their left are kept."""
     closed = first_closed(bases, slots)
     if closed < 0:
         for row in range(len(slots)):
@@ -136,7 +137,7 @@ def tail_rows(bases: Longs, slots: Longs, tail: Ints) -> int:
 
 @compiled
 def copy_rows(bases: Longs, slots: Longs, starts: Longs | Ints, tokens: Ints) -> int:
-    """Fill each row with what its context holds from its start on, as far as that goes."""
+    """Fill each row with the tokens of its context from its start on, up to the context's end."""
     closed = first_closed(bases, slots)
     if closed < 0:
         for row in range(len(slots)):
@@ -150,7 +151,7 @@ def copy_rows(bases: Longs, slots: Longs, starts: Longs | Ints, tokens: Ints) ->
 
 @compiled
 def survey_rows(bases: Longs, slots: Longs, facts: Ints, tail: Ints, copied: Ints) -> int:
-    """`lookup_rows`, `tail_rows`, and `copy_rows` from where the matches start."""
+    """Run `lookup_rows`, `tail_rows`, and `copy_rows` from the starts of the matches."""
     closed = lookup_rows(bases, slots, facts)
     if closed < 0:
         tail_rows(bases, slots, tail)
@@ -207,7 +208,7 @@ def all_within(values: Longs, most: int) -> bool:
 
 @compiled
 def extend_rows(bases: Longs, slots: Longs, tokens: Ints, counts: Longs) -> tuple[int, int]:
-    """Append counts[i] tokens to slots[i], all or none: (READY, -1), or (what is wrong, row)."""
+    """Append counts[i] tokens to slots[i], all or none; returns (READY, -1) or (error, row)."""
     if not _add_up(counts, len(slots), len(tokens)):
         return MISCOUNTED, -1
     state, wrong_row = _check_rows(bases, slots, counts)
@@ -237,7 +238,7 @@ def extend_rows(bases: Longs, slots: Longs, tokens: Ints, counts: Longs) -> tupl
 
 @compiled
 def _add_up(counts: Longs, rows: int, tokens: int) -> bool:
-    """Whether there is one count >= 0 per row and they add up to the tokens given."""
+    """Whether there is one count >= 0 per row, and the counts add up to the number of tokens."""
     total = 0
     for count in counts:
         if count < 0:
@@ -248,7 +249,7 @@ def _add_up(counts: Longs, rows: int, tokens: int) -> bool:
 
 @compiled
 def _check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
-    """(READY, -1), or what is wrong and the first row where it is."""
+    """(READY, -1), or the kind of error and the first row that has it."""
     state, wrong_row = READY, -1
     for row in range(len(slots)):
         slot = slots[row]
@@ -306,7 +307,7 @@ def _append_group(bases: Longs, tokens: Longs, size: int, work: Longs) -> None:
 
 @compiled
 def fetch_record(base: int, node: int) -> None:
-    """Ask for a node's record, which may lie across two lines."""
+    """Prefetch a node's record, which may span two cache lines."""
     record = record_of(base, node)
     prefetch(record)
     prefetch(record + 36)
@@ -314,13 +315,13 @@ def fetch_record(base: int, node: int) -> None:
 
 @compiled
 def fetch_tokens(base: int, end: int) -> None:
-    """Ask for the tokens just before `end`."""
+    """Prefetch the tokens just before `end`."""
     prefetch(token_address(base, end - 1))
 
 
 @compiled
 def fetch_bucket(base: int, key: int) -> int:
-    """Ask for the bucket in which the search for `key` starts, and return it."""
+    """Prefetch the bucket in which the search for `key` starts, and return it."""
     bucket = bucket_of(base, key)
     prefetch(bucket_address(base, bucket))
     return bucket
@@ -328,14 +329,14 @@ def fetch_bucket(base: int, key: int) -> int:
 
 @compiled
 def _fetch_branch(base: int, parent: int, keys: Longs, buckets: Longs, row: int) -> None:
-    """Work out the key of the newest end's branch below `parent` and ask for its bucket."""
+    """Compute the key of the newest end's branch below `parent`, and prefetch its bucket."""
     keys[row] = key_below(base, parent, load(base, TOKEN_COUNT))
     buckets[row] = fetch_bucket(base, keys[row])
 
 
 @compiled
 def _fetch_leaves(base: int, sibling: int, other: int) -> None:
-    """Ask for the buckets that `attach_leaf` will write to, unless `descend` has just used them."""
+    """Prefetch the buckets that `attach_leaf` will write, unless `descend` has just used them."""
     if sibling != NO_LEAF and sibling != NO_SIBLING:
         node = deepest(base)
         fetch_bucket(base, key_below(base, node, other))
@@ -344,7 +345,7 @@ def _fetch_leaves(base: int, sibling: int, other: int) -> None:
 
 @compiled
 def _fetch_request(base: int) -> None:
-    """Ask for all that `register` writes, and for the newest tokens."""
+    """Prefetch all that `register` writes, and the newest tokens."""
     for step in range(load(base, PATH_LENGTH)):
         fetch_record(base, load(base, PATH_OFFSET + step))
     fetch_tokens(base, load(base, TOKEN_COUNT) + 1)

@@ -1,4 +1,4 @@
-"""Look-up behind a hypothetical continuation of the context: the index is read, never changed.
+"""Look-up behind a hypothetical continuation of the context, without changing the index.
 
 `tail[:length]` are the tokens that might follow the context.
 """
@@ -71,10 +71,10 @@ def lookup_behind_rows(
 def read_behind(
     bases: Longs, tails: Ints, tail_rows: Longs, lengths: Longs, facts: Ints, first: int
 ) -> None:
-    """Write what `read_facts` would had tail i been appended to column first + i of `facts`.
+    """Write to column first + i of `facts` what `read_facts` would write after appending tail i.
 
-    The request at bases[i] is asked behind tails[tail_rows[i], :lengths[i]]. They are at most
-    GROUP, and advance together as in `extend_rows`.
+    The tail of the request at bases[i] is tails[tail_rows[i], :lengths[i]]. There are at most
+    GROUP requests, and they advance together as in `extend_rows`.
     """
     work = np.empty((8, GROUP), np.int64)
     keys, buckets, limits, unfinished = work[0], work[1], work[2], work[3]
@@ -140,9 +140,9 @@ def read_behind(
 
 @compiled
 def _token_back(base: int, tail: Ints, end: int, back: int) -> int:
-    """The token `back` places before the end of context + tail[:end]; the sentinel at its start.
+    """The token `back` places before the end of context + tail[:end], or the sentinel at its start.
 
-    With `end` <= 0 that many tokens of the context are left out, too.
+    With a negative `end`, that many tokens at the end of the context are left out.
     """
     if back < end:
         return int(tail[end - 1 - back])
@@ -151,7 +151,7 @@ def _token_back(base: int, tail: Ints, end: int, back: int) -> int:
 
 @compiled
 def _match_within(base: int, tail: Ints, length: int, end: int, limit: int) -> int:
-    """How many of the last tokens of context + tail[:length] end context + tail[:end], too."""
+    """How many last tokens context + tail[:length] shares with context + tail[:end], to `limit`."""
     for back in range(limit):
         if _token_back(base, tail, length, back) != _token_back(base, tail, end, back):
             return back
@@ -160,7 +160,7 @@ def _match_within(base: int, tail: Ints, length: int, end: int, limit: int) -> i
 
 @compiled
 def _match_length(base: int, tail: Ints, length: int, end: int, limit: int) -> int:
-    """How many of the last tokens of context + tail[:length] the context has just before `end`."""
+    """How many last tokens of context + tail[:length] the context also has just before `end`."""
     return _match_within(base, tail, length, end - load(base, TOKEN_COUNT), limit)
 
 
@@ -172,7 +172,7 @@ def _key_behind(base: int, tail: Ints, length: int, parent: int) -> int:
 
 @compiled
 def _holder(path: Longs, steps: int, leaf: int, matched: int) -> int:
-    """The leaf or node that has the occurrences of the longest match within the context; 0: none.
+    """The leaf or node with the occurrences of the longest match within the context, or 0.
 
     The descent took the first `steps` nodes of `path`, and ended in `leaf` unless that is 0.
     """
@@ -189,10 +189,10 @@ def _holder(path: Longs, steps: int, leaf: int, matched: int) -> int:
 def _write_facts(
     base: int, tail: Ints, length: int, longest: int, holder: int, facts: Ints, column: int
 ) -> None:
-    """Join the match within the context with those that end in the tail, and write the facts."""
+    """Combine the match within the context with those that end in the tail, and write the facts."""
     known = load(base, TOKEN_COUNT)
     if holder == ~known:
-        # The newest end itself: its follower is the tail's first token, so it is found below.
+        # This is the newest end; the loop below finds it, as the tail's first token follows it.
         longest = 0
     longest_in_context = longest
     for end in range(length):

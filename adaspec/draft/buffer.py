@@ -1,8 +1,8 @@
-"""The memory of requests: a buffer for each, carved out of a few large slabs.
+"""The memory of requests: each has a buffer, which is part of one of a few large slabs.
 
-A step touches some twenty scattered lines of every request's buffer. In small pages nearly each of
-them waits for an address translation too; slabs of this size are given huge pages where the
-system has them (numpy asks for them), which took a third off a step with 128 x 32k tokens.
+A step touches some twenty scattered cache lines of every request's buffer. With small pages, nearly
+each of them also waits for an address translation. Slabs of this size get huge pages if the system
+has them (numpy asks for them), which made a step with 128 x 32k tokens a third shorter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Ints = NDArray[np.int32]
 
 SLAB_WORDS = (16 << 20) // 4
 
-# Recorded chats, articles and code edits: 0.35-0.5 nodes, 1.25-1.4 entries per token.
+# Recorded chats, articles and code edits have 0.35-0.5 nodes and 1.25-1.4 entries per token.
 NODES_PER_TOKEN = 0.48
 ENTRIES_PER_TOKEN = 1.4
 SLACK = 1.1
@@ -55,14 +55,14 @@ class Block:
 
 
 def aligned_words(count: int) -> Ints:
-    """So many uninitialised words, starting on a cache line."""
+    """`count` uninitialised words, starting on a cache line."""
     memory = np.empty(count + LINE_WORDS, np.int32)
     skip = -(memory.ctypes.data // 4) % LINE_WORDS
     return memory[skip : skip + count]
 
 
 class Slab:
-    """One large block: gives out its first hole that is large enough, joins holes when freed."""
+    """One large block, which gives out its first hole that is large enough and joins free holes."""
 
     def __init__(self, words: int) -> None:
         self._words = aligned_words(words)
@@ -72,7 +72,7 @@ class Slab:
 
     @property
     def nbytes(self) -> int:
-        """Bytes up to the highest word ever given out; the system has lent no memory beyond it."""
+        """Bytes up to the highest word ever given out; the system has given no memory beyond it."""
         return self._touched * 4
 
     @property
@@ -81,7 +81,7 @@ class Slab:
         return self._holes == [(0, len(self._words))]
 
     def take(self, words: int) -> Block | None:
-        """A block of so many words (a multiple of a line), or None if no hole is large enough."""
+        """A block of `words` words (a multiple of a line), or None if no hole is large enough."""
         for number, (start, size) in enumerate(self._holes):
             if size >= words:
                 rest = [(start + words, size - words)] if size > words else []
@@ -105,9 +105,9 @@ class Slab:
 
 
 class Slabs:
-    """Gives out blocks and takes them back; a slab that is empty is freed.
+    """All slabs; they give out blocks and take them back, and an empty slab is freed.
 
-    With `slab_words=0` every block has a slab of its own size.
+    With `slab_words=0` every block gets a slab of its size.
     """
 
     def __init__(self, slab_words: int = SLAB_WORDS) -> None:
@@ -116,11 +116,11 @@ class Slabs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, holes included."""
+        """Bytes of all slabs, holes included."""
         return sum(slab.nbytes for slab in self._slabs)
 
     def take(self, words: int) -> Block:
-        """A block of at least so many words."""
+        """A block of at least `words` words."""
         words = -(-words // LINE_WORDS) * LINE_WORDS
         for slab in self._slabs:
             block = slab.take(words)
@@ -130,14 +130,14 @@ class Slabs:
         return self.take(words)
 
     def give(self, block: Block) -> None:
-        """Take a block back; nothing may use it any more."""
+        """Take a block back; nothing may use it afterwards."""
         block.slab.give(block)
         if block.slab.empty:
             self._slabs.remove(block.slab)
 
 
 class RequestBuffer:
-    """The block of one request, which grows with it; `base` is its address until it next grows."""
+    """The block of one request, which grows with it; `base` is its address until it grows again."""
 
     def __init__(self, prompt_tokens: int, max_match: int, slabs: Slabs) -> None:
         self._max_match = max_match
@@ -150,27 +150,27 @@ class RequestBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, slack included."""
+        """Bytes of the block, slack included."""
         return self._block.words.nbytes
 
     def free(self) -> None:
-        """Give the memory back; the request must not be used any more."""
+        """Give the memory back; the request must not be used afterwards."""
         self._slabs.give(self._block)
 
     def append(
         self, tokens: Ints, append_some: Callable[[int, Ints, int], int] = batch.append_run
     ) -> None:
-        """Append a run of any length.
+        """Append any number of tokens.
 
         `append_some(base, tokens, first)` appends tokens[first:] while there is room, and returns
-        how many tokens it has come to.
+        the index of the first token that it did not append.
         """
         done = 0
         while (done := append_some(self.base, tokens, done)) < len(tokens):
             self._grow_for_run(len(tokens) - done)
 
     def grow(self, tokens: int) -> None:
-        """Make room for `tokens` more, however few repeat."""
+        """Make room for `tokens` more tokens, even if none of them repeats."""
         known, nodes, entries = self._counts()
         self._move_to(
             Room(
@@ -196,8 +196,8 @@ class RequestBuffer:
         return self._block.words[[TOKEN_COUNT, NODE_COUNT, ENTRY_COUNT]].tolist()
 
     def _move_to(self, room: Room) -> None:
-        # The copy goes through scratch memory, so that the old block can be given back first: a
-        # hole beside it and its own room can then serve, and fewer holes are left over.
+        # The copy goes through scratch memory, so that the old block can be given back first. Its
+        # room and a hole beside it can then become the new block, which leaves fewer holes.
         scratch = aligned_words(room.words)
         room.lay_out(scratch, self._max_match)
         _copy_request(self._block.words, scratch)

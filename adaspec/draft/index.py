@@ -17,35 +17,35 @@ from adaspec.errors import DraftError
 
 @dataclass(slots=True)
 class Matches:
-    """What the index knows of each asked context: one entry per slot in every array.
+    """The match of each context in question; every array has one entry per slot.
 
-    An occurrence is an earlier end of the context's longest repeated suffix; it may overlap it.
+    An occurrence is an earlier end of the context's longest repeated suffix, which it may overlap.
     """
 
     length: Ints
-    """Tokens of the longest match of the context's suffix, 0 if none, at most `max_match`."""
+    """The length in tokens of the longest match of the context's suffix, 0 to `max_match`."""
     start: Ints
-    """Index of the token that follows the most recent occurrence, -1 if none."""
+    """The index of the token that follows the most recent occurrence, -1 if none."""
     first: Ints
-    """The same for the earliest occurrence."""
+    """The index of the token that follows the earliest occurrence, -1 if none."""
     agree: Ints
-    """Of the latest 8 occurrences, how many are followed by the same token as the most recent."""
+    """How many of the latest 8 occurrences are followed by the same token as the most recent."""
     seen: Ints
-    """How many occurrences `agree` looked at, 0 to 8."""
+    """The number of occurrences that `agree` is about, 0 to 8."""
     available: Ints
-    """Known tokens from `start` on, 0 if there is no match."""
+    """The number of known tokens from `start` on, 0 if there is no match."""
 
     @classmethod
     def of_facts(cls, facts: Ints) -> Matches:
-        """Views of the rows that compiled code fills, which stand in the order of the fields."""
+        """Views of the rows that compiled code fills, which are in the order of the fields."""
         return cls(*facts)
 
 
 class NgramIndex:
     """Finds, for every running request, what followed the last tokens earlier in its context.
 
-    Appending a token takes a bounded number of steps, whatever the context's length; a look-up
-    reads what the append found. Requests are told apart by the slot that `open` returned.
+    Appending a token takes a bounded number of steps, however long the context is, and a look-up
+    reads what the append found. A request is identified by the slot that `open` returned.
     """
 
     def __init__(self, max_match: int = MAX_MATCH_TOKENS) -> None:
@@ -58,7 +58,7 @@ class NgramIndex:
         self._slabs = Slabs()
 
     def open(self, tokens: ArrayLike) -> int:
-        """Index a new request's prompt; returns its slot, which `close` gives free again."""
+        """Index a new request's prompt; returns its slot, which `close` frees again."""
         prompt = _tokens(tokens)
         request = RequestBuffer(len(prompt), self.max_match, self._slabs)
         request.append(prompt)
@@ -100,22 +100,22 @@ class NgramIndex:
         self._free.append(slot)
 
     def lookup(self, slots: ArrayLike) -> Matches:
-        """What is known of each context as it stands."""
+        """The current match of each context."""
         rows = _rows(slots)
         facts = np.empty((batch.FACTS, len(rows)), np.int32)
         _check_open(rows, batch.lookup_rows(self._bases, rows, facts))
         return Matches.of_facts(facts)
 
     def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
-        """`lookup`, `tail` and the `copies` of its matches in one call: what a decision needs."""
+        """`lookup`, `tail` and `copies` of the matches in one call, since decisions need all."""
         rows = _rows(slots)
         facts = np.empty((batch.FACTS, len(rows)), np.int32)
-        last, copied = _unknown(len(rows), tail), _unknown(len(rows), candidate)
-        _check_open(rows, batch.survey_rows(self._bases, rows, facts, last, copied))
-        return Matches.of_facts(facts), last, copied
+        tail_tokens, copied = _unknown(len(rows), tail), _unknown(len(rows), candidate)
+        _check_open(rows, batch.survey_rows(self._bases, rows, facts, tail_tokens, copied))
+        return Matches.of_facts(facts), tail_tokens, copied
 
     def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
-        """What `lookup` would say after extending slots[i] by tails[i, :tail_lengths[i]]."""
+        """What `lookup` would return after extending slots[i] by tails[i, :tail_lengths[i]]."""
         rows = _rows(slots)
         behind, lengths = _tails(tails, tail_lengths, len(rows))
         facts = np.empty((batch.FACTS, len(rows)), np.int32)
@@ -130,7 +130,7 @@ class NgramIndex:
         tails: ArrayLike | None = None,
         tail_lengths: ArrayLike | None = None,
     ) -> Ints:
-        """The lengths[i] tokens from starts[i] on, -1 where the context and its tail end."""
+        """The lengths[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
         rows = _rows(slots)
         first, counts = _rows(starts), _rows(lengths)
         if len(first) != len(rows) or len(counts) != len(rows):
@@ -147,7 +147,7 @@ class NgramIndex:
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
-        """The k tokens from starts[i] of each context on: -1 behind its end, or if that is -1."""
+        """The k tokens from starts[i] on in each context; -1 past its end or if starts[i] is -1."""
         rows, first = _rows(slots), _rows(starts)
         if len(first) != len(rows):
             raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")
@@ -156,14 +156,14 @@ class NgramIndex:
         return tokens
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
-        """The last k tokens of each context, flush right, -1 where it is shorter."""
+        """The last k tokens of each context, flush right, with -1 on the left if it is shorter."""
         rows = _rows(slots)
         tail = _unknown(len(rows), k)
         _check_open(rows, batch.tail_rows(self._bases, rows, tail))
         return tail
 
     def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
-        """The match that vLLM's look-up uses, per slot: (start, length), (-1, 0) if none.
+        """(start, length) of the match that vLLM's look-up uses, per slot; (-1, 0) if none.
 
         It is the earliest occurrence of the longest match of min_n to max_n tokens.
         """
@@ -179,7 +179,7 @@ class NgramIndex:
         return starts, lengths
 
     def nbytes(self, slot: int | None = None) -> int:
-        """Bytes held for one request, or for all, with what closed ones left between them."""
+        """Bytes of one request's memory, or of all requests', holes between them included."""
         if slot is not None:
             return self._request(slot).nbytes
         return self._slabs.nbytes + self._bases.nbytes
@@ -192,7 +192,7 @@ class NgramIndex:
 
 
 def _check_open(rows: Longs, closed: int) -> None:
-    """Raise where compiled code returned a row whose slot is not open; -1 is none."""
+    """Raise a `DraftError` if compiled code returned a row whose slot is not open, and not -1."""
     if closed >= 0:
         raise _closed(rows[closed])
 
@@ -202,7 +202,7 @@ def _closed(slot: int) -> DraftError:
 
 
 def _unknown(rows: int, tokens: int) -> Ints:
-    """So many tokens per row, all -1; np.full takes five times as long."""
+    """An array of -1, made without np.full, which takes five times as long."""
     unknown = np.empty((rows, tokens), np.int32)
     unknown.fill(-1)
     return unknown

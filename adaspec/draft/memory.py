@@ -1,7 +1,7 @@
-"""Words of memory by address, for compiled code: load, store, prefetch.
+"""Load, store and prefetch words of memory by address, in compiled code.
 
-The index keeps each request in one buffer and works on a whole batch of them at once. Numba has no
-array of arrays, so the compiled code is given base addresses. Nothing here checks a bound.
+The index keeps each request in one buffer and works on a full batch of requests at once. Numba has
+no array of arrays, so the compiled code gets base addresses. Nothing in this module checks bounds.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def _prefetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.int64), codegen
 
 
-# The annotations are what compiled code sees; numba itself calls these with types instead.
+# The annotations are those that compiled code sees; numba itself calls these with types instead.
 load: Callable[[int, int], int] = _loads(_I32)
-"""load(base, index): the int32 word at `index` from the address `base` on, as int64."""
+"""load(base, index): the int32 word number `index` from the address `base`, as int64."""
 
 load_long: Callable[[int, int], int] = _loads(_I64)
-"""load_long(base, index): the same, in words of 64 bits."""
+"""load_long(base, index): as `load`, with words of 64 bits."""
 
 store: Callable[[int, int, int], None] = _stores(_I32)
 """store(base, index, value): write the low 32 bits of `value` to word `index`."""
 
 store_long: Callable[[int, int, int], None] = _stores(_I64)
-"""store_long(base, index, value): the same, in words of 64 bits."""
+"""store_long(base, index, value): as `store`, with words of 64 bits."""
 
 prefetch: Callable[[int], None] = intrinsic(_prefetch)
-"""prefetch(address): ask for the cache line at `address`; never faults, changes nothing."""
+"""prefetch(address): prefetch the cache line at `address`; this never faults or changes data."""

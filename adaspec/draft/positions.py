@@ -1,6 +1,6 @@
-"""The index run over whole recorded requests: what it would have said at every position.
+"""The index's matches at every position of a recorded request.
 
-The compiled functions are the index's own, so offline and serving figures cannot differ.
+The compiled functions are those of the index, so that offline and serving figures cannot differ.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from adaspec.jit import compiled
 def match_positions(
     prompt: ArrayLike, output: ArrayLike, max_match: int = MAX_MATCH_TOKENS
 ) -> Matches:
-    """Row p is the look-up with prompt + output[:p] known, for p from 0 to len(output) - 1."""
-    request, coming = _indexed(prompt, output, max_match)
-    facts = np.empty((batch.FACTS, len(coming)), np.int32)
-    request.append(coming, lambda base, run, first: _append_noting(base, run, first, facts))
+    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1."""
+    request, output_tokens = _indexed(prompt, output, max_match)
+    facts = np.empty((batch.FACTS, len(output_tokens)), np.int32)
+    request.append(output_tokens, lambda base, run, first: _append_noting(base, run, first, facts))
     return Matches.of_facts(facts)
 
 
 def vllm_positions(
     prompt: ArrayLike, output: ArrayLike, min_n: int, max_n: int
 ) -> tuple[Ints, Ints]:
-    """(start, length) at every position of the match that vLLM's look-up uses; (-1, 0) if none.
+    """(start, length) per position of the match that vLLM's look-up uses; (-1, 0) if none.
 
-    The longest match of min_n to max_n tokens and its earliest occurrence.
+    It is the earliest occurrence of the longest match of min_n to max_n tokens.
     """
-    request, coming = _indexed(prompt, output, MAX_MATCH_TOKENS)
-    matches = np.empty((2, len(coming)), np.int32)
+    request, output_tokens = _indexed(prompt, output, MAX_MATCH_TOKENS)
+    matches = np.empty((2, len(output_tokens)), np.int32)
     request.append(
-        coming, lambda base, run, first: _append_vllm(base, run, first, min_n, max_n, matches)
+        output_tokens,
+        lambda base, run, first: _append_vllm(base, run, first, min_n, max_n, matches),
     )
     return matches[0], matches[1]
 
@@ -45,21 +46,23 @@ def vllm_positions(
 def matches_behind_drafts(
     prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, max_match: int = MAX_MATCH_TOKENS
 ) -> Matches:
-    """Entry [p, K-1] is the look-up behind the first K drafted tokens of position p.
+    """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.
 
-    `drafted` is [len(output), most drafted], -1 where nothing was drafted: length 0 there.
+    `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
     """
-    request, coming = _indexed(prompt, output, max_match)
+    request, output_tokens = _indexed(prompt, output, max_match)
     drafts = np.ascontiguousarray(drafted, np.int32)
     facts = np.zeros((batch.FACTS, *drafts.shape), np.int32)
     facts[batch.START] = facts[batch.EARLIEST] = -1
-    request.append(coming, lambda base, run, first: _append_behind(base, run, first, drafts, facts))
+    request.append(
+        output_tokens, lambda base, run, first: _append_behind(base, run, first, drafts, facts)
+    )
     return Matches.of_facts(facts)
 
 
 @compiled
 def copied_run(context: Ints, start: int, position: int) -> int:
-    """How many tokens from `position` on equal those from `start` on that are known there."""
+    """How many tokens from `position` on equal those from `start` on; these end at `position`."""
     length = 0
     known = min(position - start, len(context) - position)
     while length < known and context[start + length] == context[position + length]:
@@ -69,7 +72,7 @@ def copied_run(context: Ints, start: int, position: int) -> int:
 
 @compiled
 def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
-    """`copied_run` at each position p, from starts[p] (0 where that is -1) at prompt_tokens + p."""
+    """`copied_run` from starts[p] at prompt_tokens + p, per position p; 0 if starts[p] is -1."""
     runs = np.zeros(len(starts), np.int32)
     for position in range(len(starts)):
         if starts[position] >= 0:
@@ -116,8 +119,10 @@ def _append_behind(base: int, tokens: Ints, position: int, drafts: Ints, facts: 
 
 
 def _indexed(prompt: ArrayLike, output: ArrayLike, max_match: int) -> tuple[RequestBuffer, Ints]:
-    """A request with its prompt indexed and room for its output; the output's tokens."""
-    known, coming = (np.ascontiguousarray(each, np.int32) for each in (prompt, output))
-    request = RequestBuffer(len(known) + len(coming), max_match, Slabs(0))
-    request.append(known)
-    return request, coming
+    """A request with its prompt indexed and room for its output, and the output's tokens."""
+    prompt_tokens, output_tokens = (
+        np.ascontiguousarray(tokens, np.int32) for tokens in (prompt, output)
+    )
+    request = RequestBuffer(len(prompt_tokens) + len(output_tokens), max_match, Slabs(0))
+    request.append(prompt_tokens)
+    return request, output_tokens

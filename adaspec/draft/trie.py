@@ -1,20 +1,20 @@
-"""The trie of one request: how it lies in its buffer, and how one token is appended to it.
+"""The trie of one request: its layout in the buffer, and how a token is appended.
 
 It is a Patricia trie over the reversed context, cut off at `max_match` tokens. Its strings are the
 ends: end e reads c[e-1], c[e-2], .. A leaf is one end and has no record. A node is a string of
 `depth` tokens that more than one end starts with: the n-gram and its occurrences.
 
     header  the counts and offsets below, then the path: the nodes on the way to the newest end,
-            shallowest first, as the table writes them
+            shallowest first, in the form of the table
     tokens  the word before token 0 is SENTINEL, so that no comparison runs past the start
     nodes   NODE_WORDS each: the followers of the latest 8 occurrences (a ring), the latest
             occurrence's end with the ring's head in its low 3 bits, the earliest occurrence's end
     table   buckets of one cache line: 5 keys (parent node, token), 5 children, how many are used
             child > 0: depth << NODE_BITS | node. child < 0: the leaf ~end. 0 is the root
 
-An end joins its nodes' records only when its follower is known, one token later. `append` does its
-steps (`register`, `descend`, `locate`, `attach_leaf`) for one request; `batch` does them for many
-side by side.
+An end is added to the records of its nodes only when its follower is known, one token later.
+`append` does the steps (`register`, `descend`, `locate`, `attach_leaf`) for one request, and
+`batch` does them for many side by side.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ SENTINEL = -(1 << 31)
 LINE_WORDS = 16
 
 NO_SIBLING, NO_LEAF = 0, 1
-"""What `locate` returns where no leaf or node moves: leaves are negative, nodes have a depth."""
+"""The results of `locate` if no leaf or node moves; leaves are negative, and nodes have a depth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many tokens, nodes and table entries a buffer has room for."""
+    """The numbers of tokens, nodes and table entries that a buffer has room for."""
 
     tokens: int
     nodes: int
@@ -62,12 +62,12 @@ class Room:
 
     @property
     def words(self) -> int:
-        """Words of such a buffer."""
+        """The size of the buffer in words."""
         return self._table_offset + self._buckets * BUCKET_WORDS
 
     @property
     def _buckets(self) -> int:
-        """Buckets of the table; the last few stay for what full ones spill."""
+        """The number of buckets of the table; the last few are for the overflow of full ones."""
         return self.entries // BUCKET_LOAD + 2
 
     @property
@@ -76,7 +76,7 @@ class Room:
 
     @property
     def _table_offset(self) -> int:
-        """Where the table starts: on a cache line."""
+        """The word at which the table starts, which is on a cache line."""
         end = self._nodes_offset + (self.nodes + 1) * NODE_WORDS
         return -(-end // LINE_WORDS) * LINE_WORDS
 
@@ -98,7 +98,7 @@ class Room:
 
 @compiled
 def lacks_room(base: int, tokens: int) -> bool:
-    """Whether appending so many tokens might need more room than the buffer has."""
+    """Whether appending `tokens` tokens might need more room than the buffer has."""
     return (
         load(base, TOKEN_COUNT) + tokens > load(base, TOKEN_ROOM)
         or load(base, NODE_COUNT) + tokens > load(base, NODE_ROOM)
@@ -108,7 +108,7 @@ def lacks_room(base: int, tokens: int) -> bool:
 
 @compiled
 def key_of(node: int, token: int) -> int:
-    """The table's key of (node, token); never 0, which is what an unused key holds."""
+    """The table's key of (node, token); it is never 0, which marks an unused key."""
     return (((node & NODE_MASK) + 1) << 32) | (token & 0xFFFFFFFF)
 
 
@@ -129,7 +129,7 @@ def bucket_address(base: int, bucket: int) -> int:
 
 @compiled
 def find_child(base: int, key: int, bucket: int) -> int:
-    """The address of the child under `key`, searched for from `bucket` on, or 0."""
+    """The address of the child under `key`, or 0; the search starts at `bucket`."""
     while True:
         line = bucket_address(base, bucket)
         match = -1
@@ -169,32 +169,32 @@ def copy_table(old: int, new: int) -> None:
 
 @compiled
 def token_address(base: int, position: int) -> int:
-    """The address of a token; `position` may be -1, where the sentinel lies."""
+    """The address of a token; `position` -1 is that of the sentinel."""
     return base + 4 * (load(base, TOKENS_OFFSET) + position)
 
 
 @compiled
 def record_of(base: int, node: int) -> int:
-    """The address of a node's record; `node` may be as the table writes it."""
+    """The address of a node's record; `node` may be in the form of the table."""
     return base + 4 * (load(base, NODES_OFFSET) + (node & NODE_MASK) * NODE_WORDS)
 
 
 @compiled
 def deepest(base: int) -> int:
-    """The last node on the path, as the table writes it; 0, the root, if there is none."""
+    """The last node on the path, in the form of the table; 0, the root, if there is none."""
     length = load(base, PATH_LENGTH)
     return load(base, PATH_OFFSET + length - 1) if length > 0 else 0
 
 
 @compiled
 def key_below(base: int, parent: int, end: int) -> int:
-    """The key of an end's branch below `parent`, a node as the table writes it."""
+    """The key of an end's branch below `parent`, a node in the form of the table."""
     return key_of(parent, load(token_address(base, end - 1), -(parent >> NODE_BITS)))
 
 
 @compiled
 def register(base: int, token: int) -> None:
-    """Append `token`, and add the end it follows to the record of every node on the path."""
+    """Append `token`, and add the end before it to the records of all nodes on the path."""
     end = load(base, TOKEN_COUNT)
     for step in range(load(base, PATH_LENGTH)):
         record = record_of(base, load(base, PATH_OFFSET + step))
@@ -208,10 +208,10 @@ def register(base: int, token: int) -> None:
 
 @compiled
 def descend(base: int, key: int, bucket: int) -> int:
-    """Follow a branch from its key and first bucket: the child, or 0 if there is none.
+    """Follow a branch from its key and first bucket; returns the child, or 0 if there is none.
 
-    Adds an inner node to the path. Only the branch's first token is compared: `locate` compares
-    the rest once, where the descent ends.
+    An inner node is added to the path. Only the branch's first token is compared, because `locate`
+    compares the rest once, at the end of the descent.
     """
     address = find_child(base, key, bucket)
     if address == 0:
@@ -226,7 +226,7 @@ def descend(base: int, key: int, bucket: int) -> int:
 
 @compiled
 def end_below(base: int, child: int) -> int:
-    """An end below the place where a descent ended with `child`; 0 at the root."""
+    """Any end below the place where a descent ended with `child`; 0 at the root."""
     if child < 0:
         return ~child
     node = deepest(base)
@@ -235,7 +235,7 @@ def end_below(base: int, child: int) -> int:
 
 @compiled
 def max_compared(base: int) -> int:
-    """How many tokens of the newest end's string may be compared, the sentinel included."""
+    """The number of tokens of the newest end's string to compare at most, sentinel included."""
     return min(load(base, MAX_MATCH), load(base, TOKEN_COUNT) + 1)
 
 
@@ -243,9 +243,9 @@ def max_compared(base: int) -> int:
 def locate(base: int, limit: int, child: int, other: int) -> int:
     """Cut the path so that it ends in the node of the newest end's longest match.
 
-    `child` is where the descent ended, `other` the end below it; `limit` is how many tokens may be
-    compared. Returns the sibling that `attach_leaf` moves below that node beside the new leaf,
-    NO_SIBLING, or NO_LEAF where no leaf is added either.
+    The descent ended at `child`, with the end `other` below it, and at most `limit` tokens are
+    compared. Returns the sibling that `attach_leaf` moves below that node beside the new leaf, or
+    NO_SIBLING, or NO_LEAF if no leaf is added either.
     """
     end = load(base, TOKEN_COUNT)
     if other == 0:
@@ -275,7 +275,7 @@ def locate(base: int, limit: int, child: int, other: int) -> int:
 
 @compiled
 def split(base: int, child: int) -> int:
-    """A new node with the occurrences of `child`, a leaf or node as the table writes it."""
+    """A new node with the occurrences of `child`, a leaf or node in the form of the table."""
     node = load(base, NODE_COUNT)
     store(base, NODE_COUNT, node + 1)
     record = record_of(base, node)
@@ -294,7 +294,7 @@ def split(base: int, child: int) -> int:
 
 @compiled
 def attach_leaf(base: int, sibling: int, other: int) -> None:
-    """Hang the newest end's leaf, and `sibling` beside it, under the node of its longest match."""
+    """Add the newest end's leaf, with `sibling` beside it, below the node of its longest match."""
     if sibling == NO_LEAF:
         return
     node, end = deepest(base), load(base, TOKEN_COUNT)

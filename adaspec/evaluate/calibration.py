@@ -113,18 +113,18 @@ def calibration_of(
     """
     states: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in SOURCES}
     tokens: list[tuple[Array, Array, Array]] = []
-    for each in judged:
+    for judged_policy in judged:
         for load in concurrency:
-            visits = visits_of(recording, each, load, cost, seed)
+            visits = visits_of(recording, judged_policy, load, cost, seed)
             for source in SOURCES:
                 usable, accepted = _outcomes(recording, visits, source)
                 x = visits.x[usable]
                 outcomes = accepted[usable, None] >= np.arange(1, DEPTHS + 1)
-                predicted = survivals(each.policy.model, x, source)
-                bare = survivals(each.without_tables, x, source)
+                predicted = survivals(judged_policy.policy.model, x, source)
+                bare = survivals(judged_policy.without_tables, x, source)
                 states[source].append((outcomes.astype(np.float64), predicted, bare))
-            if each.policy.model.reads_evidence:
-                tokens.append(_drafted(recording, visits, each.policy.model))
+            if judged_policy.policy.model.reads_evidence:
+                tokens.append(_drafted(recording, visits, judged_policy.policy.model))
     return {
         "concurrency": list(concurrency),
         "bins": BINS,

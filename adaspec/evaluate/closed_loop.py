@@ -68,7 +68,7 @@ def _add_replicates(
     for cell, result in results.items():
         sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
         result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
-        column = {each: index for index, each in enumerate(distinct[cell])}
+        column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
         result.replicates = {
             name: replicates[cell][:, column[key(contender)]]
             for name, contender in result.contenders.items()

@@ -207,7 +207,7 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | Non
     if len(set(specs)) == 1:
         return policies[0]
     assert isinstance(contender, CrossfitPolicy)
-    rules = tuple(each.rule for each in policies if isinstance(each, StaticPolicy))
+    rules = tuple(policy.rule for policy in policies if isinstance(policy, StaticPolicy))
     if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
         return None
     return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)

@@ -81,7 +81,7 @@ class EvaluationReport:
         return page.getvalue()
 
     def _fill(self, folder: Path, progress: Progress) -> None:
-        # Imported here: matplotlib is slow to load.
+        # Imported here because matplotlib is slow to load.
         from adaspec.evaluate.acceptance import acceptance
         from adaspec.evaluate.render.markdown import report_markdown
         from adaspec.evaluate.render.page import Plot

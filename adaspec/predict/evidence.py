@@ -1,4 +1,4 @@
-"""What a drafted neural token says: its confidences, and whether it is the n-gram candidate's."""
+"""The features of a drafted neural token: its confidences, and its agreement with n-gram."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ EVIDENCE = (
     "behind_agree",
     "behind_seen",
 )
-"""Features of the token drafted at a depth, in order.
+"""The features of the token drafted at a depth, in order.
 
-expected: P(it is accepted, given those before it), as thought before it was seen; its
-confidences; agrees: whether it and all before it are the n-gram candidate's; agreed_tokens: how
-many in a row from the first are (both NaN without a match); ngram_expected: P(the candidate's first
-token is right) as thought before; survival_so_far: P(all before it are accepted); the least
-log-probability and margin of those before it, NaN at the first; behind_*: the match behind this
-token, which is as long as the context's own and the draft together where all of it was seen before.
+expected: P(the token is accepted, given those before it), as predicted before it was seen;
+logprob, margin, entropy: its confidences; agrees: whether it and all before it are the n-gram
+candidate's; agreed_tokens: how many in a row from the first are (both NaN without a match);
+ngram_expected: P(the candidate's first token is right), as predicted before drafting;
+survival_so_far: P(all before it are accepted); least_*: the least log-probability and margin of
+those before it, NaN at the first; behind_*: the match behind this token, which is as long as the
+context's match and the draft together if all of it was seen before.
 """
 
 EXPECTED = EVIDENCE.index("expected")
@@ -54,9 +55,9 @@ def observe_evidence(
     behind_seen: int,
     out: Floats,
 ) -> None:
-    """Fill one row of features; `agreed` leading drafted tokens are the candidate's.
+    """Fill one row of features; the first `agreed` drafted tokens are the candidate's.
 
-    `least` holds the least log-probability and margin of the earlier tokens, NaN at the first.
+    `least` has the least log-probability and margin of the earlier tokens, NaN at the first.
     """
     out[0] = depth
     out[1] = expected
@@ -76,7 +77,7 @@ def observe_evidence(
 
 
 def probe_evidence() -> NDArray[np.float64]:
-    """Features of a few made-up tokens, for the fingerprint."""
+    """The features of a few made-up tokens, for the fingerprint."""
     rng = np.random.Generator(np.random.PCG64(6))
     out = np.empty((12, len(EVIDENCE)), np.float32)
     for row in range(12):

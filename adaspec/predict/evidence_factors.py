@@ -1,8 +1,8 @@
-"""How far a drafted token may change P(it is accepted), before it is drafted.
+"""How much P(a token is accepted) may change once the token is drafted.
 
-Before a token is drafted, P(it is accepted) is one number; once it is seen, it is one of many
-whose mean that number is. A drafter's forward is worth more than what it yields on the whole,
-because its draft may be dropped where it turns out to be poor.
+Before a token is drafted, P(it is accepted) is one number. Once the token is seen, it is one of
+many numbers, whose mean is the first. A drafter's forward is worth more than its mean yield,
+because a draft that turns out to be poor can be dropped.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from adaspec.jit import compiled
 Array = NDArray[np.float64]
 
 STORED_AS = "outlook"
-"""The group of arrays in `forest.npz`."""
+"""The name of the group of arrays in `forest.npz`."""
 POINTS = 5
-"""Equally likely factors per bin."""
+"""The number of equally likely factors per bin."""
 BINS = 8
 
 
 class EvidenceFactors(NamedTuple):
-    """By how much seeing a drafted token multiplies P(it is accepted), by bin of that belief."""
+    """The factors by which seeing a drafted token multiplies P(it is accepted), by bin of P."""
 
     edges: Array
-    """Ascending; bin b holds beliefs from edges[b - 1] on."""
+    """The bins' edges, ascending; bin b has probabilities from edges[b - 1] on."""
     factors: Array
     """(bins, POINTS) equally likely factors, ascending; their mean is about 1."""
 
 
 @compiled
 def factor_bin(belief: float, factors: EvidenceFactors) -> int:
-    """The bin of a belief."""
-    at = 0
-    while at < factors.edges.shape[0] and belief >= factors.edges[at]:
-        at += 1
-    return at
+    """The bin of a probability."""
+    index = 0
+    while index < factors.edges.shape[0] and belief >= factors.edges[index]:
+        index += 1
+    return index
 
 
 def no_factors() -> EvidenceFactors:
-    """Evidence that moves nothing."""
+    """The factors of evidence that changes nothing."""
     return EvidenceFactors(np.empty(0), np.ones((1, POINTS)))
 
 
 def fit_factors(before: Array, after: Array) -> EvidenceFactors:
-    """How beliefs `before` a token was seen became those `after`, by equal-count bins."""
+    """Fit factors, in equal-count bins, to probabilities `before` and `after` a token was seen."""
     known = before > 0
     before, after = before[known], after[known]
     if len(before) < BINS * POINTS:
         return no_factors()
     edges = np.unique(np.quantile(before, np.arange(1, BINS) / BINS))
-    at = np.searchsorted(edges, before, side="right")
+    bins = np.searchsorted(edges, before, side="right")
     factors = np.ones((len(edges) + 1, POINTS))
     for b in range(len(factors)):
-        inside = at == b
+        inside = bins == b
         if inside.sum() >= POINTS:
             parts = np.array_split(np.sort(after[inside]), POINTS)
             factors[b] = [float(part.mean()) / float(before[inside].mean()) for part in parts]
@@ -66,12 +66,12 @@ def fit_factors(before: Array, after: Array) -> EvidenceFactors:
 
 
 def factor_arrays(factors: EvidenceFactors) -> dict[str, NDArray[Any]]:
-    """What `factors_from` reads."""
+    """The arrays that `factors_from` reads."""
     return {f"{STORED_AS}.edges": factors.edges, f"{STORED_AS}.factors": factors.factors}
 
 
 def factors_from(arrays: Mapping[str, NDArray[Any]]) -> EvidenceFactors:
-    """The factors that `factor_arrays` gave; anything unsound is refused."""
+    """The factors in `factor_arrays`; unsound arrays raise a `PolicyError`."""
     edges, factors = arrays[f"{STORED_AS}.edges"], arrays[f"{STORED_AS}.factors"]
     if (
         edges.dtype != np.float64

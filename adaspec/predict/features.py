@@ -1,7 +1,7 @@
-"""What a policy knows of a request before drafting: one code path for training and serving.
+"""The features of a request before drafting, with the same code for training and serving.
 
-Every number follows from tokens that have been emitted, and from the outcomes of earlier steps. A
-request's `History` is carried from step to step by `remember`.
+All features follow from emitted tokens and from the outcomes of earlier steps. `remember` carries a
+request's history from step to step.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 TAIL = 3
-"""Last tokens that features read."""
+"""The number of last tokens that features read."""
 CANDIDATE = 8
-"""Tokens of the n-gram candidate that features and agreement read."""
+"""The number of the n-gram candidate's tokens that features and agreement read."""
 
 BEFORE = (
     "match_length",
@@ -67,21 +67,22 @@ BEFORE = (
     "neural_at_candidate_count",
     "neural_at_candidate_depth",
 )
-"""Features before drafting, in order.
+"""The features before drafting, in order.
 
 match_*: the most recent longest match: its length (0: none), how many matches agree with it, how
-many were seen, the log of how many tokens back it lies, how many tokens it could copy (at most
-64), whether it begins in the prompt, whether it is where the last wholly right candidate ended.
+many were seen, the log of how many tokens back it is, how many tokens it could copy (at most 64),
+whether it begins in the prompt, and whether it is where the last fully right candidate ended.
 copied_tokens: how many tokens that copy has given in a row, 0 if the match does not go on. All but
-the length are NaN where there is no match.
-ngram_hit_rate: running mean, over steps with a match, of whether its first token was right.
-neural_hit_rate: the same of neural drafts that were verified; neural_accepted_mean: of how many
-were accepted, where a draft taken whole counts only if that raises the mean; neural_share: the
-share of this request's neural drafts whose first token was right, shrunk to what is usual.
-*_surprise: running mean of outcome less what the token tables said: how this request differs.
-emitted_last: tokens that the last step emitted, 0 before the first; whole_last: whether its draft
-was taken whole, NaN without one; copied_last: whether that draft was a copy. The rest: output and
-prompt tokens known, and the token tables' mean, log count and depth per key.
+the length are NaN without a match.
+ngram_hit_rate: the running mean, over steps with a match, of whether its first token was right.
+neural_hit_rate: the same for verified neural drafts. neural_accepted_mean: the running mean of
+their accepted tokens; a fully accepted draft counts only if it raises the mean. neural_share: the
+share of this request's neural drafts with a right first token, shrunk towards the usual share.
+*_surprise: the running mean of the outcome minus the token tables' prediction, which shows how this
+request differs from others.
+emitted_last: the tokens that the last step emitted, 0 before the first. whole_last: whether its
+draft was fully accepted, NaN without one. copied_last: whether that draft was a copy. The rest: the
+output and prompt tokens known, and the token tables' mean, log count and depth per key.
 """
 
 TABLES_AT = BEFORE.index("neural_after_1")
@@ -106,21 +107,21 @@ FEATURES = len(BEFORE)
     _NGRAM_EXPECTED,
 ) = range(15)
 HISTORY = 15
-"""Carried per slot: hit rates, the mean accepted, tokens copied in a row, where the copy would go
-on (-1: nowhere), tokens emitted last, counts, surprises, how the last draft fared, and what the
-tables say at this step."""
+"""The numbers of a slot's history: hit rates, the mean accepted, tokens copied in a row, where the
+copy would go on (-1: nowhere), tokens emitted last, counts, surprises, the last draft's outcome,
+and the tables' predictions at this step."""
 
 NGRAM_MEMORY = 0.15
-"""Weight of the newest step in a running rate."""
+"""The weight of the newest step in a running rate."""
 NEURAL_MEMORY = 0.15
 NEURAL_START, NEURAL_MEAN_START, NGRAM_START, SPLICE_START = 0.6, 1.3, 0.5, 0.3
 SURPRISE_MEMORY, SPLICE_MEMORY = 0.08, 0.15
 _IMAGINED = 5.0
-"""Drafts of a request that are imagined to have fared as usual."""
+"""The number of imaginary drafts per request with the usual outcome, to shrink its share."""
 
 
 class RowFacts(NamedTuple):
-    """The running rows' facts at a step."""
+    """The facts about the running rows at a step."""
 
     slots: Ints
     prompt_tokens: Ints
@@ -132,14 +133,14 @@ class RowFacts(NamedTuple):
     seen: Ints
     available: Ints
     tail: Ints
-    """(rows, TAIL) the last known tokens, -1 on the left where there are fewer."""
+    """The last known tokens as (rows, TAIL), with -1 on the left if there are fewer."""
     candidate: Ints
-    """(rows, CANDIDATE) what the match would copy, -1 behind its end."""
+    """The tokens that the match would copy as (rows, CANDIDATE), with -1 past its end."""
 
 
 @compiled
 def forget(history: NDArray[np.float64], slot: int) -> None:
-    """A request begins in this slot."""
+    """Reset the history of a slot, because a new request begins in it."""
     history[slot, HIT] = NGRAM_START
     history[slot, NEURAL_HIT] = NEURAL_START
     history[slot, _NEURAL_MEAN] = NEURAL_MEAN_START
@@ -154,14 +155,14 @@ def forget(history: NDArray[np.float64], slot: int) -> None:
 
 
 class BehindMatches(NamedTuple):
-    """The matches behind neural drafts, in the order of `Matches`: length 0 where there is none."""
+    """The matches behind neural drafts, in the order of `Matches`; length 0 if there is none."""
 
     length: Ints
     agree: Ints
     seen: Ints
     available: Ints
     copied: Ints
-    """The token that would be copied first; -1 where it is not known."""
+    """The token that would be copied first; -1 if it is not known."""
 
 
 @compiled
@@ -173,7 +174,7 @@ def observe(
     keys: NDArray[np.uint64],
     out: Floats,
 ) -> None:
-    """Fill `out` (rows, FEATURES) for the rows named, in their order."""
+    """Fill `out` with the features of the rows in `speaks_for`, in their order."""
     for place in range(speaks_for.shape[0]):
         row = speaks_for[place]
         past = history[rows.slots[row]]
@@ -228,12 +229,15 @@ def remember(
     neural_drafted: Ints,
     accepted: Ints,
 ) -> None:
-    """Take in a step's outcome: how far the candidate was right is known without drafting it."""
+    """Update the histories with a step's outcome; the candidate counts even if it was not drafted.
+
+    The emitted tokens show how far the candidate was right.
+    """
     for row in range(rows.slots.shape[0]):
         past = history[rows.slots[row]]
         count = emitted_tokens[row]
         if count == 0:
-            continue  # an engine lost sight of the request: what it emitted is not known
+            continue  # an engine lost track of the request, so its emitted tokens are not known
         past[_EMITTED] = count
         if rows.length[row] > 0:
             right = 0
@@ -258,40 +262,41 @@ def remember(
             past[_GOES_ON_AT] = -1.0
         past[_WHOLE] = accepted[row] >= drafted[row] if drafted[row] > 0 else np.nan
         past[_COPY] = drafted[row] > 0 and neural_drafted[row] == 0
-        whole = neural_drafted[row]
-        if whole > 0:
-            taken = min(accepted[row], whole)
-            past[NEURAL_HIT] += NEURAL_MEMORY * ((taken > 0) - past[NEURAL_HIT])
-            past[_NEURAL_HITS] += taken > 0
+        neural_tokens = neural_drafted[row]
+        if neural_tokens > 0:
+            neural_accepted = min(accepted[row], neural_tokens)
+            past[NEURAL_HIT] += NEURAL_MEMORY * ((neural_accepted > 0) - past[NEURAL_HIT])
+            past[_NEURAL_HITS] += neural_accepted > 0
             past[_NEURAL_DRAFTS] += 1.0
-            surprise = (taken > 0) - past[_NEURAL_EXPECTED]
+            surprise = (neural_accepted > 0) - past[_NEURAL_EXPECTED]
             past[_NEURAL_SURPRISE] += SURPRISE_MEMORY * (surprise - past[_NEURAL_SURPRISE])
-            # A draft that was taken whole is censored: it counts for the mean only as a floor.
-            if taken < whole or taken > past[_NEURAL_MEAN]:
-                past[_NEURAL_MEAN] += NEURAL_MEMORY * (taken - past[_NEURAL_MEAN])
-            if taken == whole and drafted[row] > whole:
-                hit = accepted[row] > whole
+            # A fully accepted draft is censored, so it counts for the mean only as a lower bound.
+            if neural_accepted < neural_tokens or neural_accepted > past[_NEURAL_MEAN]:
+                past[_NEURAL_MEAN] += NEURAL_MEMORY * (neural_accepted - past[_NEURAL_MEAN])
+            if neural_accepted == neural_tokens and drafted[row] > neural_tokens:
+                hit = accepted[row] > neural_tokens
                 past[SPLICE_HIT] += SPLICE_MEMORY * (hit - past[SPLICE_HIT])
 
 
 def fingerprint(names: tuple[str, ...] = (), *probes: NDArray[np.float64]) -> str:
-    """What a model is made for: every feature's name, order and, on a probe, its values.
+    """A hash of all features' names and order, and of their values on a probe.
 
-    `names` and `probes` are those of whatever else the model reads. Rounded so that it is the same
-    on every machine; a rewrite that changes no value keeps it.
+    A model is made for one fingerprint. `names` and `probes` are those of other features that the
+    model reads. Values are rounded so that the hash is the same on every machine, and a rewrite
+    that changes no value keeps it.
     """
     digest = hashlib.sha256()
     for name in (*BEFORE, *names):
         digest.update(name.encode() + b"\0")
     for values in (_probe(), *probes):
-        # Adding zero makes -0.0 the 0.0 that it equals.
+        # Adding zero turns -0.0 into 0.0.
         settled = np.round(np.nan_to_num(values, nan=-7.0), 4) + 0.0
         digest.update(settled.astype("<f8").tobytes())
     return "v" + digest.hexdigest()[:8]
 
 
 def _probe() -> NDArray[np.float64]:
-    """Features and histories of a few made-up rows over a few steps."""
+    """The features and histories of a few made-up rows over a few steps."""
     count = 6
     rng = np.random.Generator(np.random.PCG64(5))
     history = np.zeros((count, HISTORY))

@@ -1,10 +1,10 @@
-"""Walks a forest's trees for a batch of rows, in compiled code without allocation.
+"""Walk a forest's trees for a batch of rows, in compiled code without allocation.
 
-Features become int32 keys first, in the order of the floats, one per column: a column settles what
+Features first become int32 keys in the order of the floats, one per column. A column decides what
 a feature's missing value counts as, or whether a category is in a split's set, so that a split is
-one comparison of whole numbers. Many rows at once then run every split of a tree in vector lanes
-(each split that a row fails takes the leaves on its left away; the first leaf left is the row's);
-single rows walk WALKS trees side by side, a fixed number of steps each.
+one comparison of whole numbers. Several rows run all splits of a tree in vector lanes: each split
+that sends a row right removes the leaves on its left, and the first remaining leaf is the row's.
+Single rows walk WALKS trees side by side, with a fixed number of steps each.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ Words = NDArray[np.int32]
 Array = NDArray[np.float64]
 
 WALKS = 8
-"""Trees walked side by side for one row."""
+"""The number of trees that are walked side by side for one row."""
 
 FEWEST_LANES = 3
-"""Rows below which walking one by one is quicker than the lanes."""
+"""With fewer rows than this, walking them one by one is quicker than the lanes."""
 
 IDENTITY, SIGMOID, EXP = range(3)
 """How a head's sum becomes its prediction."""
 
 NOT_A_NUMBER = 0x7F800000
-"""Float32 bits without sign above these are NaN."""
+"""A float32 whose bits without sign are above these is NaN."""
 
 NEXT_TO_ZERO = int(np.float32(1e-35).view(np.int32))
-"""Float32 bits without sign up to these count as zero, as in LightGBM."""
+"""A float32 whose bits without sign are at most these counts as zero, as in LightGBM."""
 
 
 class Trees(NamedTuple):
-    """A sound forest, laid out for the kernels."""
+    """A sound forest in the layout for the kernels."""
 
     column_feature: Words
-    column_words: Words  # where a categorical column's set begins and ends; equal: a number
+    column_words: Words  # begin and end of a categorical column's set; equal for a number
     column_nan: Words  # the key of NaN
     column_zero: Words  # the key of zero
     words: NDArray[np.uint32]
     head_constant: Array
     head_scale: Array
     head_link: NDArray[np.int8]
-    # For the lanes. Empty where a tree has too many leaves.
+    # These are for the lanes, and empty if a tree has too many leaves.
     head_trees: Longs
     tree_splits: Longs
     tree_leaves: Longs
@@ -56,7 +56,8 @@ class Trees(NamedTuple):
     split_column: Words
     split_mask: NDArray[np.uint32]
     leaf: Array
-    # For walks: WALKS trees per group, one int64 per slot: key, 16 bits of column, 16 of distance.
+    # These are for walks, with WALKS trees per group and one int64 per slot: the key, 16 bits of
+    # column and 16 bits of distance.
     head_groups: Longs
     group_steps: Longs
     group_root: NDArray[np.uintp]
@@ -65,7 +66,7 @@ class Trees(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Working memory of one thread."""
+    """The working memory of one thread."""
 
     keys: Words
     sums: Array
@@ -81,10 +82,10 @@ def _key_columns(
     lanes: int,
     block: Words,
 ) -> None:
-    """Write the keys of rows row .. row + lanes - 1 of every column; beyond `rows`, the last's."""
+    """Write all columns' keys for rows row .. row + lanes - 1; past `rows`, the last row's."""
     for column in range(len(trees.column_feature)):
         feature = trees.column_feature[column]
-        at = column * lanes
+        offset = column * lanes
         begin, end = trees.column_words[column], trees.column_words[column + 1]
         if begin == end:
             if_nan, if_zero = trees.column_nan[column], trees.column_zero[column]
@@ -93,18 +94,18 @@ def _key_columns(
                 size = value & 0x7FFFFFFF
                 key = value ^ ((value >> 31) & 0x7FFFFFFF)
                 key = if_zero if size <= NEXT_TO_ZERO else key
-                block[at + lane] = if_nan if size > NOT_A_NUMBER else key
+                block[offset + lane] = if_nan if size > NOT_A_NUMBER else key
         else:
             most = 32 * (end - begin)
             for lane in range(lanes):
                 number = features[min(row + lane, rows - 1), feature]
                 outside = 1
-                # Not a NaN, and within the set: no other number may be made an integer.
+                # Only a number within the set may be converted to an integer, and no NaN.
                 if number > -1 and number < most:
                     category = int(number)
                     word = trees.words[begin + (category >> 5)]
                     outside = 1 - ((word >> np.uint32(category & 31)) & 1)
-                block[at + lane] = outside
+                block[offset + lane] = outside
 
 
 @inlined
@@ -169,10 +170,10 @@ def _finish(trees: Trees, head: int, total: float) -> float:
 def predict_rows(
     trees: Trees, features: NDArray[np.float32], rows: int, scratch: Scratch, out: Array
 ) -> None:
-    """Write every head's predictions for the first `rows` rows to `out`; allocates nothing.
+    """Write all heads' predictions for the first `rows` rows to `out`, without allocation.
 
-    `features` and `out` are contiguous, a row per request, a column per feature or head, and have
-    at least `rows` rows: nothing here checks them. A thread needs a scratch of its own.
+    `features` and `out` are contiguous, with a row per request and a column per feature or head,
+    and have at least `rows` rows; the function does not check this. Each thread needs a scratch.
     """
     bits = features.view(np.int32)
     heads = len(trees.head_link)

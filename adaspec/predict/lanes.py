@@ -1,7 +1,7 @@
-"""One tree for several rows at once, in vector registers.
+"""Run one tree for several rows at once, in vector registers.
 
-Numba knows no vector type, so the loop over a tree's splits is written in LLVM's own terms; LLVM
-lowers it to whatever vectors the machine has. Nothing here checks a bound.
+Numba has no vector type, so the loop over a tree's splits is written as LLVM code, which LLVM
+compiles to the vectors that the machine has. Nothing in this module checks bounds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from llvmlite import ir
 from numba import core, extending, types
 
 LANES, FEW_LANES = 16, 8
-"""Rows walked side by side; half as many take half to two thirds of the time."""
+"""The numbers of rows that run side by side; the smaller takes half to two thirds of the time."""
 
-# Numba publishes no types for these two, or none that can be called as compiled code does.
+# Numba has no types for these two, or none that allow the calls of compiled code.
 cgutils: Any = core.cgutils
 intrinsic: Any = extending.intrinsic
 
@@ -25,14 +25,14 @@ _F64 = ir.DoubleType()
 
 
 def _spread(builder: Any, value: Any, lanes: int) -> Any:
-    """The scalar in every lane."""
+    """A vector with the scalar in every lane."""
     rows = ir.VectorType(_I32, lanes)
     one = builder.insert_element(ir.Constant(rows, ir.Undefined), value, ir.Constant(_I32, 0))
     return builder.shuffle_vector(one, one, ir.Constant(rows, [0] * lanes))
 
 
 def _add_leaves(lanes: int) -> Any:
-    """The code of `add_leaves`, below, for a number of lanes."""
+    """The LLVM code of `add_leaves` for a number of lanes."""
     rows, values = ir.VectorType(_I32, lanes), ir.VectorType(_F64, lanes)
     ones = ir.Constant(rows, [-1] * lanes)
 
@@ -45,10 +45,10 @@ def _add_leaves(lanes: int) -> Any:
         builder.store(ones, alive)
         with cgutils.for_range(builder, args[3], intp=_I64) as loop:
             key, column, mask = (builder.load(builder.gep(word, [loop.index])) for word in words)
-            at = builder.mul(builder.zext(column, _I64), ir.Constant(_I64, lanes))
-            at = builder.bitcast(builder.gep(block, [at]), rows.as_pointer())
+            address = builder.mul(builder.zext(column, _I64), ir.Constant(_I64, lanes))
+            address = builder.bitcast(builder.gep(block, [address]), rows.as_pointer())
             right = builder.icmp_signed(
-                ">", builder.load(at, align=4), _spread(builder, key, lanes)
+                ">", builder.load(address, align=4), _spread(builder, key, lanes)
             )
             bits = builder.load(alive)
             kept = builder.and_(bits, _spread(builder, mask, lanes))
@@ -57,13 +57,13 @@ def _add_leaves(lanes: int) -> Any:
             builder.module, ir.FunctionType(rows, [rows, _I1]), f"llvm.cttz.v{lanes}i32"
         )
         first = builder.call(count_zeros, [builder.load(alive), ir.Constant(_I1, 1)])
-        found = ir.Constant(values, ir.Undefined)
+        leaf_values = ir.Constant(values, ir.Undefined)
         for lane in range(lanes):
             place = ir.Constant(_I32, lane)
             leaf = builder.zext(builder.extract_element(first, place), _I64)
             value = builder.load(builder.gep(leaves, [leaf]))
-            found = builder.insert_element(found, value, place)
-        builder.store(builder.fadd(builder.load(sums, align=8), found), sums, align=8)
+            leaf_values = builder.insert_element(leaf_values, value, place)
+        builder.store(builder.fadd(builder.load(sums, align=8), leaf_values), sums, align=8)
         return context.get_dummy_value()
 
     return codegen
@@ -80,11 +80,11 @@ def add_leaves(
     leaves: Any,
     sums: Any,
 ) -> Any:
-    """Add the leaf of one tree that each lane falls into to that lane's float64 in `sums`.
+    """Add, for each lane, the value of its leaf in one tree to the lane's float64 in `sums`.
 
-    All are addresses but `splits`. Per split: the int32 key that a lane exceeds to go right, the
-    int32 column that it compares, and the uint32 mask without the leaves on the left. `block`
-    holds LANES int32 keys per column. A lane's leaf is the first bit that no mask took.
+    All arguments but `splits` are addresses. Each split has the int32 key that a lane exceeds to
+    go right, the int32 column that it compares, and the uint32 mask without the leaves on its left.
+    `block` has LANES int32 keys per column. A lane's leaf is the first bit that no mask removed.
     """
     return types.void(*[types.int64] * 7), _add_leaves(LANES)
 
@@ -100,5 +100,5 @@ def add_few_leaves(
     leaves: Any,
     sums: Any,
 ) -> Any:
-    """The same for FEW_LANES lanes."""
+    """`add_leaves` for FEW_LANES lanes."""
     return types.void(*[types.int64] * 7), _add_leaves(FEW_LANES)

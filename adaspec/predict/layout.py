@@ -1,4 +1,4 @@
-"""From a forest as it is stored to the arrays that its kernels walk."""
+"""Convert a stored forest to the arrays that the kernels walk."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from adaspec.predict.forest import Forest
 
 MOST_LANE_LEAVES = 32
-"""Leaves of a tree that fit the lanes' bit masks; with more, every row is walked alone."""
+"""The most leaves of a tree that fit the lanes' bit masks; with more, rows are walked alone."""
 
 LOWEST_KEY, HIGHEST_KEY = -(2**31), 2**31 - 1
-"""Keys that go left and right at every threshold; nothing exceeds the highest."""
+"""The keys that go left and right at every threshold; no key exceeds the highest."""
 
 Longs = NDArray[np.int64]
 
 
 def key_of(values: NDArray[np.float32]) -> NDArray[np.int32]:
-    """Whole numbers in the order of the floats, both zeros alike."""
+    """Whole numbers in the order of the floats, with one number for both zeros."""
     bits = (values + np.float32(0)).view(np.int32)
     return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
 
@@ -37,15 +37,19 @@ def ranks(forest: Forest) -> Longs:
 
 
 def lay_out(forest: Forest) -> Trees:
-    """The kernels' arrays of a forest that is known to be sound; they share none with it."""
+    """The kernels' arrays for a sound forest; they share no memory with it."""
     roots = forest.tree_slots[:-1]
     split = forest.slot_column >= 0
     left = np.repeat(roots, np.diff(forest.tree_slots)) + 2 * ranks(forest) + 1
     levels, depth = _levels(roots, split, left)
     keys = key_of(np.where(split, forest.slot_number, 0).astype(np.float32)).astype(np.int64)
     slot = np.full(len(split) + 1, HIGHEST_KEY << 32)
-    at = np.flatnonzero(split)
-    slot[at] = (keys[at] << 32) | (forest.slot_column[at].astype(np.int64) << 16) | (left[at] - at)
+    split_slots = np.flatnonzero(split)
+    slot[split_slots] = (
+        (keys[split_slots] << 32)
+        | (forest.slot_column[split_slots].astype(np.int64) << 16)
+        | (left[split_slots] - split_slots)
+    )
     head_groups, group_steps, group_root = _groups(forest.head_trees, roots, depth, len(split))
     splits = np.diff(forest.tree_slots) // 2
     fits = len(splits) > 0 and int(splits.max()) < MOST_LANE_LEAVES
@@ -62,8 +66,8 @@ def lay_out(forest: Forest) -> Trees:
         head_trees=forest.head_trees.copy(),
         tree_splits=_offsets(splits) if fits else np.zeros(0, np.int64),
         tree_leaves=_offsets(splits + 1),
-        split_key=keys[at].astype(np.int32),
-        split_column=forest.slot_column[at].astype(np.int32),
+        split_key=keys[split_slots].astype(np.int32),
+        split_column=forest.slot_column[split_slots].astype(np.int32),
         split_mask=masks,
         leaf=leaf,
         head_groups=head_groups,
@@ -79,7 +83,7 @@ def _offsets(counts: Longs) -> Longs:
 
 
 def _missing_keys(sides: NDArray[np.int8]) -> NDArray[np.int32]:
-    """The key of a column's missing value: below all (-1), that of zero (0), above all (1)."""
+    """The key of a column's missing value: the lowest (-1), that of zero (0) or the highest (1)."""
     return np.array([0, HIGHEST_KEY, LOWEST_KEY], np.int32)[sides]
 
 
@@ -103,7 +107,7 @@ def _levels(
 def _masks(
     forest: Forest, levels: list[Longs], left: Longs
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
-    """Per split the leaves that are not on its left, as bits; and all leaves, left to right."""
+    """Per split, the leaves that are not on its left, as bits; and all leaves, left to right."""
     split = forest.slot_column >= 0
     count = np.where(split, 0, 1)
     first = np.zeros(len(split), np.int64)
@@ -112,18 +116,18 @@ def _masks(
     for slots in levels:
         first[left[slots]] = first[slots]
         first[left[slots] + 1] = first[slots] + count[left[slots]]
-    at = np.flatnonzero(split)
-    taken = ((1 << count[left[at]]) - 1) << first[at]
+    split_slots = np.flatnonzero(split)
+    left_leaves = ((1 << count[left[split_slots]]) - 1) << first[split_slots]
     leaves = np.flatnonzero(~split)
     tree = np.repeat(np.arange(len(forest.tree_slots) - 1), np.diff(forest.tree_slots))[leaves]
     values = forest.slot_number[leaves[np.lexsort((first[leaves], tree))]]
-    return (~taken & 0xFFFFFFFF).astype(np.uint32), values
+    return (~left_leaves & 0xFFFFFFFF).astype(np.uint32), values
 
 
 def _groups(
     head_trees: Longs, roots: Longs, depth: Longs, nothing: int
 ) -> tuple[Longs, Longs, Longs]:
-    """WALKS roots per group, trees of like depth together, padded with the slot `nothing`."""
+    """WALKS roots per group, with trees of similar depth together, padded with slot `nothing`."""
     counts, steps, filled = [], [], []
     for begin, end in itertools.pairwise(head_trees.tolist()):
         order = begin + np.argsort(depth[begin:end], kind="stable")

@@ -1,4 +1,4 @@
-"""A trained model: forests, curves and token tables, as compiled code takes them."""
+"""A trained model: forests, curves and token tables, in the form for compiled code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAMES = ("features", "heads")
 
 
 class CompiledModel(NamedTuple):
-    """The model in compiled code."""
+    """The model in the form for compiled code."""
 
     before: Trees
     splice: Trees
@@ -54,7 +54,7 @@ class CompiledModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Everything that was learned; `forests` has `evidence` only where drafts showed some."""
+    """All that was learned; `forests` has `evidence` only if it was trained on drafted tokens."""
 
     forests: Mapping[str, Forest]
     curves: Mapping[str, Curves]
@@ -62,7 +62,7 @@ class Model:
     factors: EvidenceFactors = field(default_factory=no_factors)
 
     def __post_init__(self) -> None:
-        """Refuse what the kernels could not walk."""
+        """Refuse forests and curves that the kernels could not use."""
         for name, forest in self.forests.items():
             if name not in HEADS:
                 raise PolicyError(f"a model holds no forest '{name}'")
@@ -73,11 +73,11 @@ class Model:
 
     @property
     def reads_evidence(self) -> bool:
-        """Whether drafted tokens and confidences change its mind."""
+        """Whether the model uses drafted tokens and confidences."""
         return "evidence" in self.forests
 
     def compiled(self) -> CompiledModel:
-        """For compiled code; a forest that is missing is stood in for and never run."""
+        """The model for compiled code; another forest, which never runs, replaces a missing one."""
         forests = self.forests
         return CompiledModel(
             before=forests["before"].trees,
@@ -91,23 +91,23 @@ class Model:
         )
 
     def forest_arrays(self) -> dict[str, NDArray[Any]]:
-        """What goes into `forest.npz`."""
+        """The arrays of `forest.npz`."""
         stored: dict[str, NDArray[Any]] = {}
         for name, forest in sorted(self.forests.items()):
             arrays = forest.to_arrays()
-            # A file holds numbers only; the fingerprint vouches for the names.
+            # A file has numbers only, because the fingerprint guarantees the names.
             stored |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
         for name, curves in sorted(self.curves.items()):
             stored |= curve_arrays(f"curve-{name}", curves)
         return stored | factor_arrays(self.factors)
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
-        """What goes into `tables.npz`."""
+        """The arrays of `tables.npz`."""
         return token_tables.to_arrays(self.tables)
 
 
 def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[Any]]) -> Model:
-    """The model that `forest_arrays` and `table_arrays` gave; anything unsound is refused."""
+    """The model in `forest_arrays` and `table_arrays`; unsound arrays raise a `PolicyError`."""
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for key, value in forest.items():
         group, _, name = key.partition(".")
@@ -140,13 +140,13 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
 
 
 def feature_fingerprint() -> str:
-    """What this build computes: a model made for anything else is refused."""
+    """The fingerprint of this build's features; a model with another one is refused."""
     heads = tuple(f"{group}:{head}" for group, names in HEADS.items() for head in names)
     return fingerprint((*SPLICE, *EVIDENCE, *heads), probe_splice(), probe_evidence())
 
 
 def no_curves(longest: int) -> Curves:
-    """Curves of a source that never drafted: nothing survives."""
+    """The curves of a source that never drafted, so that no token is accepted."""
     shapes = np.zeros((1, longest + 1))
     shapes[:, :2] = 1.0
     return Curves(np.empty(0), shapes)

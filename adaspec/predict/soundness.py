@@ -1,4 +1,4 @@
-"""Whether a forest's arrays are what the kernels may walk without looking."""
+"""Check that the kernels can walk a forest's arrays without checks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from adaspec.predict.forest import Forest
 
 MOST_SLOTS = 65_535
-"""Slots of one tree: the way from a split to its branches is stored in 16 bits."""
+"""The most slots of a tree, as the distance from a split to its branches has 16 bits."""
 
 MOST_COLUMNS = 65_536
-"""Columns of one forest: they are numbered in 16 bits."""
+"""The most columns of a forest, as their numbers have 16 bits."""
 
 MOST_WORDS = 2**20
-"""Words of one set of categories."""
+"""The most words of a set of categories."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -38,25 +38,25 @@ DTYPES = {
     "column_words": np.int32,
     "words": np.uint32,
 }
-"""What a stored forest holds beside the names of its features and heads."""
+"""The arrays of a stored forest, beside the names of its features and heads -> their types."""
 
 NAMES = ("features", "heads")
 
 
 def names_and_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """A forest's fields from its stored arrays: all there, nothing else, names as strings."""
+    """A forest's fields from its stored arrays, which must be complete, with names as strings."""
     known = (*NAMES, *DTYPES)
     for name in arrays:
         if name not in known:
             raise PolicyError(f"forest: unknown array {name!r}{nearest(name, known)}")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in known:
         if name not in arrays:
             raise PolicyError(f"forest: array '{name}' is missing: train the policy again")
-        found[name] = arrays[name]
+        fields[name] = arrays[name]
     for name in NAMES:
-        found[name] = _texts(name, found[name])
-    return found
+        fields[name] = _texts(name, fields[name])
+    return fields
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "U" or value.ndim != 1:
         raise PolicyError(f"forest: {name} must be one row of strings")
     if value.dtype.itemsize:
-        # Before any string is made: of a code point that there is none of, NumPy makes a crash.
+        # This comes before any string is made, because NumPy crashes on an invalid code point.
         points = np.ascontiguousarray(value).view(value.dtype.byteorder.replace("|", "=") + "u4")
         if np.any((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))):
             raise PolicyError(f"forest: {name} holds something that is no text")
@@ -72,7 +72,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 
 
 def check_forest(forest: Forest) -> None:
-    """Raise a `PolicyError` for the first thing by which a walk could go astray."""
+    """Raise a `PolicyError` for the first error that could lead a walk astray."""
     for name in NAMES:
         names = getattr(forest, name)
         if not names or len(set(names)) < len(names):
@@ -80,10 +80,10 @@ def check_forest(forest: Forest) -> None:
     for name, dtype in DTYPES.items():
         array = getattr(forest, name)
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
-            found = getattr(array, "dtype", type(array).__name__)
+            kind = getattr(array, "dtype", type(array).__name__)
             shape = getattr(array, "shape", "")
             raise PolicyError(
-                f"forest: {name} is {found}{shape}: it must be one row of {np.dtype(dtype)}"
+                f"forest: {name} is {kind}{shape}: it must be one row of {np.dtype(dtype)}"
             )
     _check_heads(forest)
     _check_columns(forest)
@@ -128,8 +128,8 @@ def _check_trees(forest: Forest) -> None:
     _within("slot_column", forest.slot_column, -1, len(forest.column_feature) - 1)
     split = forest.slot_column >= 0
     _check_numbers(forest.slot_number, split)
-    # The k-th split's branches are slots 2k + 1 and 2k + 2, so as many splits as that needs, each
-    # before its branches, make one tree: every slot is reached, and on one way only.
+    # The k-th split's branches are slots 2k + 1 and 2k + 2. So if there are as many splits as the
+    # slots need, each before its branches, they make one tree: each slot is reached in one way.
     before = np.concatenate([[0], np.cumsum(split)])
     starts = forest.tree_slots[:-1]
     if np.any(before[forest.tree_slots[1:]] - before[starts] != sizes // 2):
@@ -169,7 +169,7 @@ def _finite(name: str, array: NDArray[Any]) -> None:
 
 
 def _offsets(name: str, array: NDArray[Any], parts: int, end: int) -> None:
-    """Parts one after another that fill 0 .. end."""
+    """Check that the offsets describe parts that fill 0 .. end, one after another."""
     _length(name, array, parts + 1)
     _within(name, array, 0, end)
     if array[0] != 0 or array[-1] != end or np.any(array[1:] < array[:-1]):

@@ -1,4 +1,4 @@
-"""What is known of a splice: the match behind drafted neural tokens."""
+"""The features of a splice, which copies the match behind drafted neural tokens."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ SPLICE = (
     "copy_right_behind",
     "copy_right_behind_count",
 )
-"""Features of a splice, in order. Nothing that depends on where the match lies: traces without
-drafted tokens cannot say it without naming tokens to come. copy_*: what the token tables say of the
-first token to copy, NaN in such traces. splice_hit_rate: running mean, over
-splices that were reached, of whether the first token was right; the rates are those before the
-step."""
+"""The features of a splice, in order. None depends on the match's position, because traces without
+drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
+the first token to copy, NaN in such traces. splice_hit_rate: the running mean, over splices that
+were reached, of whether the first token was right. The rates are those before the step."""
 COPY_AT = SPLICE.index("copy_right")
 
 
@@ -70,19 +69,19 @@ def observe_splice(
 
 
 def probe_splice() -> NDArray[np.float64]:
-    """Features of a few made-up splices, for the fingerprint."""
+    """The features of a few made-up splices, for the fingerprint."""
     rng = np.random.Generator(np.random.PCG64(7))
     out = np.empty((8, len(SPLICE)), np.float32)
     keys = np.zeros(LEVELS, np.uint64)
     tables = _made_up_tables(keys)
     for row in range(8):
-        whole = [int(number) for number in rng.integers(1, 90, 5)]
+        numbers = [int(number) for number in rng.integers(1, 90, 5)]
         observe_splice(
-            whole[0],
-            whole[1],
-            whole[2],
-            whole[3],
-            whole[4],
+            numbers[0],
+            numbers[1],
+            numbers[2],
+            numbers[3],
+            numbers[4],
             rng.random(),
             float(rng.integers(0, 9)),
             rng.random(HISTORY),
@@ -97,7 +96,7 @@ def probe_splice() -> NDArray[np.float64]:
 
 
 def _made_up_tables(keys: NDArray[np.uint64]) -> Tables:
-    """Tables that know a few of all keys of tokens 0, 1 and 2."""
+    """Tables with a few of the keys of tokens 0, 1 and 2."""
     known: dict[int, None] = {}
     for before in range(2):
         for token in range(2):

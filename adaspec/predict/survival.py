@@ -1,7 +1,7 @@
-"""From scores to survival curves: P(accepted >= j), non-increasing in j.
+"""Survival curves from scores: P(accepted >= j), non-increasing in j.
 
-A source's curve is P(accepted >= 1), which a forest says, times the shape beyond the first token:
-an empirical curve of the positions whose second score fell into the same bin.
+A source's curve is P(accepted >= 1), which a forest predicts, times the shape beyond the first
+token, which is an empirical curve of the positions with a second score in the same bin.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Curves(NamedTuple):
     """Shapes by score bin; column j of `shapes` is P(accepted >= j given accepted >= 1)."""
 
     edges: Array
-    """Ascending; bin b holds scores from edges[b - 1] on."""
+    """The bins' edges, ascending; bin b has scores from edges[b - 1] on."""
     shapes: Array
-    """(bins, longest + 1); columns 0 and 1 are 1."""
+    """The shapes as (bins, longest + 1); columns 0 and 1 are 1."""
 
 
 @compiled
 def fill_survival(first: float, score: float, curves: Curves, out: Array) -> None:
-    """P(accepted >= j) for j = 0, 1, .. as far as `out` reaches; 0 beyond the longest known."""
+    """Fill `out` with P(accepted >= j) for j = 0, 1, ..; 0 beyond the longest known length."""
     low, high = 0, curves.edges.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -45,13 +45,13 @@ def fill_survival(first: float, score: float, curves: Curves, out: Array) -> Non
 
 @compiled
 def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> None:
-    """`fill_survival` for many positions: a row of `out` each."""
+    """Run `fill_survival` for many positions, with a row of `out` for each."""
     for row in range(out.shape[0]):
         fill_survival(first[row], scores[row], curves, out[row])
 
 
 def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bins: int) -> Curves:
-    """Empirical shapes of the positions with accepted >= 1, by equal-weight bins of their score.
+    """The empirical shapes of positions with accepted >= 1, in equal-weight bins of their score.
 
     Each bin is shrunk towards the pooled shape by a few imaginary positions.
     """
@@ -59,12 +59,12 @@ def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bin
     share = np.cumsum(weights[order]) / weights.sum()
     cuts = np.searchsorted(share, np.arange(1, bins) / bins)
     edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
-    at = np.searchsorted(edges, scores, side="right")
+    bin_of_position = np.searchsorted(edges, scores, side="right")
     levels = np.arange(longest + 1)
     pooled = _shape(accepted, weights, levels)
     shapes = np.empty((len(edges) + 1, longest + 1))
     for b in range(len(shapes)):
-        inside = at == b
+        inside = bin_of_position == b
         shapes[b] = pooled
         if inside.any():
             shape, mass = _shape(accepted[inside], weights[inside], levels), weights[inside].sum()
@@ -83,12 +83,12 @@ def _shape(accepted: Array, weights: Array, levels: NDArray[np.int64]) -> Array:
 
 
 def curve_arrays(name: str, curves: Curves) -> dict[str, NDArray[Any]]:
-    """What `curves_from` reads."""
+    """The arrays that `curves_from` reads."""
     return {f"{name}.edges": curves.edges, f"{name}.shapes": curves.shapes}
 
 
 def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
-    """The curves that `curve_arrays` gave; anything unsound is refused."""
+    """The curves in `curve_arrays`; unsound arrays raise a `PolicyError`."""
     edges, shapes = arrays[f"{name}.edges"], arrays[f"{name}.shapes"]
     if (
         edges.dtype != np.float64

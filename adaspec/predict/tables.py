@@ -1,8 +1,9 @@
 """Token tables: mean acceptance after certain tokens, looked up by salted hashes.
 
-Chains of keys, each shrunk towards a shorter one: for neural drafts the last 1, 2 and 3 tokens, and
-the last token with the n-gram candidate's first (what comes next, more often than not); for n-gram
-drafts the candidate's first token, alone, behind the last token, and with the candidate's second.
+The keys form chains, in which each mean is shrunk towards that of a shorter key. For neural drafts
+the keys are the last 1, 2 and 3 tokens, and the last token with the n-gram candidate's first (which
+is usually the next token). For n-gram drafts they are the candidate's first token alone, behind the
+last token, and with the candidate's second.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from adaspec.jit import compiled, inlined
 LEVELS = 7
 NEURAL, NGRAM = 0, 1
 SOURCE = (NEURAL, NEURAL, NEURAL, NGRAM, NGRAM, NGRAM, NEURAL)
-"""Whose acceptance each level's key tells of."""
+"""The source whose acceptance each level describes."""
 PARENT = (-1, 0, 1, -1, 3, 3, 0)
-"""The level that each level's means are shrunk towards; -1: the base."""
+"""The level that each level's means are shrunk towards; -1 is the base."""
 TOLD = 3
-"""Numbers per level: mean, log count, depth."""
+"""The number of figures per level: mean, log count, depth."""
 MOST_BYTES = 20_000_000
 
 
@@ -31,14 +32,14 @@ class Tables(NamedTuple):
     """One open-addressing table for all levels."""
 
     keys: NDArray[np.uint64]
-    """Hashes; 0 where a slot is free. The length is a power of two."""
+    """The keys' hashes, 0 in free slots; the length is a power of two."""
     means: NDArray[np.float32]
     counts: NDArray[np.float32]
-    """log(1 + positions seen)."""
+    """Per key, log(1 + positions seen)."""
     depths: NDArray[np.float32]
-    """Mean log(1 + accepted) where at least one was."""
+    """Per key, the mean log(1 + accepted) over positions with at least one accepted token."""
     base: NDArray[np.float64]
-    """Mean acceptance of neural drafts and of n-gram drafts, whatever the tokens; then depths."""
+    """The mean acceptance over all tokens, of neural and of n-gram drafts; then their depths."""
     salt: NDArray[np.uint64]
 
 
@@ -63,18 +64,18 @@ def key_of(salt: np.uint64, level: int, first: int, second: int, third: int) -> 
 
 @compiled
 def find(tables: Tables, key: np.uint64) -> int:
-    """The slot that holds a key, -1 if none does."""
+    """The slot of a key, or -1 if the table lacks it."""
     mask = np.uint64(tables.keys.shape[0] - 1)
-    # The lowest bit is always set: with it, half of the slots would be nobody's first choice.
-    at = (key >> np.uint64(1)) & mask
+    # The lowest bit is always set; with it, half of the slots would never be the first choice.
+    slot = (key >> np.uint64(1)) & mask
     for _ in range(tables.keys.shape[0]):
-        held = tables.keys[at]
-        if held == key:
-            # Not int: numba's would be unsigned, and float beside the -1.
-            return np.int64(at)  # type: ignore[return-value]
-        if held == 0:
+        stored_key = tables.keys[slot]
+        if stored_key == key:
+            # This is not int(), because numba's would be unsigned, and a float beside the -1.
+            return np.int64(slot)  # type: ignore[return-value]
+        if stored_key == 0:
             return -1
-        at = (at + np.uint64(1)) & mask
+        slot = (slot + np.uint64(1)) & mask
     return -1
 
 
@@ -82,7 +83,7 @@ def find(tables: Tables, key: np.uint64) -> int:
 def level_keys(
     salt: np.uint64, t1: int, t2: int, t3: int, c1: int, c2: int, keys: NDArray[np.uint64]
 ) -> None:
-    """The keys of all levels at a position; 0 where a token that a key needs is unknown (-1)."""
+    """Fill in all levels' keys at a position; 0 if a token that the key needs is unknown (-1)."""
     keys[0] = key_of(salt, 0, t1, -1, -1) if t1 >= 0 else np.uint64(0)
     keys[1] = key_of(salt, 1, t1, t2, -1) if t2 >= 0 else np.uint64(0)
     keys[2] = key_of(salt, 2, t1, t2, t3) if t3 >= 0 else np.uint64(0)
@@ -103,33 +104,33 @@ def look_up(
     keys: NDArray[np.uint64],
     out: NDArray[np.float32],
 ) -> None:
-    """Fill `out` with TOLD numbers per level; an unseen key has its parent's, and count 0."""
+    """Fill `out` with TOLD numbers per level; an unseen key gets its parent's, and count 0."""
     level_keys(tables.salt[0], t1, t2, t3, c1, c2, keys)
     for level in range(LEVELS):
         slot = find(tables, keys[level]) if keys[level] != 0 else -1
-        at = TOLD * level
+        offset = TOLD * level
         if slot >= 0:
-            out[at] = tables.means[slot]
-            out[at + 1] = tables.counts[slot]
-            out[at + 2] = tables.depths[slot]
+            out[offset] = tables.means[slot]
+            out[offset + 1] = tables.counts[slot]
+            out[offset + 2] = tables.depths[slot]
             continue
         parent = PARENT[level]
         if parent >= 0:
-            out[at], out[at + 2] = out[TOLD * parent], out[TOLD * parent + 2]
+            out[offset], out[offset + 2] = out[TOLD * parent], out[TOLD * parent + 2]
         else:
             source = SOURCE[level]
-            out[at], out[at + 2] = tables.base[source], tables.base[2 + source]
-        out[at + 1] = 0.0
+            out[offset], out[offset + 2] = tables.base[source], tables.base[2 + source]
+        out[offset + 1] = 0.0
 
 
 @compiled
 def look_up_copy(
     tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
 ) -> None:
-    """What the tables say of a token copied behind `before`; NaN where the token is not known.
+    """Fill in the tables' figures for a token copied behind `before`; NaN if it is not known.
 
-    How often copies that begin with it are right, alone and behind `before`, and the latter's log
-    count.
+    They are how often copies that begin with the token are right, in general and behind `before`,
+    and the log count of the latter.
     """
     if token < 0:
         out[:3] = np.nan
@@ -150,7 +151,7 @@ def packed(
     base: tuple[float, float, float, float],
     salt: int,
 ) -> Tables:
-    """The table that holds these distinct keys, half full at most."""
+    """A table with these distinct keys, at most half full."""
     size = 1 << max(4, int(2 * len(keys) - 1).bit_length())
     tables = Tables(
         np.zeros(size, np.uint64),
@@ -174,22 +175,22 @@ def _fill(
 ) -> None:
     mask = np.uint64(tables.keys.shape[0] - 1)
     for i in range(keys.shape[0]):
-        at = (keys[i] >> np.uint64(1)) & mask
-        while tables.keys[at] != 0:
-            at = (at + np.uint64(1)) & mask
-        tables.keys[at], tables.means[at] = keys[i], means[i]
-        tables.counts[at], tables.depths[at] = counts[i], depths[i]
+        slot = (keys[i] >> np.uint64(1)) & mask
+        while tables.keys[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        tables.keys[slot], tables.means[slot] = keys[i], means[i]
+        tables.counts[slot], tables.depths[slot] = counts[i], depths[i]
 
 
 def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
-    """What `from_arrays` reads: the entries alone, in the order of their hashes."""
-    held = np.flatnonzero(tables.keys)
-    held = held[np.argsort(tables.keys[held])]
+    """The arrays that `from_arrays` reads: the entries without free slots, ordered by hash."""
+    used_slots = np.flatnonzero(tables.keys)
+    used_slots = used_slots[np.argsort(tables.keys[used_slots])]
     return {
-        "keys": tables.keys[held],
-        "means": tables.means[held],
-        "counts": tables.counts[held],
-        "depths": tables.depths[held],
+        "keys": tables.keys[used_slots],
+        "means": tables.means[used_slots],
+        "counts": tables.counts[used_slots],
+        "depths": tables.depths[used_slots],
         "base": tables.base,
         "salt": tables.salt,
     }
@@ -206,7 +207,7 @@ _SHAPES = {
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
-    """The tables that `to_arrays` gave; anything unsound is refused."""
+    """The tables in `to_arrays`; unsound arrays raise a `PolicyError`."""
     if set(arrays) != set(_SHAPES):
         raise PolicyError(f"token tables hold {sorted(arrays)}, not {sorted(_SHAPES)}")
     for name, kind in _SHAPES.items():
@@ -214,8 +215,8 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
             raise PolicyError(f"token tables: {name} is no row of {np.dtype(kind).name}")
     keys, means, counts = arrays["keys"], arrays["means"], arrays["counts"]
     depths, base, salt = arrays["depths"], arrays["base"], arrays["salt"]
-    alike = len(keys) == len(means) == len(counts) == len(depths)
-    if not alike or len(base) != 4 or len(salt) != 1:
+    same_length = len(keys) == len(means) == len(counts) == len(depths)
+    if not same_length or len(base) != 4 or len(salt) != 1:
         raise PolicyError("token tables: keys, means, counts and depths differ in length")
     if len(keys) and (keys[0] == 0 or (keys[1:] <= keys[:-1]).any()):
         raise PolicyError("token tables: keys are not distinct and ascending")

@@ -132,7 +132,9 @@ def _results(report: Report) -> Iterator[Element]:
     judged = _judged(report)
     if judged and report.alone:
         yield Heading("Lift over `static:best` on each workload alone")
-        yield from _sections(*(result_tables.lifts_alone(report, each) for each in judged), level=3)
+        yield from _sections(
+            *(result_tables.lifts_alone(report, policy) for policy in judged), level=3
+        )
     if report.main is not None:
         yield from _sections(result_tables.latency(report))
     if report.calibration and report.calibration["sources"]:

@@ -156,9 +156,9 @@ def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iter
         title,
         ["source", "", "states", "came true", *_calibration_heads("without tables")],
         [
-            [SOURCES[source], f"S({each['survival']})", *_calibrated(each, "without_tables")]
+            [SOURCES[source], f"S({entry['survival']})", *_calibrated(entry, "without_tables")]
             for source, judged in document["sources"].items()
-            for each in judged
+            for entry in judged
         ],
         2,
         "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
@@ -170,7 +170,7 @@ def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iter
         yield simple_table(
             f"{title}, token by token",
             ["drafted token", "states", "right", *_calibration_heads("before seen")],
-            [[str(each["token"]), *_calibrated(each, "before")] for each in document["drafted"]],
+            [[str(entry["token"]), *_calibrated(entry, "before")] for entry in document["drafted"]],
             0,
             "Where all drafted before it were right: how well the policy knows that a drafted "
             "token is right once it has seen it, with its confidences, and how well before.",
