@@ -17,6 +17,8 @@ import adaspec
 from adaspec.policy.own import STAGES
 from adaspec.trace.synthetic import Workload, write_synthetic
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "api.md"
 WORKLOADS = (Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),)

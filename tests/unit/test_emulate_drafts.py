@@ -18,6 +18,8 @@ from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
 from adaspec.trace.synthetic import synthesize
 from adaspec.trace.writer import TraceWriter
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "eval" / "emulate_drafts.py"
 MARGIN = CONFIDENCES.index("margin")
 

@@ -14,6 +14,8 @@ import pytest
 
 from adaspec.trace.synthetic import WORKLOADS, write_synthetic
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).parents[2]
 
 LOOP = """

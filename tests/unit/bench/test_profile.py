@@ -23,6 +23,8 @@ from adaspec.evaluate.options import silent
 from adaspec.vllm.profiling import Plan
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
+pytestmark = pytest.mark.slow
+
 TRUTH = CostModel(
     name="truth",
     fixed_s=0.02,

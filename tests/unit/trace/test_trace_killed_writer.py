@@ -11,6 +11,8 @@ from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import WORKLOADS, synthesize
 
+pytestmark = pytest.mark.slow
+
 MOMENTS = 50
 SHARD_ROWS = 3
 

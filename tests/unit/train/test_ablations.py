@@ -33,6 +33,8 @@ from adaspec.train.ablations import (
 from adaspec.train.heads import Settings
 from adaspec.train.training import Trainer
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
 
 

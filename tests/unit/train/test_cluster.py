@@ -22,6 +22,8 @@ from adaspec.train.heads import Settings, boost
 from adaspec.train.recipe import train_policy
 from adaspec.train.training import Trainer
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip(
     "distributed", reason="Dask is not installed: pip install 'adaspec[dask]'"
 )

@@ -26,6 +26,8 @@ from adaspec.trace.synthetic import HOPELESS, Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 from adaspec.train.corpus import HELD_OUT, gather, is_held_out
 
+pytestmark = pytest.mark.slow
+
 FILES = ["CARD.md", "SHA256SUMS", "forest.npz", "manifest.json", "model.txt", "tables.npz"]
 
 
