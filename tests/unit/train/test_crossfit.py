@@ -60,7 +60,7 @@ def test_every_request_is_decided_by_a_model_that_never_saw_it(seen):
     assert len(seen.trained_on) == len(seen.panel.policies) == 2
     judged = np.zeros(seen.requests, int)
     for fold, members in enumerate(seen.trained_on):
-        mine = seen.panel.member == fold
+        mine = seen.panel.policy_of_request == fold
         judged += mine
         assert not members[mine].any()
         assert members[~mine].all()
