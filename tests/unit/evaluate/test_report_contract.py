@@ -13,6 +13,8 @@ from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.recording import build_recording
 
+pytestmark = pytest.mark.slow
+
 NAMED = "hybrid-splice:4:20:2:2:5"
 ROW = {
     "workload",
