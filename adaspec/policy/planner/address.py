@@ -2,7 +2,7 @@
 
 To hand a compiled function some seventy arrays takes longer than most decisions. So they are
 handed over once: a `Pinned` notes where each of them lies, and compiled code that is given the
-address of that note gets all of them back with `planner_at` or `model_at`.
+address of that note reads from it what it needs, by way of `planner_at` or `model_at`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
+from numba.core.typing.templates import AttributeTemplate
 
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
@@ -135,17 +136,57 @@ def _size(typingctx: Any, value: Any) -> Any:
     return types.int64(value), codegen
 
 
-def _loader(type_of: Callable[[], Any]) -> Any:
-    def load(typingctx: Any, address: Any) -> Any:
-        kind = type_of()
+class _PinnedTuple(types.Type):  # type: ignore[misc]  # numba has no types
+    """The numba type of what `planner_at` and `model_at` return: the address of a named tuple.
+
+    Its members are loaded one by one, as they are read: a planner handed over by value is a
+    thousand machine words, and every function that takes it would copy them all.
+    """
+
+    def __init__(self, pinned: Any) -> None:
+        self.pinned = pinned
+        super().__init__(name=f"Pinned({pinned})")
+
+
+extending.register_model(_PinnedTuple)(extending.models.OpaqueModel)
+
+
+@extending.infer_getattr
+class _MemberTypes(AttributeTemplate):  # type: ignore[misc]
+    key = _PinnedTuple
+
+    def generic_resolve(self, value: Any, name: str) -> Any:
+        fields = value.pinned.fields
+        return _read_as(value.pinned.types[fields.index(name)]) if name in fields else None
+
+
+def _read_as(member: Any) -> Any:
+    """Tuples inside a pinned one are pinned, too; all else is loaded."""
+    base: Any = types.BaseTuple
+    return _PinnedTuple(member) if isinstance(member, base) else member
+
+
+@extending.lower_getattr_generic(_PinnedTuple)
+def _member(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
+    place = kind.pinned.fields.index(name)
+    pointer = builder.bitcast(value, context.get_value_type(kind.pinned).as_pointer())
+    index = [context.get_constant(types.int32, each) for each in (0, place)]
+    member = builder.gep(pointer, index, inbounds=True)
+    if isinstance(_read_as(kind.pinned.types[place]), _PinnedTuple):
+        return builder.bitcast(member, value.type)
+    return builder.load(member)
+
+
+def _pinned_at(type_of: Callable[[], Any]) -> Any:
+    def at(typingctx: Any, address: Any) -> Any:
+        kind = _PinnedTuple(type_of())
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = context.get_value_type(kind).as_pointer()
-            return builder.load(builder.inttoptr(args[0], pointer))
+            return builder.inttoptr(args[0], context.get_value_type(kind))
 
         return kind(types.int64), codegen
 
-    return load
+    return at
 
 
 # Numba types an intrinsic as what its compile-time half takes; callers see the run-time half.
@@ -153,9 +194,9 @@ _intrinsic: Any = extending.intrinsic
 _stored: Callable[[Any, int], None] = _intrinsic(_store)
 _sized: Callable[[Any], int] = _intrinsic(_size)
 
-planner_at: Callable[[int], Planner] = _intrinsic(_loader(_planner_type))
+planner_at: Callable[[int], Planner] = _intrinsic(_pinned_at(_planner_type))
 """planner_at(address): the planner that is pinned there; only in compiled code."""
-model_at: Callable[[int], CompiledModel] = _intrinsic(_loader(_model_type))
+model_at: Callable[[int], CompiledModel] = _intrinsic(_pinned_at(_model_type))
 """model_at(address): the model that is pinned there; only in compiled code."""
 
 
