@@ -67,8 +67,6 @@ class TraceWriter:
         shard_rows: int = 1 << 17,
         remembers: int | None = None,
     ):
-        if append and (force or whole):
-            raise ValueError("append continues a trace in place: neither force nor whole fit")
         self.path = path_of(path, "the trace", TraceError)
         if not isinstance(manifest, Manifest):
             raise TraceError(f"{path}: its manifest is a {type(manifest).__name__}, no Manifest")
@@ -87,8 +85,7 @@ class TraceWriter:
         replaces = not append and self._place.seen is not None
         self._staged = whole or replaces
         self._created = not (append and self._final.exists())
-        self._folder = self._stage() if self._created else self._final
-        self._lock()
+        self._folder, self._lock_file = self._locked_folder()
         try:
             if self._created:
                 self._begin()
@@ -195,12 +192,6 @@ class TraceWriter:
         self._groups, self._groups_bytes = [], 0
         self._shards += 1
 
-    def _stage(self) -> Path:
-        try:
-            return staging.stage(self._final, private=True)
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
-
     def _begin(self) -> None:
         # The manifest is written before the folder gets its name, so that a trace always has one,
         # even if its writer is killed at once.
@@ -234,10 +225,11 @@ class TraceWriter:
     def _publish(self) -> None:
         staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
 
-    def _lock(self) -> None:
-        """Lock the folder until `_release` or the end of this process."""
+    def _locked_folder(self) -> tuple[Path, int]:
+        """The folder that rows go to, locked until `_release` or the end of this process."""
         try:
-            self._lock_file = staging.hold(self._folder)
+            place = staging.stage(self._final, private=True) if self._created else self._final
+            return place, staging.hold(place)
         except BlockingIOError:
             raise TraceError(
                 f"{self.path}: another process is writing to it: wait for its end, or choose "

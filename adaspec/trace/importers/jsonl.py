@@ -13,7 +13,7 @@ the files, as longer drafts may never have been tried. Files are read twice, fir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,7 @@ _NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
 _KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted")
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The recording in some `*.jsonl` files, or folders of them."""
     lines = Lines(find_files(sources, ("*.jsonl",)), progress, passes=2)
     manifest = _survey(lines, target)

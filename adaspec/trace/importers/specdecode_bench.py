@@ -12,7 +12,7 @@ not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +39,7 @@ _CAP = 20
 _KEYS = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The recording in some `combined_*.jsonl` (or `*.jsonl`) files, or folders of them."""
     lines = Lines(find_files(sources, ("combined_*.jsonl", "*.jsonl")), progress)
     manifest = Manifest(

@@ -46,13 +46,10 @@ Response = tuple[str, str, Record]
 """The file and line of a response, its workload, and the response itself."""
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The steps in some saved responses, or folders of them."""
-    sources = list(sources)
     lines = Lines(find_files(sources, ("*.json*",)), progress)
-    folders = {Path(source) for source in sources if Path(source).is_dir()}
+    folders = {source for source in sources if source.is_dir()}
     responses = _responses(lines, folders)
     first = next(responses, None)
     if first is None:
