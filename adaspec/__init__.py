@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from adaspec.policy.protocol import Proposal
     from adaspec.trace.importers.formats import import_trace
     from adaspec.trace.manifest import Manifest
+    from adaspec.trace.reader import read_trace
     from adaspec.trace.schema import Request
-    from adaspec.trace.store import read_trace, write_trace
     from adaspec.trace.synthetic import write_synthetic
+    from adaspec.trace.writer import write_trace
 
 _MODULES = {
     "AdaspecError": "errors",
@@ -49,10 +50,10 @@ _MODULES = {
     "import_trace": "trace.importers.formats",
     "load_cost": "cost.load",
     "load_policy": "api",
-    "read_trace": "trace.store",
+    "read_trace": "trace.reader",
     "train_policy": "api",
     "write_synthetic": "trace.synthetic",
-    "write_trace": "trace.store",
+    "write_trace": "trace.writer",
 }
 """The module of every name."""
 

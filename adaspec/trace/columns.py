@@ -29,7 +29,11 @@ _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
 
 # pyarrow's to_pandas_dtype() is not used, as it imports pandas in older releases.
-_NUMPY = {pa.int16(): np.int16, pa.int32(): np.int32, pa.float32(): np.float32}
+_NUMPY: dict[pa.DataType, type[np.generic]] = {
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.float32(): np.float32,
+}
 
 _LOGGED = pa.schema(
     [
@@ -54,7 +58,6 @@ _LOGGED = pa.schema(
 )
 LATER_COLUMNS = ("prompt_tokens", "output_tokens")
 """Columns that the first logged traces lack; in a shard without them they are read as null."""
-_STEP_LISTS = ("drafted_tokens", *LATER_COLUMNS)
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
@@ -78,94 +81,53 @@ def row_schema(manifest: Manifest) -> pa.Schema:
     return pa.schema(columns)
 
 
-def request_batch(requests: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
-    """Sound requests as one record batch with the columns of `row_schema(manifest)`."""
+def row_batch(rows: Sequence[Request | LoggedStep], manifest: Manifest) -> pa.RecordBatch:
+    """Sound rows as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
-    columns: dict[str, pa.Array] = {
-        "workload": pa.array([row.workload for row in requests], type=_NAME),
-        "id": pa.array([row.id for row in requests], type=_NAME),
-        "prompt_tokens": _list_column([row.prompt_tokens for row in requests], pa.int32()),
-        "output_tokens": _list_column([row.output_tokens for row in requests], pa.int32()),
-        "ngram_accepted": _list_column([row.ngram_accepted for row in requests], pa.int16()),
-        "neural_accepted": _list_column([row.neural_accepted for row in requests], pa.int16()),
-    }
-    if manifest.draft_cap is not None:
-        drafts = [row.drafted_tokens for row in requests]
-        columns["drafted_tokens"] = _ragged_column(drafts, drafts, pa.int32())
-        for name in manifest.confidences:
-            axis = CONFIDENCES.index(name)
-            values = [
-                None if row.confidences is None else row.confidences[:, :, axis] for row in requests
-            ]
-            columns[name] = _ragged_column(drafts, values, pa.float32())
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    columns = [_column(rows, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def step_batch(steps: Sequence[LoggedStep], manifest: Manifest) -> pa.RecordBatch:
-    """Sound steps as one record batch with the columns of `row_schema(manifest)`."""
-    schema = row_schema(manifest)
-    arrays = []
-    for column in schema:
-        values = [getattr(step, column.name) for step in steps]
-        if column.name in _STEP_LISTS:
-            arrays.append(_list_column(values, pa.int32()))
+def _column(rows: Sequence[Any], field: pa.Field) -> pa.Array:
+    if field.name in CONFIDENCES:
+        axis = CONFIDENCES.index(field.name)
+        known = [row.confidences for row in rows]
+        values = [None if each is None else each[:, :, axis] for each in known]
+    else:
+        values = [getattr(row, field.name) for row in rows]
+    if not pa.types.is_list(field.type):
+        return pa.array(values, type=field.type)
+    item = field.type.value_type
+    if pa.types.is_list(item):
+        return _ragged_column([row.drafted_tokens for row in rows], values, item.value_type)
+    return _list_column(values, item)
+
+
+def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Any]:
+    """The rows in `batch`, each with its own arrays; their soundness is not checked here."""
+    columns: dict[str, Sequence[Any]] = {}
+    for expected in row_schema(manifest):
+        name, kind = expected.name, expected.type
+        if name not in batch.schema.names:
+            continue
+        column = batch.column(name)
+        if column.null_count and not expected.nullable:
+            raise TraceError(f"{where}: {name} is null: every row has one")
+        if not pa.types.is_list(kind):
+            columns[name] = column.to_pylist()
+        elif not pa.types.is_list(kind.value_type):
+            columns[name] = _lists(column, _NUMPY[kind.value_type])
         else:
-            arrays.append(pa.array(values, type=column.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def batch_requests(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
-    """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
-    nothing: list[Any] = [None] * batch.num_rows
-    for name in ("workload", "id", "prompt_tokens", "output_tokens"):
-        if batch.column(name).null_count:
-            raise TraceError(f"{where}: {name} is null: every request has one")
-
-    def lists(name: str, dtype: type[np.generic]) -> list[Any]:
-        return _lists(batch.column(name), dtype) if name in batch.schema.names else nothing
-
-    drafts: list[Any] = nothing
-    confidences: list[Any] = nothing
-    if manifest.draft_cap is not None:
-        cap = manifest.draft_cap
-        drafts = _padded(batch.column("drafted_tokens"), cap, np.int32, -1, where)
-        layers = {
-            name: _padded(batch.column(name), cap, np.float32, np.nan, where)
-            for name in manifest.confidences
-        }
-        confidences = [
-            _stacked([layers[name][row] if name in layers else None for name in CONFIDENCES])
-            for row in range(batch.num_rows)
-        ]
+            dtype = _NUMPY[kind.value_type.value_type]
+            pad = np.nan if name in CONFIDENCES else -1
+            columns[name] = _padded(column, manifest.draft_cap or 0, dtype, pad, where)
+    if manifest.confidences:
+        unknown = [None] * batch.num_rows
+        layers = [columns.pop(name, unknown) for name in CONFIDENCES]
+        columns["confidences"] = [_stacked(row) for row in zip(*layers, strict=True)]
+    kind_of_row = Request if manifest.kind == "dense" else LoggedStep
     return [
-        Request(*row)
-        for row in zip(
-            batch.column("workload").to_pylist(),
-            batch.column("id").to_pylist(),
-            lists("prompt_tokens", np.int32),
-            lists("output_tokens", np.int32),
-            lists("neural_accepted", np.int16),
-            drafts,
-            confidences,
-            lists("ngram_accepted", np.int16),
-            strict=True,
-        )
-    ]
-
-
-def batch_steps(batch: pa.RecordBatch) -> list[LoggedStep]:
-    """The steps in `batch`; their soundness is not checked here."""
-    columns = {
-        name: batch.column(name).to_pylist()
-        for name in batch.schema.names
-        if name not in _STEP_LISTS
-    }
-    for name in _STEP_LISTS:
-        if name in batch.schema.names:
-            columns[name] = _lists(batch.column(name), np.int32)
-    names = list(columns)
-    return [
-        LoggedStep(**dict(zip(names, row, strict=True)))
+        kind_of_row(**dict(zip(columns, row, strict=True)))
         for row in zip(*columns.values(), strict=True)
     ]
 

@@ -18,7 +18,6 @@ from adaspec.documents import (
     is_json,
     one_of,
     or_null,
-    parse_json,
     upgraded,
     whole,
 )
@@ -89,11 +88,6 @@ class Manifest:
         """The text of `manifest.json`; keys are sorted, so equal manifests give equal bytes."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}
         return json.dumps(record, indent=2, sort_keys=True) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str | bytes, where: str) -> Manifest:
-        """The manifest in `text`, or a `TraceError` that starts with `where` if it is not one."""
-        return cls.from_record(parse_json(text, where, TraceError, "restore it from a copy"), where)
 
     @classmethod
     def from_record(cls, record: object, where: str) -> Manifest:

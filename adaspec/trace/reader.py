@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,13 +14,12 @@ from adaspec.arguments import AnyPath, Paths, path_of, paths_of
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.trace import folder
-from adaspec.trace.columns import LATER_COLUMNS, batch_requests, batch_steps, row_schema
+from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
 from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
 
-Row = TypeVar("Row", Request, LoggedStep)
 Key = tuple[str, str]
 
 _BATCH_ROWS = 64
@@ -63,11 +62,8 @@ class TraceReader:
         """The requests of a dense trace in recorded order, of one workload or of all."""
         self._expect("dense", "requests")
 
-        def rows(batch: pa.RecordBatch, where: str) -> list[Request]:
-            return batch_requests(batch, self.manifest, where)
-
         seen: dict[Key, str] = {}
-        for request, where in self._rows(workload, rows):
+        for request, where in self._rows(workload):
             check_request(request, self.manifest, where)
             _claim(seen, (request.workload, request.id), where)
             yield request
@@ -80,7 +76,7 @@ class TraceReader:
         """The engine steps of a logged trace in recorded order, of one workload or of all."""
         self._expect("logged", "steps")
         latest: dict[Key, int] = {}
-        for step, where in self._rows(workload, lambda batch, _: batch_steps(batch)):
+        for step, where in self._rows(workload):
             check_step(step, where)
             key = (step.workload, step.id)
             check_order(step, latest.get(key, -1), where)
@@ -114,14 +110,12 @@ class TraceReader:
                 f"give a {kind} one"
             )
 
-    def _rows(
-        self, workload: str | None, convert: Callable[[pa.RecordBatch, str], list[Row]]
-    ) -> Iterator[tuple[Row, str]]:
+    def _rows(self, workload: str | None) -> Iterator[tuple[Any, str]]:
         for shard in self.shards:
             start = 0
             for batch in self._batches(shard, None, _BATCH_ROWS):
                 where = f"{shard.path} rows {start}..{start + batch.num_rows - 1}"
-                for offset, row in enumerate(convert(batch, where)):
+                for offset, row in enumerate(batch_rows(batch, self.manifest, where)):
                     if workload is None or row.workload == workload:
                         yield row, f"{shard.path} row {start + offset}"
                 start += batch.num_rows
@@ -161,7 +155,7 @@ class TraceReader:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _damaged(path, error) from error
-        _check_columns(schema, row_schema(self.manifest), path, self.manifest.kind)
+        _check_columns(schema, row_schema(self.manifest), path)
         return Shard(path, rows, path.stat().st_size)
 
     def _note_unfinished(self) -> None:
@@ -172,18 +166,19 @@ class TraceReader:
                 f"{len(self.shards)} can be seen: {RESTORE}"
             )
         if expected is None:
+            shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
                 f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
-                f"what is finished of it was read ({_shards(len(self.shards))}), rows of an "
-                "unfinished shard are lost"
+                f"what is finished of it was read ({shards}), rows of an unfinished shard are lost"
             )
         for name in sorted(path.name for path in self.path.iterdir()):
             if folder.is_leftover(name):
                 self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
 
 
-def _shards(count: int) -> str:
-    return "1 shard" if count == 1 else f"{count} shards"
+def read_trace(path: AnyPath) -> TraceReader:
+    """Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
+    return TraceReader(path)
 
 
 def open_traces(paths: Paths) -> list[TraceReader]:
@@ -234,25 +229,21 @@ def _manifest(path: Path) -> Manifest:
     return Manifest.from_record(record, str(file))
 
 
-def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path, kind: str) -> None:
+def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
     for name in found.names:
         if found.names.count(name) > 1:
             raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
+        if name not in expected.names:
+            raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
+        stored, wanted = found.field(name).type, expected.field(name).type
+        if stored != wanted:
+            raise TraceError(f"{path}: column '{name}' is {stored}, expected {wanted}: {RESTORE}")
     for column in expected:
-        if column.name not in found.names:
-            if kind == "logged" and column.name in LATER_COLUMNS:
-                continue
+        may_lack = column.nullable and column.name in LATER_COLUMNS
+        if column.name not in found.names and not may_lack:
             raise TraceError(
                 f"{path}: column '{column.name}' is missing, though the manifest implies it"
             )
-        stored = found.field(column.name).type
-        if stored != column.type:
-            raise TraceError(
-                f"{path}: column '{column.name}' is {stored}, expected {column.type}: {RESTORE}"
-            )
-    for name in found.names:
-        if name not in expected.names:
-            raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
 
 
 def _damaged(path: Path, error: Exception) -> TraceError:

@@ -8,7 +8,6 @@ the request, which is its workload's easy or hard one. None of this imitates a r
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ VOCABULARY = 32_000
 
 _SUCCESSORS = 6
 """Number of tokens that may follow a token in fresh text."""
-_ROTOR = 97
-"""Number of tokens of hopeless text: prime, so that the walk covers all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +47,6 @@ class Workload:
     hard_hit: float
     separation: float = 1.5
     """Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
-    hopeless: bool = False
-    """True if no drafter is ever right: no pair of tokens recurs, all neural tokens are wrong."""
-
-    def survival(self, drafted: int) -> float:
-        """P(neural accepted >= drafted) at a position at least `drafted` tokens before the end."""
-        if drafted and self.hopeless:
-            return 0.0
-        easy, hard = self.easy_hit**drafted, self.hard_hit**drafted
-        return (1 - self.hard_share) * easy + self.hard_share * hard
-
-    def confidence_auc(self) -> float:
-        """P(a right drafted token scores above a wrong one), for any of the confidences."""
-        return 0.5 * (1 + math.erf(self.separation / 2))
 
 
 WORKLOADS = (
@@ -72,9 +56,6 @@ WORKLOADS = (
     Workload("sums", (60, 150), (60, 250), 0.15, 6.0, 0.2, 0.88, 0.60),
 )
 """Code edits with much copying, chat, summaries that quote, and easy arithmetic."""
-
-HOPELESS = Workload("hopeless", (100, 300), (100, 300), 0.0, 1.0, 0.0, 0.0, 0.0, hopeless=True)
-"""A workload on which speculation never pays, though matches of one token abound."""
 
 
 def synthesize(
@@ -123,14 +104,10 @@ def write_synthetic(
 def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
     prompt_len = int(rng.integers(*workload.prompt_tokens, endpoint=True))
     output_len = int(rng.integers(*workload.output_tokens, endpoint=True))
-    if workload.hopeless:
-        text = _never_twice(prompt_len + output_len, rng)
-    else:
-        text = _fresh(prompt_len, rng)
-        _extend(text, prompt_len + output_len, workload, rng)
+    text = _fresh(prompt_len, rng)
+    _extend(text, prompt_len + output_len, workload, rng)
     output = np.array(text[prompt_len:], dtype=np.int32)
-    hard = rng.random() < workload.hard_share
-    hit = 0.0 if workload.hopeless else workload.hard_hit if hard else workload.easy_hit
+    hit = workload.hard_hit if rng.random() < workload.hard_share else workload.easy_hit
     accepted = _accepted(output_len, hit, cap, rng)
     drafted, right = _drafted(output, accepted, cap, rng)
     return Request(
@@ -165,20 +142,6 @@ def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Gen
         copied = min(int(rng.geometric(1 / span)), length - len(text)) if share else 0
         start = int(rng.integers(max(1, len(text) - copied)))
         text += text[start : start + copied]
-
-
-def _never_twice(length: int, rng: np.random.Generator) -> list[int]:
-    """Text in which tokens recur but no pair of them does, so every match of a look-up is wrong."""
-    visits = [0] * _ROTOR
-    token = int(rng.integers(_ROTOR))
-    walk = [token]
-    while len(walk) < length:
-        visits[token] += 1
-        token = (token + visits[token]) % _ROTOR
-        walk.append(token)
-    if max(visits) > _ROTOR:
-        raise ValueError(f"{length} tokens are too many for {_ROTOR} to never follow in like pairs")
-    return walk
 
 
 def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> NDArray[np.int16]:

@@ -5,29 +5,43 @@ from __future__ import annotations
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from adaspec import staging
-from adaspec.arguments import AnyPath, path_of
+from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.errors import TraceError
-from adaspec.places import Place, look, reason
+from adaspec.places import Place, look
 from adaspec.trace import folder
-from adaspec.trace.columns import request_batch, row_schema, step_batch
+from adaspec.trace.columns import row_batch, row_schema
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
 
 _GROUP_BYTES = 2 << 20
 """Size of a row group in memory, all of which a reader must load at once."""
 _GROUP_ROWS = 2048
+_SHARD_BYTES = 32 << 20
+
+_CONTENTS = staging.Contents("a trace", folder.MANIFEST, folder.is_trace_file, TraceError)
+
+_INTEGERS: dict[str, type[np.integer[Any]]] = {
+    "prompt_tokens": np.int32,
+    "output_tokens": np.int32,
+    "neural_accepted": np.int16,
+    "drafted_tokens": np.int32,
+    "ngram_accepted": np.int16,
+}
+"""The integer arrays of a request, for which callers may also give lists."""
 
 
 class TraceWriter:
@@ -50,19 +64,15 @@ class TraceWriter:
         force: bool = False,
         append: bool = False,
         whole: bool = False,
-        shard_bytes: int = 32 << 20,
         shard_rows: int = 1 << 17,
         remembers: int | None = None,
     ):
-        if append and (force or whole):
-            raise ValueError("append continues a trace in place: neither force nor whole fit")
         self.path = path_of(path, "the trace", TraceError)
         if not isinstance(manifest, Manifest):
             raise TraceError(f"{path}: its manifest is a {type(manifest).__name__}, no Manifest")
         self.manifest = manifest
-        self._shard_bytes, self._shard_rows = shard_bytes, shard_rows
-        self._requests: list[Request] = []
-        self._steps: list[LoggedStep] = []
+        self._shard_rows = shard_rows
+        self._rows: list[Request | LoggedStep] = []
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
         self._groups_bytes = 0
@@ -70,23 +80,12 @@ class TraceWriter:
         self._remembers = remembers
         self._shards = 0
         self._open = True
-        if not append:
-            staging.put_back(self.path)
-            _check_free(self.path, force)
-        try:
-            self._place = look(self.path)
-        except OSError as error:
-            raise TraceError(
-                f"{self.path}: {reason(error)}: choose another folder for the trace"
-            ) from error
+        self._place = _place(self.path, force, append)
         self._final = self._place.final
         replaces = not append and self._place.seen is not None
-        if replaces:
-            _check_replaceable(self._place)
         self._staged = whole or replaces
         self._created = not (append and self._final.exists())
-        self._folder = self._stage() if self._created else self._final
-        self._lock()
+        self._folder, self._lock_file = self._locked_folder()
         try:
             if self._created:
                 self._begin()
@@ -112,17 +111,18 @@ class TraceWriter:
                     "rename or remove one"
                 )
             self._latest[key] = 0
-            self._requests.append(row)
             self._group_bytes += _size(row)
         else:
             check_step(row, where)
             check_order(row, self._latest.get(key, -1), where)
             self._remember(key, row.step)
-            self._steps.append(row)
             self._group_bytes += 128
             for text in (row.prompt_tokens, row.output_tokens):
                 self._group_bytes += 0 if text is None else text.nbytes
-        if self._group_bytes >= _GROUP_BYTES or self._pending >= min(_GROUP_ROWS, self._shard_rows):
+        self._rows.append(row)
+        if self._group_bytes >= _GROUP_BYTES or len(self._rows) >= min(
+            _GROUP_ROWS, self._shard_rows
+        ):
             self._end_group()
 
     def flush(self) -> None:
@@ -147,7 +147,7 @@ class TraceWriter:
         """Stop without finishing. Completed shards stay, unless the trace was to appear whole."""
         if not self._open:
             return
-        self._requests, self._steps, self._groups = [], [], []
+        self._rows, self._groups = [], []
         if self._created and (self._staged or self._shards == 0):
             shutil.rmtree(self._folder, ignore_errors=True)
         self._release()
@@ -155,12 +155,7 @@ class TraceWriter:
     def __enter__(self) -> TraceWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -172,19 +167,13 @@ class TraceWriter:
         if self._remembers is not None and len(self._latest) > self._remembers:
             self._latest.popitem(last=False)
 
-    @property
-    def _pending(self) -> int:
-        return len(self._requests) + len(self._steps)
-
     def _end_group(self, shard: bool = False) -> None:
-        if self._requests:
-            self._groups.append(request_batch(self._requests, self.manifest))
-        elif self._steps:
-            self._groups.append(step_batch(self._steps, self.manifest))
-        self._requests, self._steps = [], []
+        if self._rows:
+            self._groups.append(row_batch(self._rows, self.manifest))
+        self._rows = []
         self._groups_bytes, self._group_bytes = self._groups_bytes + self._group_bytes, 0
         rows = sum(group.num_rows for group in self._groups)
-        if rows and (shard or self._groups_bytes >= self._shard_bytes or rows >= self._shard_rows):
+        if rows and (shard or self._groups_bytes >= _SHARD_BYTES or rows >= self._shard_rows):
             self._write_shard()
 
     def _write_shard(self) -> None:
@@ -202,12 +191,6 @@ class TraceWriter:
                 shard.write_batch(group, row_group_size=group.num_rows)
         self._groups, self._groups_bytes = [], 0
         self._shards += 1
-
-    def _stage(self) -> Path:
-        try:
-            return staging.stage(self._final, private=True)
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
 
     def _begin(self) -> None:
         # The manifest is written before the folder gets its name, so that a trace always has one,
@@ -242,10 +225,11 @@ class TraceWriter:
     def _publish(self) -> None:
         staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
 
-    def _lock(self) -> None:
-        """Lock the folder until `_release` or the end of this process."""
+    def _locked_folder(self) -> tuple[Path, int]:
+        """The folder that rows go to, locked until `_release` or the end of this process."""
         try:
-            self._lock_file = staging.hold(self._folder)
+            place = staging.stage(self._final, private=True) if self._created else self._final
+            return place, staging.hold(place)
         except BlockingIOError:
             raise TraceError(
                 f"{self.path}: another process is writing to it: wait for its end, or choose "
@@ -260,33 +244,112 @@ class TraceWriter:
             os.close(self._lock_file)
 
 
-def _check_free(path: Path, force: bool) -> None:
-    """Refuse a path that exists and may not be replaced."""
-    if not os.path.lexists(path):
-        return
-    if path.exists() and not path.is_dir():
-        raise TraceError(f"{path}: is a file: choose another folder for the trace")
-    if path.exists() and not force:
-        raise TraceError(f"{path}: exists already: choose another folder, or give --force")
-
-
-def _check_replaceable(place: Place) -> None:
-    """Refuse to replace anything but a trace or an empty folder."""
-    path, final = place.path, place.final
-    names = staging.held(final)
-    foreign = [name for name in names if not folder.is_trace_file(name)]
-    if foreign:
+def _place(path: Path, force: bool, append: bool) -> Place:
+    """The place of a trace; only a trace or an empty folder may be replaced."""
+    if append:
+        return look(path)
+    place = staging.check_destination(path, force, _CONTENTS)
+    if place.seen and staging.held(place.final) and not folder.is_trace(place.final):
         raise TraceError(
-            f"{path}: is not replaced, it holds {foreign[0]!r}, which is not part of a trace: "
-            "choose another folder"
+            f"{path}: holds no {folder.MANIFEST} of a trace, so --force will not replace it: "
+            "choose another folder, or remove this one yourself"
         )
-    if names and not folder.is_trace(final):
-        raise TraceError(
-            f"{path}: is not replaced, it holds no {folder.MANIFEST} of a trace: choose another "
-            "folder, or remove this one yourself"
-        )
+    return place
 
 
 def _size(request: Request) -> int:
     values = (getattr(request, item.name) for item in fields(request))
     return 64 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def write_trace(
+    path: AnyPath,
+    requests: Iterable[Request],
+    *,
+    target: str | None = None,
+    drafter: str | None = None,
+    manifest: Manifest | None = None,
+    force: bool = False,
+) -> None:
+    """Write a dense trace of these requests, whole or not at all.
+
+    `target` and `drafter` name the models. The caps are the largest neural count and the longest
+    draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
+    """
+    where = path_of(path, "the trace", TraceError)
+    truth(force, "force", TraceError)
+    rows: Iterable[Request] = _arrays(requests, f"{where}")
+    if manifest is None:
+        rows = known = list(rows)
+        manifest = _manifest(known, target, drafter)
+    elif target is not None or drafter is not None:
+        raise TraceError(f"{where}: a manifest is given, which names target and drafter itself")
+    with TraceWriter(where, manifest, force=force, whole=True) as writer:
+        for request in rows:
+            writer.add(request)
+        if not writer._latest:
+            raise TraceError(f"{where}: there is no request to write")
+
+
+def _manifest(requests: list[Request], target: str | None, drafter: str | None) -> Manifest:
+    drafts = [each.drafted_tokens for each in requests if each.drafted_tokens is not None]
+    counts = [each.neural_accepted for each in requests if each.neural_accepted is not None]
+    known = [each.confidences for each in requests if each.confidences is not None]
+    draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)
+    neural_cap = max((int(each.max(initial=1)) for each in counts), default=0)
+    return Manifest(
+        kind="dense",
+        target=target,
+        drafter=drafter if drafter is not None or not counts else "unknown",
+        neural_cap=max(neural_cap, draft_cap) or None,
+        draft_cap=draft_cap or None,
+        confidences=tuple(name for axis, name in enumerate(CONFIDENCES) if _holds(known, axis)),
+        source="write_trace",
+    )
+
+
+def _holds(known: list[NDArray[np.float32]], axis: int) -> bool:
+    return any(each.shape[2:] > (axis,) and not np.isnan(each[..., axis]).all() for each in known)
+
+
+def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
+    """The requests with lists turned into arrays; anything but requests and numbers is refused."""
+    if not isinstance(requests, Iterable):
+        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
+    for number, request in enumerate(requests):
+        label = f"{where}: request {number}"
+        if not isinstance(request, Request):
+            raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
+        changes: dict[str, Any] = {}
+        for name, kind in _INTEGERS.items():
+            value = getattr(request, name)
+            if value is not None:
+                changes[name] = _integers(value, kind, f"{label}: {name}")
+            elif name in ("prompt_tokens", "output_tokens"):
+                raise TraceError(f"{label}: {name} is None: give token ids")
+        if request.confidences is not None:
+            changes["confidences"] = _array(request.confidences, f"{label}: confidences").astype(
+                np.float32
+            )
+        yield replace(request, **changes)
+
+
+def _integers(values: Any, kind: type[np.integer[Any]], what: str) -> NDArray[Any]:
+    if isinstance(values, list) and values[:1] == [None]:
+        values = [-1, *values[1:]]
+    array, bounds = _array(values, what), np.iinfo(kind)
+    if array.size and array.dtype.kind not in "iu":
+        raise TraceError(f"{what} holds no whole numbers: {values!r:.60}")
+    if array.size and not bounds.min <= array.min() <= array.max() <= bounds.max:
+        raise TraceError(f"{what} holds numbers beyond {bounds.bits} bits")
+    return array.astype(kind, copy=False)
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        raise TraceError(f"{what} is no array of numbers: {values!r:.60}")
+    return array

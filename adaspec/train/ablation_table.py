@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ from adaspec.train.metrics import rounded
 Learned = LearnedPolicy | CrossfitPolicy
 Row = dict[str, Any]
 Order = NDArray[np.int32]
+Orders = Mapping[int, list[Order]]
+"""The orders in which requests enter, by concurrency."""
+Play = Callable[[Order, int], float]
+"""Tokens per second of one run in an order at a concurrency."""
 
 
 def ablation_table(
@@ -42,51 +47,41 @@ def ablation_table(
 
     `retrained` trains without a part; its policy, too, is judged on requests that it never saw.
     """
-    orders: dict[Cell, list[Order]] = {
-        (None, concurrency): draw_orders(recording, None, concurrency, options.seed, options.orders)
+    orders = {
+        concurrency: draw_orders(recording, None, concurrency, options.seed, options.orders)
         for concurrency in options.concurrency
     }
     best = _speeds(report, STATIC_BEST)
     player = Player(recording, cost, options.cap)
 
-    def lift(speeds: Mapping[int, float]) -> dict[str, float | None]:
-        return {
+    def row(name: str, without: str, speeds: Mapping[int, float]) -> Row:
+        lifts = {
             str(concurrency): rounded(speeds[concurrency] / best[concurrency] - 1)
             if concurrency in speeds
             else None
             for concurrency in options.concurrency
         }
+        return {"name": name, "without": without, "lift": lifts}
 
-    rows: list[Row] = [
-        {"name": "the policy", "without": "nothing", "lift": lift(_speeds(report, policy.name))}
-    ]
+    rows = [row("the policy", "nothing", _speeds(report, policy.name))]
     for index, ablation in enumerate(ABLATIONS):
         progress("ablations", index, len(ABLATIONS))
-        speeds: dict[int, float] = {}
-        if ablation.applies(recording) and ablation.played is not None:
-            if isinstance(policy, LearnedPolicy):
-                speeds = _played_as(ablation.played, recording, policy, orders, cost, options)
-        elif ablation.applies(recording):
+        play: Play | None = None
+        if not ablation.applies(recording):
+            pass
+        elif ablation.played is None:
             other = Player(ablation.shown(recording), cost, options.cap)
-            variant = retrained(ablation)
-            speeds = {
-                concurrency: _mean(other, variant, orders[None, concurrency], concurrency)
-                for concurrency in options.concurrency
-            }
-        rows.append({"name": ablation.name, "without": ablation.missing, "lift": lift(speeds)})
+            play = partial(_tokens_per_s, other, retrained(ablation))
+        elif isinstance(policy, LearnedPolicy):
+            play = _played_as(ablation.played, recording, policy, cost, options.cap)
+        speeds = {} if play is None else _means(play, orders)
+        rows.append(row(ablation.name, ablation.missing, speeds))
     progress("ablations", len(ABLATIONS), len(ABLATIONS))
     if recording.neural_cap:
-        rows += [
-            {
-                "name": name,
-                "without": "learning: the best in hindsight at each concurrency",
-                "lift": lift(speeds),
-            }
-            for name, speeds in (
-                ("budget:K", _best_budget(player, orders)),
-                ("hybrid-splice", _best_splice(player, orders, options, progress)),
-            )
-        ]
+        learning = "learning: the best in hindsight at each concurrency"
+        rows.append(row("budget:K", learning, _best_budget(player, orders)))
+        splice = _best_splice(player, orders, options, progress)
+        rows.append(row("hybrid-splice", learning, splice))
     return {"concurrency": list(options.concurrency), "rows": rows}
 
 
@@ -98,58 +93,47 @@ def _speeds(report: Mapping[str, Any], name: str) -> dict[int, float]:
     }
 
 
-def _mean(player: Player, contender: Contender, orders: Sequence[Order], at: int) -> float:
-    return float(np.mean([player.play(contender, order, at).tokens_per_s for order in orders]))
+def _means(play: Play, orders: Orders) -> dict[int, float]:
+    return {
+        concurrency: float(np.mean([play(order, concurrency) for order in drawn]))
+        for concurrency, drawn in orders.items()
+    }
+
+
+def _tokens_per_s(player: Player, contender: Contender, order: Order, concurrency: int) -> float:
+    return player.play(contender, order, concurrency).tokens_per_s
 
 
 def _played_as(
     kind: type[LearnedPolicy],
     recording: Recording,
     policy: LearnedPolicy,
-    orders: Mapping[Cell, Sequence[Order]],
     cost: CostModel,
-    options: Options,
-) -> dict[int, float]:
-    """Speeds of a variant of the policy, replayed by the generic loop, as it is not compiled."""
+    cap: int,
+) -> Play:
+    """Plays a variant of the policy by the generic loop, as it is not compiled."""
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     other = kind(policy.name, policy.model, knobs, policy.cap, policy.neural_cap)
-    return {
-        concurrency: float(
-            np.mean(
-                [
-                    run_policy(recording, other, order, concurrency, cost, options.cap).tokens_per_s
-                    for order in orders[None, concurrency]
-                ]
-            )
-        )
-        for concurrency in options.concurrency
-    }
+    return lambda order, at: run_policy(recording, other, order, at, cost, cap).tokens_per_s
 
 
-def _best_budget(player: Player, orders: Mapping[Cell, Sequence[Order]]) -> dict[int, float]:
+def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
     most = min(player.recording.neural_cap, BUDGET_DEPTH)
     budgets = [parse_policy(f"budget:{k}") for k in range(2, most + 1)]
-    playable = [budget for budget in budgets if player.refusal(budget) is None]
-    if not playable:
-        return {}
-    return {
-        concurrency: max(_mean(player, budget, drawn, concurrency) for budget in playable)
-        for (_, concurrency), drawn in orders.items()
-    }
+    speeds = [
+        _means(partial(_tokens_per_s, player, budget), orders)
+        for budget in budgets
+        if player.refusal(budget) is None
+    ]
+    return {at: max(each[at] for each in speeds) for at in orders} if speeds else {}
 
 
 def _best_splice(
-    player: Player, orders: Mapping[Cell, Sequence[Order]], options: Options, progress: Progress
+    player: Player, orders: Orders, options: Options, progress: Progress
 ) -> dict[int, float]:
-    grid = [
-        setting
-        for setting in settings(player.recording)
-        if setting.spec.startswith("hybrid-splice:")
-    ]
+    grid = [each for each in settings(player.recording) if each.spec.startswith("hybrid-splice:")]
     if not grid:
         return {}
-    speeds = grid_speeds(player, grid, orders, options, progress)
-    return {
-        concurrency: float(best)
-        for (_, concurrency), best in zip(orders, speeds.max(axis=0), strict=True)
-    }
+    cells: dict[Cell, list[Order]] = {(None, at): drawn for at, drawn in orders.items()}
+    best = grid_speeds(player, grid, cells, options, progress).max(axis=0)
+    return dict(zip(orders, best.tolist(), strict=True))

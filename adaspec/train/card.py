@@ -32,14 +32,21 @@ MAX_NOISE = 0.02
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Figures by workload, then by concurrency."""
 
+_NO_CROSS_FIT = (
+    "No cross-fitted figure: `adaspec train --crossfit 5 -o REPORT` makes one over all requests, "
+    "and `--crossfit-report REPORT` puts it here."
+)
+_EVIDENCE = (
+    "It never sees drafted tokens or confidences: the traces held none.",
+    "It reads drafted tokens as they come; the traces held no confidences.",
+    "It reads drafted tokens and the drafter's confidences as they come.",
+)
 _BAR_WIDTH = 50
 _LATENCIES = {"none": "none", "static_best": "`static:best`", "policy": "this policy"}
 
 
-def card_of(
-    manifest: PolicyManifest, corpus: Corpus, options: Options, table_sizes: Mapping[str, int]
-) -> str:
-    """The text of `CARD.md`."""
+def card_of(manifest: PolicyManifest, corpus: Corpus, options: Options, entries: int) -> str:
+    """The text of `CARD.md`; the token tables have so many entries."""
     metrics = manifest.metrics
     parts = [
         f"# A policy for {manifest.target or 'an unnamed target'}",
@@ -54,7 +61,7 @@ def card_of(
         *calibrations(metrics),
         *ablations(metrics),
         "## What the files hold",
-        _files(table_sizes),
+        _files(entries),
         "## Limits",
         _limits(manifest, corpus),
     ]
@@ -69,14 +76,7 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
             "not what it gains.**"
         )
     if "neural" in manifest.sources:
-        evidence = {
-            (): "It never sees drafted tokens or confidences: the traces held none.",
-            ("tokens",): "It reads drafted tokens as they come; the traces held no confidences.",
-            (
-                "tokens",
-                "confidences",
-            ): "It reads drafted tokens and the drafter's confidences as they come.",
-        }[manifest.evidence]
+        evidence = _EVIDENCE[len(manifest.evidence)]
         sentences.append(
             f"Chooses between n-gram drafts, drafts of `{manifest.drafter or 'a neural drafter'}` "
             f"(up to {manifest.neural_cap}), both spliced, and none. {evidence}"
@@ -140,10 +140,10 @@ def _settings(manifest: PolicyManifest, options: Options) -> str:
     )
 
 
-def _files(table_sizes: Mapping[str, int]) -> str:
+def _files(entries: int) -> str:
     return (
         "`forest.npz`: decision trees and survival curves. `model.txt`: the same trees in "
-        f"LightGBM's own words. `tables.npz`: {table_sizes['keys']:,} entries of token tables: how "
+        f"LightGBM's own words. `tables.npz`: {entries:,} entries of token tables: how "
         "often drafts were accepted after one, two or three tokens. Their keys are salted hashes "
         "of token ids of the training text; entries that fewer than "
         f"{MIN_REQUESTS} training requests share are dropped. The salt lies beside them: "
@@ -156,7 +156,7 @@ def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
     lines = [
         f"This very model was judged on {count:,} requests: a lift below {MAX_NOISE:.0%} on 30% of "
         "some hundred requests cannot be told from noise. The intervals say more than the figures.",
-        *_cross_fitted(manifest),
+        *([] if "cross_fitted" in manifest.metrics else [_NO_CROSS_FIT]),
         "Step times come from a cost model: measure on your engine before you believe a percent.",
         "A policy knows the traffic it was trained on; on other traffic it falls back to what its "
         "features say, and recalibrates as it runs.",
@@ -167,15 +167,6 @@ def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
             "estimate."
         )
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _cross_fitted(manifest: PolicyManifest) -> list[str]:
-    if "cross_fitted" in manifest.metrics:
-        return []
-    return [
-        "No cross-fitted figure: `adaspec train --crossfit 5 -o REPORT` makes one over all "
-        "requests, and `--crossfit-report REPORT` puts it here."
-    ]
 
 
 def results(metrics: Mapping[str, Any], options: Options) -> Iterator[str]:

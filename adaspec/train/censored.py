@@ -15,6 +15,7 @@ chosen in it. Lengths chosen by evidence that was not logged (confidences) bias 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import lightgbm
@@ -73,9 +74,9 @@ class Hazards:
     accepted: NDArray[np.bool_]
 
 
-def hazards_of(log: Log, steps: NDArray[np.bool_]) -> Hazards:
-    """The examples of the marked steps; depths after the end of the output give no example."""
-    chosen = np.flatnonzero(steps & (log.neural_len > 0))
+def hazards_of(log: Log) -> Hazards:
+    """The examples of all steps; depths after the end of the output give no example."""
+    chosen = np.flatnonzero(log.neural_len > 0)
     taken, ended = log.neural_accepted[chosen], log.ended[chosen]
     reached = np.minimum(log.neural_len[chosen], taken + ~ended)
     reached = np.minimum(reached, LONGEST_NEURAL)
@@ -103,10 +104,11 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
     """Fit every head that the log identifies, on all of its requests."""
     everyone = np.ones(len(log.recording), np.bool_)
     maker = TableMaker(log.recording, settings.seed)
-    seen = new_seen(log)
-    for fold in _folds(log, settings.seed):
-        walk(log, maker.make(everyone & ~fold), fold, seen)
-    hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
+    rng = np.random.default_rng([settings.seed, 0x106])
+    fold_of = rng.permutation(len(log.recording)) % FOLDS
+    folds = [fold_of == fold for fold in range(FOLDS)]
+    seen = seen_in(log, ((maker.make(everyone & ~fold), fold) for fold in folds))
+    hazards = hazards_of(log)
     deepest = identified_depth(hazards)
     drafts = int((log.neural_len > 0).sum())
     if drafts and not deepest:
@@ -184,6 +186,7 @@ class Seen:
     x: Floats
     splice_step: Longs
     splice_tokens: Ints
+    """Accepted neural tokens before each splice; 0 in rows that are not filled in."""
     splice_x: Floats
     """Features of the splices; `neural_survival` is filled in later, by a model."""
 
@@ -199,46 +202,23 @@ def _splices(log: Log, seen: Seen, before: Boosters, curves: Curves) -> Sample:
     return sample(log.at[step], x, tokens)
 
 
-def _folds(log: Log, seed: int) -> list[Members]:
-    rng = np.random.default_rng([seed, 0x106])
-    fold_of = rng.permutation(len(log.recording)) % FOLDS
-    return [fold_of == fold for fold in range(FOLDS)]
-
-
-def walk(log: Log, tables: Tables, members: Members, seen: Seen) -> None:
-    """Fill in the features that the marked requests' steps saw, step by step."""
-    _walk(
-        log.recording.arrays,
-        log.first,
-        log.position,
-        log.drafted,
-        log.neural_len,
-        log.accepted,
-        tables,
-        np.flatnonzero(members),
-        seen.x,
-        _splice_room(log),
-        seen.splice_step,
-        seen.splice_tokens,
-        seen.splice_x,
-    )
-
-
-def new_seen(log: Log) -> Seen:
-    """Empty arrays for what a log's steps see; `splice_tokens` is 0 in rows not filled in."""
-    splices = int(_splice_room(log)[-1])
-    return Seen(
+def seen_in(log: Log, walks: Iterable[tuple[Tables, Members]]) -> Seen:
+    """What the steps of each marked group of requests saw, under its tables."""
+    taken = np.minimum(log.neural_accepted, LONGEST_NEURAL)
+    # Every accepted neural token may have a splice behind it.
+    room = np.concatenate([[0], np.cumsum(taken)]).astype(np.int64)
+    splices = int(room[-1])
+    seen = Seen(
         np.empty((len(log.position), FEATURES), np.float32),
         np.zeros(splices, np.int64),
         np.zeros(splices, np.int32),
         np.empty((splices, len(SPLICE)), np.float32),
     )
-
-
-def _splice_room(log: Log) -> Longs:
-    """Index of each step's first splice: every accepted neural token may have one behind it."""
-    taken = np.minimum(log.neural_accepted, LONGEST_NEURAL)
-    return np.concatenate([[0], np.cumsum(taken)]).astype(np.int64)
+    steps = log.first, log.position, log.drafted, log.neural_len, log.accepted
+    splice = room, seen.splice_step, seen.splice_tokens, seen.splice_x
+    for tables, members in walks:
+        _walk(log.recording.arrays, *steps, tables, np.flatnonzero(members), seen.x, *splice)
+    return seen
 
 
 @compiled

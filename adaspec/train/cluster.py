@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import lightgbm
@@ -39,18 +40,11 @@ class _Lost(Exception):
 class Cluster:
     """The workers of one scheduler; close it, or use it in a `with`."""
 
-    def __init__(
-        self,
-        address: str,
-        say: Callable[[str], None] = lambda what: None,
-        min_examples: int = MIN_EXAMPLES,
-    ) -> None:
+    def __init__(self, address: str, say: Callable[[str], None] = lambda what: None) -> None:
         """Call `say` once, if work has to be done on this machine after all."""
-        self.address, self._say, self._fewest = address, say, min_examples
+        self.address, self._say = address, say
         self._lost = False
         self._sent: dict[int, tuple[Trainer, Any]] = {}
-        self.fits = self.tasks = 0
-        """Counts of what the cluster has brought back."""
         self._client = self._connected()
         deadline = time.monotonic() + CONNECT_S
         while not self._workers():
@@ -65,12 +59,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -99,15 +88,13 @@ class Cluster:
     ) -> lightgbm.Booster | None:
         """The trees that all workers grow together; None if this machine should grow them."""
         objective = str(parameters["objective"])
-        if self._lost or len(y) < self._fewest or objective not in _ESTIMATORS:
+        if self._lost or len(y) < MIN_EXAMPLES or objective not in _ESTIMATORS:
             return None
         try:
-            booster = self._grown(x, y, weight, parameters, rounds)
+            return _named(self._grown(x, y, weight, parameters, rounds), names)
         except _Lost as error:
             self._give_up(error)
             return None
-        self.fits += 1
-        return _named(booster, names)
 
     def _far(self, method: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
         trainer, name = method.__self__, method.__name__  # type: ignore[attr-defined]
@@ -115,26 +102,22 @@ class Cluster:
             if id(trainer) not in self._sent:
                 scattered = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
                 self._sent[id(trainer)] = (trainer, scattered)
-            remote_trainer = self._sent[id(trainer)][1]
+            _, remote_trainer = self._sent[id(trainer)]
             futures = [
                 self._client.submit(_call, remote_trainer, name, call, pure=False) for call in calls
             ]
-            alone_since = None
+            last_seen = time.monotonic()
             while not all(future.done() for future in futures):
                 time.sleep(0.05)
                 if self._workers():
-                    alone_since = None
-                elif alone_since is None:
-                    alone_since = time.monotonic()
-                elif time.monotonic() - alone_since > GONE_S:
+                    last_seen = time.monotonic()
+                elif time.monotonic() - last_seen > GONE_S:
                     raise _Lost(f"no worker has been there for {GONE_S:.0f} s")
-            results = [future.result() for future in futures]
+            return [future.result() for future in futures]
         except _Lost:
             raise
         except Exception as error:
             raise _Lost(_in_short(error)) from error
-        self.tasks += len(results)
-        return results
 
     def _grown(
         self, x: Floats, y: Array, weight: Array, parameters: dict[str, object], rounds: int
@@ -171,8 +154,7 @@ class Cluster:
                     raise _Lost("a worker was lost while trees were grown")
         if isinstance(outcome[0], Exception):
             raise _Lost(_in_short(outcome[0])) from outcome[0]
-        booster: lightgbm.Booster = outcome[0]
-        return booster
+        return outcome[0]
 
     def _give_up(self, error: _Lost) -> None:
         self._lost = True
@@ -217,15 +199,11 @@ def _call(trainer: Trainer, name: str, call: tuple[Any, ...]) -> Any:
 
 def _named(booster: lightgbm.Booster, names: tuple[str, ...]) -> lightgbm.Booster:
     """The same trees with our feature names, since Dask's estimators only number them."""
-    lines = booster.model_to_string(num_iteration=-1).splitlines(keepends=True)
-    text = "".join(
-        f"feature_names={' '.join(names)}\n" if line.startswith("feature_names=") else line
-        for line in lines
-    )
-    return lightgbm.Booster(model_str=text)
+    text = booster.model_to_string(num_iteration=-1)
+    named = f"feature_names={' '.join(names)}"
+    return lightgbm.Booster(model_str=re.sub("^feature_names=.*$", named, text, flags=re.M))
 
 
 def _in_short(error: Exception) -> str:
     """An error on one line."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= 160 else words[:157] + "..."
+    return textwrap.shorten(str(error) or type(error).__name__, 160, placeholder="...")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adaspec.arguments import Paths
@@ -37,8 +36,10 @@ def gather(
 ) -> Corpus:
     """Read dense traces and split their requests; traces that cannot be trained on are refused."""
     selection, readers = read_everything(paths, exclude_workloads, allow_mixed)
-    trained = _part(selection, [r for r in selection.requests if not is_held_out(r)])
-    held_out = _part(selection, [r for r in selection.requests if is_held_out(r)])
+    sides: dict[bool, list[Request]] = {False: [], True: []}
+    for request in selection.requests:
+        sides[is_held_out(request)].append(request)
+    trained, held_out = (replace(selection, requests=tuple(side)) for side in sides.values())
     _check_enough(selection, trained, held_out)
     tokenizers = known_of("tokenizer", readers)
     return Corpus(trained, held_out, ", ".join(tokenizers) or None, vocabulary_of(readers))
@@ -94,10 +95,6 @@ def contents_of(*selections: Selection) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
-def _part(selection: Selection, requests: Sequence[Request]) -> Selection:
-    return dataclasses.replace(selection, requests=tuple(requests))
-
-
 def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
     left_out = set(workloads)
     known = selection.counts.keys() | selection.left_out.keys()
@@ -110,7 +107,7 @@ def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
     if not kept:
         raise TrainingError("every workload is excluded: leave one to train on")
     counts = {name: why for name, why in selection.left_out.items() if name not in left_out}
-    return dataclasses.replace(selection, requests=tuple(kept), left_out=counts)
+    return replace(selection, requests=tuple(kept), left_out=counts)
 
 
 def check_alike(readers: Sequence[TraceReader], advice: str) -> None:

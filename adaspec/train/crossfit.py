@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,15 +152,11 @@ def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
     Within a workload the distinct contents are dealt out in turn, ordered by a hash of them. The
     same content is always in the same fold, even if it occurs in several workloads.
     """
-    hashes = [content_hash(request) for request in requests]
-    workloads: dict[str, set[str]] = {}
-    for request, content in zip(requests, hashes, strict=True):
-        workloads.setdefault(request.workload, set()).add(content)
     fold_of: dict[str, int] = {}
-    for _, contents in sorted(workloads.items()):
+    for contents in _contents(requests).values():
         fresh = sorted(contents - fold_of.keys(), key=_shuffled)
         fold_of |= {content: index % folds for index, content in enumerate(fresh)}
-    return np.array([fold_of[content] for content in hashes], np.int32)
+    return np.array([fold_of[content_hash(request)] for request in requests], np.int32)
 
 
 def check_folds(selection: Selection, folds: int) -> None:
@@ -170,7 +166,8 @@ def check_folds(selection: Selection, folds: int) -> None:
             f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
             "others to train on"
         )
-    for workload, count in _distinct(selection).items():
+    for workload, contents in _contents(selection.requests).items():
+        count = len(contents)
         if folds > count:
             raise TrainingError(
                 f"--crossfit {folds}: workload '{workload}' has {count} different requests, fewer "
@@ -186,11 +183,12 @@ def check_folds(selection: Selection, folds: int) -> None:
             )
 
 
-def _distinct(selection: Selection) -> dict[str, int]:
-    by_workload: dict[str, set[str]] = {}
-    for request in selection.requests:
-        by_workload.setdefault(request.workload, set()).add(content_hash(request))
-    return {workload: len(contents) for workload, contents in sorted(by_workload.items())}
+def _contents(requests: Iterable[Request]) -> dict[str, set[str]]:
+    """The distinct contents of each workload, by hash."""
+    contents: dict[str, set[str]] = {}
+    for request in requests:
+        contents.setdefault(request.workload, set()).add(content_hash(request))
+    return dict(sorted(contents.items()))
 
 
 def _shuffled(content: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,28 +36,16 @@ class Sample:
         """Only the chosen rows."""
         return Sample(self.at[chosen], self.x[chosen], self.depth[chosen], self.weight[chosen])
 
-    def joined(self, other: Sample) -> Sample:
-        """These rows followed by those of the other sample."""
-        return Sample(
-            *(
-                np.concatenate([getattr(self, name), getattr(other, name)])
-                for name in Sample.__dataclass_fields__
-            )
-        )
-
 
 def sample(at: Longs, x: Floats, depth: NDArray[np.int32] | None = None) -> Sample:
     """A sample in which every row has weight 1."""
     return Sample(at, x, np.zeros(len(at), np.int32) if depth is None else depth, np.ones(len(at)))
 
 
-def no_rows(features: int) -> Sample:
-    """A sample without rows."""
-    return sample(np.empty(0, np.int64), np.empty((0, features), np.float32))
-
-
-NO_SPLICES = no_rows(len(SPLICE))
-NO_EVIDENCE = no_rows(len(EVIDENCE))
+NO_SPLICES, NO_EVIDENCE = (
+    sample(np.empty(0, np.int64), np.empty((0, len(names)), np.float32))
+    for names in (SPLICE, EVIDENCE)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +80,18 @@ class Examples:
 
 def pooled(parts: list[Examples]) -> Examples:
     """All examples of the parts as one."""
-    first, *others = parts
-    for other in others:
-        pairs = zip(first.samples, other.samples, strict=True)
-        first = Examples(*(a.joined(b) for a, b in pairs))
-    return first
+    kinds = zip(*(part.samples for part in parts), strict=True)
+    return Examples(
+        *(
+            Sample(
+                *(
+                    np.concatenate([getattr(each, item.name) for each in kind])
+                    for item in fields(Sample)
+                )
+            )
+            for kind in kinds
+        )
+    )
 
 
 def evened(examples: Examples) -> Examples:
@@ -124,31 +119,25 @@ def rollout(
     depths = policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
     run_learned(
-        recording,
-        policy,
-        order,
-        concurrency,
-        cost,
-        policy.cap,
-        rule=rule,
-        recorder=recorder,
+        recording, policy, order, concurrency, cost, policy.cap, rule=rule, recorder=recorder
     )
     # A request may enter several times but should count once, so only a share of examples is kept.
     share = min(1.0, float(members.sum()) / len(order))
-    a, b, c = (
-        np.flatnonzero(rng.random(int(filled)) < share) if share < 1 else slice(0, int(filled))
-        for filled in recorder.filled[0].tolist()
+    decided, spliced, drafted = (
+        np.flatnonzero(rng.random(filled) < share) if share < 1 else np.arange(filled)
+        for filled in map(int, recorder.filled[0].tolist())
     )
+    # Chosen by index, as slices would keep the whole recorder in memory.
     return Examples(
-        sample(recorder.at[a].copy(), recorder.x[a].copy()),
+        sample(recorder.at[decided], recorder.x[decided]),
         sample(
-            recorder.splice_at[b].copy(),
-            recorder.splice_x[b].copy(),
-            recorder.splice_length[b].copy(),
+            recorder.splice_at[spliced],
+            recorder.splice_x[spliced],
+            recorder.splice_length[spliced],
         ),
         sample(
-            recorder.evidence_at[c].copy(),
-            recorder.evidence_x[c].copy(),
-            recorder.evidence_depth[c].copy(),
+            recorder.evidence_at[drafted],
+            recorder.evidence_x[drafted],
+            recorder.evidence_depth[drafted],
         ),
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import lightgbm
 import numpy as np
@@ -26,28 +25,24 @@ from adaspec.train.examples import Array, Examples, Floats, Longs
 Boosters = dict[str, lightgbm.Booster]
 
 CURVE_BINS = 20
-SPLICE_CURVE_BINS = 10
 GAIN_DEPTH = 2
 """Number of neural tokens behind which the expected gain of a splice is learned."""
 MAX_GAIN = 10
 MIN_EXAMPLES = 50
+_SOURCES = {
+    "ngram": (BEFORE, LONGEST_NGRAM, CURVE_BINS),
+    "neural": (BEFORE, LONGEST_NEURAL, CURVE_BINS),
+    "splice": (SPLICE, LONGEST_SPLICE, 10),
+}
+"""The features by which a source is judged, its longest draft, and the bins of its curves."""
 THREAD_EXAMPLES = 200_000
 """Examples per thread: with fewer, threads only wait for each other."""
 
 
-class Fitter(Protocol):
-    """Something that grows trees elsewhere, such as a cluster."""
-
-    def boost(
-        self,
-        x: Floats,
-        y: Array,
-        weight: Array,
-        names: tuple[str, ...],
-        parameters: dict[str, object],
-        rounds: int,
-    ) -> lightgbm.Booster | None:
-        """One head's trees, or None if they should be grown in this process."""
+Fitter = Callable[
+    [Floats, Array, Array, tuple[str, ...], dict[str, object], int], lightgbm.Booster | None
+]
+"""Grows one head's trees elsewhere, or returns None if they should be grown in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ def boost(
         return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
     parameters = settings.parameters(objective, len(y))
     if settings.fitter is not None:
-        grown = settings.fitter.boost(x, y, weight, names, parameters, settings.rounds)
+        grown = settings.fitter(x, y, weight, names, parameters, settings.rounds)
         if grown is not None:
             return grown
     data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(names))
@@ -153,37 +148,24 @@ def fit_before(
     """The heads that predict before drafting, and the survival curves of both sources."""
     columns = recording.columns
     positions, x, w = examples.decisions.at, examples.decisions.x, examples.decisions.weight
-    run = np.minimum(columns.run[positions], LONGEST_NGRAM).astype(np.float64)
-    neural = np.minimum(columns.neural[positions], LONGEST_NEURAL).astype(np.float64)
+    run, neural = columns.run[positions], columns.neural[positions]
     request = request_at(recording, positions)
     boosters: Boosters = {}
-    curves = {"ngram": no_curves(LONGEST_NGRAM), "neural": no_curves(LONGEST_NEURAL)}
-    sources = [("ngram", run, columns.match[positions] > 0, LONGEST_NGRAM)]
-    if recording.neural_cap:
-        sources.append(("neural", neural, neural >= 0, LONGEST_NEURAL))
-    for name, accepted, usable, longest in sources:
-        y = (accepted[usable] >= 1).astype(np.float64)
-        boosters[f"{name}_first"] = boost(x[usable], y, w[usable], "binary", BEFORE, settings)
-        some = usable & (accepted >= 1)
-        logs = np.log1p(accepted[some])
-        more = boost(x[some], logs, w[some], "regression", BEFORE, settings)
-        boosters[f"{name}_more"] = more
-        if some.any():
-            # n-gram curves have always been fitted over scores of trees that saw the requests.
-            scoring = settings if name == "neural" else replace(settings, parts=0)
-            scores = held_out_scores(
-                more, x[some], logs, w[some], request[some], "regression", BEFORE, scoring
-            )
-            curves[name] = fit_curves(scores, accepted[some], w[some], longest, CURVE_BINS)
+    curves: dict[str, Curves] = {}
+    for source, accepted, usable in (
+        ("ngram", run, columns.match[positions] > 0),
+        ("neural", neural, (neural >= 0) & (recording.neural_cap > 0)),
+    ):
+        heads, curves[source] = _fit_source(
+            source, x[usable], accepted[usable], w[usable], request[usable], settings
+        )
+        boosters |= heads
     behind = positions + GAIN_DEPTH
     ended = behind >= columns.offset[request] + columns.length[request]
-    usable = (columns.neural[positions] >= GAIN_DEPTH) & ~ended
+    usable = (neural >= GAIN_DEPTH) & ~ended
     gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MAX_GAIN)
     logs = np.log1p(gain[usable].astype(np.float64))
     boosters["splice_gain"] = boost(x[usable], logs, w[usable], "regression", BEFORE, settings)
-    for head in HEADS["before"]:
-        if head not in boosters:
-            boosters[head] = constant(0.0, BEFORE)
     return {head: boosters[head] for head in HEADS["before"]}, curves
 
 
@@ -197,20 +179,34 @@ def fit_splice(
     request = request_at(recording, splices.at)
     known = columns.neural[splices.at] >= splices.depth
     known &= positions < columns.offset[request] + columns.length[request]
-    positions, x, request = positions[known], splices.x[known], request[known]
-    run = np.minimum(columns.run[positions], LONGEST_SPLICE).astype(np.float64)
-    w = np.ones(len(run))
+    run = columns.run[positions[known]]
+    x, weight = splices.x[known], np.ones(len(run))
+    return _fit_source("splice", x, run, weight, request[known], settings)
+
+
+def _fit_source(
+    source: str,
+    x: Floats,
+    run: NDArray[np.int16],
+    weight: Array,
+    request: Longs,
+    settings: Settings,
+) -> tuple[Boosters, Curves]:
+    """Heads for P(run >= 1) and for a run's length, and survival curves by the latter's scores."""
+    names, longest, bins = _SOURCES[source]
     some = run >= 1
-    logs = np.log1p(run[some])
-    first = boost(x, some.astype(np.float64), w, "binary", SPLICE, settings)
-    more = boost(x[some], logs, w[some], "regression", SPLICE, settings)
-    curves = no_curves(LONGEST_SPLICE)
+    first = boost(x, some.astype(np.float64), weight, "binary", names, settings)
+    x, weight, request = x[some], weight[some], request[some]
+    lengths = np.minimum(run[some], longest).astype(np.float64)
+    logs = np.log1p(lengths)
+    more = boost(x, logs, weight, "regression", names, settings)
+    curves = no_curves(longest)
     if some.any():
-        scores = held_out_scores(
-            more, x[some], logs, w[some], request[some], "regression", SPLICE, settings
-        )
-        curves = fit_curves(scores, run[some], w[some], LONGEST_SPLICE, SPLICE_CURVE_BINS)
-    return {"splice_first": first, "splice_more": more}, curves
+        # n-gram curves have always been fitted over scores of trees that saw the requests.
+        scoring = replace(settings, parts=0) if source == "ngram" else settings
+        scores = held_out_scores(more, x, logs, weight, request, "regression", names, scoring)
+        curves = fit_curves(scores, lengths, weight, longest, bins)
+    return {f"{source}_first": first, f"{source}_more": more}, curves
 
 
 def fit_evidence(
@@ -239,6 +235,17 @@ def fit_evidence(
     return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
 
+def constant_forest(group: str, value: float) -> Forest:
+    """A forest all of whose heads always predict `value`."""
+    names = FEATURE_NAMES[group]
+    return compile_forest({head: constant(value, names) for head in HEADS[group]}, names)
+
+
+def with_constant(model: Model, group: str, value: float) -> Model:
+    """The model with constant heads in a group."""
+    return replace(model, forests={**model.forests, group: constant_forest(group, value)})
+
+
 def model_of(
     boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
     curves: Mapping[str, Curves],
@@ -246,7 +253,7 @@ def model_of(
     factors: EvidenceFactors | None = None,
 ) -> Model:
     """The model compiled from these boosters."""
-    forests: dict[str, Forest] = {
+    forests = {
         group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
     }
     return Model(forests, curves, tables, factors or no_factors())

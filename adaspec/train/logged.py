@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,37 +22,14 @@ from adaspec.trace.schema import LoggedStep, Request
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
-NO_TEXT = "without their text"
-NO_POSITION = "with a step of unknown position"
-NO_SOURCE = "with a step of unknown source"
-TOO_SHORT = "with nothing to decode"
-SHADOW = "of mode shadow, in which no decision is carried out"
-CONTRADICTS = "whose steps contradict their text"
-
 MAX_WEIGHT = 20.0
 """The largest weight that a rare choice of the logging policy may get."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
-    """One request's text, and its steps in order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Steps in order."""
 
-    request: Request
-    position: Ints
-    neural_len: Ints
-    drafted: Ints
-    accepted: Ints
-    weight: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Requests laid out flat, and all of their steps one after another."""
-
-    recording: Recording
-    """The requests; `columns.neural` is censored where a neural draft was verified, else -1."""
-    first: NDArray[np.int64]
-    """Index of each request's first step, and the number of steps at the end."""
     position: Ints
     neural_len: Ints
     drafted: Ints
@@ -60,6 +37,23 @@ class Log:
     """Accepted tokens of the whole draft, neural or not."""
     weight: Array
     """1 / propensity, at most `MAX_WEIGHT`; 1 if the propensity is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest(Steps):
+    """One request's text, and its steps."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log(Steps):
+    """Requests laid out flat, and all of their steps one after another."""
+
+    recording: Recording
+    """The requests; `columns.neural` is censored where a neural draft was verified, else -1."""
+    first: NDArray[np.int64]
+    """Index of each request's first step, and the number of steps at the end."""
 
     @property
     def request(self) -> Ints:
@@ -101,11 +95,10 @@ def read_logged(
                 requests.append(logged)
     if not requests:
         counts = sum(left_out.values(), Counter())
-        causes = (
-            "; ".join(f"{count:,} {why}" for why, count in sorted(counts.items())) or "no steps"
-        )
+        causes = [f"{count:,} {why}" for why, count in sorted(counts.items())]
+        why = "; ".join(causes) or "no steps"
         raise TrainingError(
-            f"{readers[0].path}: no request of this logged trace can teach ({causes}): record with "
+            f"{readers[0].path}: no request of this logged trace can teach ({why}): record with "
             "text, positions and sources, or record a dense trace"
         )
     return requests, {name: dict(counts) for name, counts in left_out.items()}
@@ -114,15 +107,13 @@ def read_logged(
 def log_of(requests: Sequence[LoggedRequest]) -> Log:
     """The requests as flat arrays."""
     recording = build_recording([each.request for each in requests], 0)
-    first = np.concatenate([[0], np.cumsum([len(each.position) for each in requests])])
-
-    def joined(name: str) -> NDArray[np.generic]:
-        return np.concatenate([getattr(each, name) for each in requests])
-
     log = Log(
-        recording,
-        first.astype(np.int64),
-        *(joined(name) for name in ("position", "neural_len", "drafted", "accepted", "weight")),  # type: ignore[arg-type]
+        recording=recording,
+        first=np.cumsum([0, *(len(each.position) for each in requests)]),
+        **{
+            item.name: np.concatenate([getattr(each, item.name) for each in requests])
+            for item in fields(Steps)
+        },
     )
     drafted = log.neural_len > 0
     recording.columns.neural[log.at[drafted]] = log.neural_accepted[drafted]
@@ -133,21 +124,21 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
     """A request with its steps, or the reason why it cannot be used."""
     head = steps[0]
     if head.prompt_tokens is None or head.output_tokens is None:
-        return NO_TEXT
+        return "without their text"
     if len(head.output_tokens) < 2:
-        return TOO_SHORT
+        return "with nothing to decode"
     if any(step.position is None for step in steps):
-        return NO_POSITION
+        return "with a step of unknown position"
     neural = [_neural_len(step) for step in steps]
     if None in neural:
-        return NO_SOURCE
+        return "with a step of unknown source"
     position = np.array([step.position for step in steps], np.int32)
     accepted = np.array([step.accepted for step in steps], np.int32)
     if len(steps) > 1 and (np.diff(position) == 1).all() and accepted.any():
-        return SHADOW
+        return "of mode shadow, in which no decision is carried out"
     # Steps belong to another text if they verify a position twice or lie after the output's end.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
-        return CONTRADICTS
+        return "whose steps contradict their text"
     return LoggedRequest(
         request=Request(head.workload, head.id, head.prompt_tokens, head.output_tokens),
         position=position,

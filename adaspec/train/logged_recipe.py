@@ -7,6 +7,7 @@ are the defaults, and no static rule is tuned to compare it with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,33 +17,30 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.arguments import Paths, paths_of
-from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import foreign, simple_table
+from adaspec.evaluate.render.table import Text, foreign, simple_table
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
-from adaspec.predict.model import feature_fingerprint
 from adaspec.trace.reader import TraceReader, open_traces
-from adaspec.train.censored import Fitted, fit_censored, hazards_of, new_seen, survival, walk
+from adaspec.train.censored import Fitted, fit_censored, hazards_of, seen_in, survival
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
     HELD_OUT,
     MIN_HELD_OUT,
     MIN_TRAINED,
     check_alike,
-    content_hashes,
     is_held_out,
     known_of,
     vocabulary_of,
 )
 from adaspec.train.heads import MIN_EXAMPLES, Settings, model_text
 from adaspec.train.logged import Log, LoggedRequest, log_of, read_logged
-from adaspec.train.recipe import Product
+from adaspec.train.recipe import Product, manifest_of
 from adaspec.train.token_tables import MIN_REQUESTS
 
 Array = NDArray[np.float64]
@@ -88,32 +86,42 @@ def train_logged(
     log = log_of(training)
     progress("reading", 1, 1)
     progress("training", 0, 2)
-    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
+    fitter = None if cluster is None else cluster.boost
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=fitter)
     fitted = fit_censored(log, settings)
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)
-    manifest = _manifest(readers, training, fitted, cost, options, metrics)
+    names = {
+        what: ", ".join(known_of(what, readers)) or None
+        for what in ("target", "tokenizer", "drafter")
+    }
+    if not fitted.neural_cap:
+        names["drafter"] = None
+    manifest = manifest_of(
+        [each.request for each in training],
+        cost,
+        fitted.neural_cap,
+        cap=options.cap,
+        static_tuned={},
+        seed=options.seed,
+        vocabulary_hash=vocabulary_of(readers),
+        knobs=dict(KNOBS),
+        metrics=metrics,
+        **names,
+    )
     forest, tables = fitted.model.forest_arrays(), fitted.model.table_arrays()
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
-    counts = (_counts(training), _counts(kept_back))
-    card = _card(manifest, log, counts, left_out, len(tables["keys"]))
+    trained, held_out = _counts(training), _counts(kept_back)
+    card = _card(manifest, log, trained, held_out, left_out, len(tables["keys"]))
     write_artifact(place, manifest, forest, tables, model_text(fitted.boosters), card)
-    trained, held_out = counts
     requests_used = {"trained": trained, "held_out": held_out, "left_out": left_out}
     return Product(folder, policy, manifest, requests_used)
 
 
 def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     """How well the fit predicts each outcome that the log of unseen requests shows."""
-    seen = new_seen(log)
-    walk(
-        log,
-        fitted.model.tables,
-        np.ones(len(log.recording), np.bool_),
-        seen,
-    )
-    x = seen.x
+    x = seen_in(log, [(fitted.model.tables, np.ones(len(log.recording), np.bool_))]).x
     before, curves = fitted.boosters["before"], fitted.model.curves
     columns, positions = log.recording.columns, log.at
     matched = columns.match[positions] > 0
@@ -124,7 +132,7 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
         )
     }
     predicted = survival(before, "neural", curves["neural"], x)
-    hazards = hazards_of(log, np.ones(len(log.position), np.bool_))
+    hazards = hazards_of(log)
     for depth in range(1, fitted.neural_cap + 1):
         chosen = hazards.depth == depth
         step = hazards.step[chosen]
@@ -164,53 +172,19 @@ def calibration_error(predicted: Array, outcome: NDArray[np.bool_], weight: Arra
     return total / float(weight.sum())
 
 
-def _manifest(
-    readers: Sequence[TraceReader],
-    requests: Sequence[LoggedRequest],
-    fitted: Fitted,
-    cost: CostModel,
-    options: Options,
-    metrics: Mapping[str, Any],
-) -> PolicyManifest:
-    neural = fitted.neural_cap > 0
-    return PolicyManifest(
-        fingerprint=feature_fingerprint(),
-        sources=("ngram", "neural", "splice") if neural else ("ngram",),
-        cap=options.cap,
-        neural_cap=fitted.neural_cap or None,
-        cost=cost.name,
-        step_costs=cost_document(cost),
-        static_tuned={},
-        training_requests=content_hashes(each.request for each in requests),
-        seed=options.seed,
-        target=_names("target", readers),
-        tokenizer=_names("tokenizer", readers),
-        vocabulary_hash=vocabulary_of(readers),
-        drafter=_names("drafter", readers) if neural else None,
-        knobs=dict(KNOBS),
-        metrics=metrics,
-    )
-
-
-def _names(what: str, readers: Sequence[TraceReader]) -> str | None:
-    return ", ".join(known_of(what, readers)) or None
-
-
 def _counts(requests: Sequence[LoggedRequest]) -> dict[str, int]:
-    names = [each.request.workload for each in requests]
-    return {name: names.count(name) for name in sorted(set(names))}
+    return dict(sorted(Counter(each.request.workload for each in requests).items()))
 
 
 def _card(
     manifest: PolicyManifest,
     log: Log,
-    counts: tuple[dict[str, int], dict[str, int]],
+    trained: Mapping[str, int],
+    held_out: Mapping[str, int],
     left_out: Mapping[str, Mapping[str, int]],
     entries: int,
 ) -> str:
-    trained, held_out = counts
     drafted = log.neural_len > 0
-    identified = manifest.metrics["identified"]
     reach = (
         f"Neural drafts were verified at {int(drafted.sum()):,} of {len(drafted):,} logged steps; "
         f"lengths up to {manifest.neural_cap} are identified, and it asks for no longer ones."
@@ -220,37 +194,26 @@ def _card(
     weighed = bool((log.weight != log.weight[0]).any()) if len(log.weight) else False
     missing = [f"{n:,} {why}" for each in left_out.values() for why, n in sorted(each.items())]
     keys = ("examples", "said", "came", "auc", "log_loss", "ece")
+    workloads: list[list[Text]] = [
+        [foreign(name), f"{n:,}", f"{held_out.get(name, 0):,}"] for name, n in trained.items()
+    ]
+    outcomes = [
+        [name, *(f"{each[key]:.6g}" for key in keys)]
+        for name, each in manifest.metrics["identified"].items()
+    ]
     parts = [
         f"# A policy for {manifest.target or 'an unnamed target'}",
         "**Trained on logged traces alone: what it would gain in speed is not known.** A log knows "
         "only what was tried; replaying other choices needs a dense trace (`adaspec record`).",
         reach,
         "## Data",
-        table_markdown(
-            simple_table(
-                "",
-                ["workload", "trained on", "kept back"],
-                [
-                    [foreign(name), f"{n:,}", f"{held_out.get(name, 0):,}"]
-                    for name, n in trained.items()
-                ],
-            )
-        ),
+        table_markdown(simple_table("", ["workload", "trained on", "kept back"], workloads)),
         *(["Left out: " + "; ".join(missing) + "."] if missing else []),
         f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}).",
         "## Judged by what the log identifies",
         "On the requests kept back. n-gram outcomes follow from the text at every logged step; a "
         "neural hazard at depth d is whether token d was accepted where the d - 1 before it were.",
-        table_markdown(
-            simple_table(
-                "",
-                ["what", *keys],
-                [
-                    [name, *(f"{each[key]:.6g}" for key in keys)]
-                    for name, each in identified.items()
-                ],
-            )
-        ),
+        table_markdown(simple_table("", ["what", *keys], outcomes)),
         "## Trained with",
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
         f"default knobs, drafts of at most {manifest.cap} tokens. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_order, pools_among
 from adaspec.replay.recording import Recording, build_recording
+from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, without_tables
 from adaspec.train.card import card_of
@@ -33,7 +34,7 @@ from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import cells_of, crossfit_metrics, read_crossfit_report
-from adaspec.train.training import Trained, Trainer
+from adaspec.train.training import Trainer
 
 MAX_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
@@ -103,7 +104,8 @@ def train_policy(
     recording = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
     check_learnable(recording)
-    settings = Settings(seed=options.seed, threads=options.workers, fitter=cluster)
+    fitter = None if cluster is None else cluster.boost
+    settings = Settings(seed=options.seed, threads=options.workers, fitter=fitter)
     trainer = Trainer(
         recording,
         cost,
@@ -117,16 +119,36 @@ def train_policy(
     forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
     everyone = np.ones(len(recording), np.bool_)
     (tuned,) = tuned_rules(recording, [everyone], cost, options, progress)
-    manifest = _manifest(corpus, recording, trained, cost, tuned)
+    evidence = []
+    if trained.model.reads_evidence:
+        evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
+    manifest = manifest_of(
+        corpus.trained.requests,
+        cost,
+        trained.neural_cap,
+        cap=trained.cap,
+        static_tuned=tuned,
+        seed=trained.seed,
+        evidence=tuple(evidence),
+        target=corpus.trained.target,
+        tokenizer=corpus.tokenizer,
+        vocabulary_hash=corpus.vocabulary_hash,
+        drafter=corpus.trained.drafter,
+        knobs=KNOBS | trained.knobs,
+    )
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, forest, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
     judged_recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
-    metrics["calibration"] = _calibration(
-        trainer, trained, policy, judged_recording, options, progress
+    progress("calibration", 0, 1)
+    bare = without_tables(recording, trained, settings)
+    judged = Judged(policy, np.ones(len(judged_recording), np.bool_), bare)
+    metrics["calibration"] = calibration_of(
+        judged_recording, [judged], cost, options.concurrency, options.seed
     )
+    progress("calibration", 1, 1)
     if ablate:
         metrics["ablations"] = ablation_table(
             judged_recording,
@@ -139,7 +161,7 @@ def train_policy(
         )
     manifest = dataclasses.replace(manifest, metrics=metrics)
     text = model_text(trained.boosters)
-    card = card_of(manifest, corpus, options, {k: len(v) for k, v in tables.items()})
+    card = card_of(manifest, corpus, options, len(tables["keys"]))
     write_artifact(place, manifest, forest, tables, text, card)
     requests = {
         "trained": corpus.trained.counts,
@@ -147,29 +169,6 @@ def train_policy(
         "left_out": corpus.trained.left_out,
     }
     return Product(folder, policy, manifest, requests, corpus, report)
-
-
-def _calibration(
-    trainer: Trainer,
-    trained: Trained,
-    policy: LearnedPolicy,
-    recording: Recording,
-    options: Options,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The policy's calibration on a recording that training never saw."""
-    progress("calibration", 0, 1)
-    bare = without_tables(trainer.recording, trained, trainer.settings)
-    judged = Judged(policy, np.ones(len(recording), np.bool_), bare)
-    calibration = calibration_of(
-        recording,
-        [judged],
-        trainer.cost,
-        options.concurrency,
-        options.seed,
-    )
-    progress("calibration", 1, 1)
-    return calibration
 
 
 def tuned_rules(
@@ -223,31 +222,16 @@ def check_learnable(recording: Recording) -> None:
         )
 
 
-def _manifest(
-    corpus: Corpus,
-    recording: Recording,
-    trained: Trained,
-    cost: CostModel,
-    tuned: Mapping[int, str],
+def manifest_of(
+    requests: Iterable[Request], cost: CostModel, neural_cap: int, **more: Any
 ) -> PolicyManifest:
-    neural = recording.neural_cap > 0
-    evidence = []
-    if trained.model.reads_evidence:
-        evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
+    """The manifest of a policy that was trained on these requests."""
     return PolicyManifest(
         fingerprint=feature_fingerprint(),
-        sources=("ngram", "neural", "splice") if neural else ("ngram",),
-        cap=trained.cap,
-        neural_cap=trained.neural_cap if neural else None,
+        sources=("ngram", "neural", "splice") if neural_cap else ("ngram",),
+        neural_cap=neural_cap or None,
         cost=cost.name,
         step_costs=cost_document(cost),
-        static_tuned=tuned,
-        training_requests=content_hashes(corpus.trained.requests),
-        seed=trained.seed,
-        evidence=tuple(evidence),
-        target=corpus.trained.target,
-        tokenizer=corpus.tokenizer,
-        vocabulary_hash=corpus.vocabulary_hash,
-        drafter=corpus.trained.drafter,
-        knobs=KNOBS | trained.knobs,
+        training_requests=content_hashes(requests),
+        **more,
     )

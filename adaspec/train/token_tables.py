@@ -104,7 +104,8 @@ class TableMaker:
             deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
             depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
-            kept = self._requests(place, inside, size) >= MIN_REQUESTS
+            pairs = np.unique(place[inside] * len(members) + self.request[inside])
+            kept = np.bincount(pairs // len(members), minlength=size) >= MIN_REQUESTS
             kept &= distinct != 0
             shrunk.append(np.where(kept, mean, parent))
             deep.append(np.where(kept, depth, deep_parent))
@@ -132,14 +133,3 @@ class TableMaker:
         means = np.zeros(size)
         means[self.place[level]] = shrunk[above][self.place[above]]
         return means
-
-    def _requests(
-        self, place: NDArray[np.int64], inside: NDArray[np.bool_], size: int
-    ) -> NDArray[np.int64]:
-        """The number of distinct requests in which each key occurs."""
-        key, request = place[inside], self.request[inside]
-        order = np.lexsort((request, key))
-        key, request = key[order], request[order]
-        fresh = np.ones(len(key), np.bool_)
-        fresh[1:] = (key[1:] != key[:-1]) | (request[1:] != request[:-1])
-        return np.bincount(key[fresh], minlength=size)

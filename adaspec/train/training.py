@@ -21,34 +21,27 @@ from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.policy.static import StaticRule
-from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.evidence_factors import no_factors
+from adaspec.predict.model import Model, no_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
-from adaspec.train.compilation import compile_forest
-from adaspec.train.examples import (
-    NO_EVIDENCE,
-    NO_SPLICES,
-    Examples,
-    evened,
-    pooled,
-    rollout,
-)
+from adaspec.train.examples import NO_EVIDENCE, NO_SPLICES, Examples, evened, pooled, rollout
 from adaspec.train.heads import (
     Boosters,
     Settings,
-    constant,
+    constant_forest,
     fit_before,
     fit_evidence,
     fit_splice,
     model_of,
+    with_constant,
 )
 from adaspec.train.token_tables import TableMaker
 
 Members = NDArray[np.bool_]
 
-LOADS = (1, 8, 32, 128)
 FOLDS = 3
 STAGES = 5
 ROLLOUT_POSITIONS = 300_000
@@ -68,7 +61,6 @@ KNOB_GRID = {
     "splice_tokens": (1.5,),
     "neural_exponent": (0.9, 1.1),
 }
-
 
 Spread = Callable[..., list[Any]]
 """A function that calls a method for many arguments, as `map` does, several at once if it can."""
@@ -113,8 +105,8 @@ class Trainer:
     recording: Recording
     cost: CostModel
     settings: Settings
-    cap: int = 48
-    loads: Sequence[int] = LOADS
+    cap: int
+    loads: Sequence[int]
     progress: Progress = silent
     spread: Spread | None = None
     """How rollouts are run; None uses threads of this process."""
@@ -151,8 +143,9 @@ class Trainer:
         models = self._fits(seen, others, tables, evidence=False)
         self.progress("training", 1, STAGES)
         if self.evidence:
-            constant_policies = [self._policy(_with_constant_evidence(model)) for model in models]
-            drafts = pooled(self._spread(self._roll_full_drafts, constant_policies, folds))
+            # With constant evidence heads, replays record what such heads would read.
+            blank = [self._policy(with_constant(model, "evidence", 0.6)) for model in models]
+            drafts = pooled(self._spread(self._roll_full_drafts, blank, folds))
             seen = evened(pooled([seen, drafts]))
             models = self._fits(seen, others, tables, evidence=True)
         self.progress("training", 2, STAGES)
@@ -186,17 +179,19 @@ class Trainer:
             return members
         rng = np.random.default_rng([self.settings.seed, 0x50EE])
         chosen = np.zeros_like(members)
-        for w in range(len(self.recording.workloads)):
-            inside = np.flatnonzero(members & (self.recording.workload == w))
+        for inside in self._by_workload(members):
             count = min(len(inside), max(FOLDS, round(share * len(inside))))
             chosen[rng.permutation(inside)[:count]] = True
         return chosen
 
+    def _by_workload(self, members: Members) -> list[NDArray[np.int64]]:
+        workloads = range(len(self.recording.workloads))
+        return [np.flatnonzero(members & (self.recording.workload == w)) for w in workloads]
+
     def _folds(self, members: Members) -> list[Members]:
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
         fold_of = np.full(len(members), -1)
-        for w in range(len(self.recording.workloads)):
-            inside = np.flatnonzero(members & (self.recording.workload == w))
+        for inside in self._by_workload(members):
             fold_of[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
         return [fold_of == fold for fold in range(FOLDS)]
 
@@ -237,28 +232,22 @@ class Trainer:
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
         """A policy without knowledge, to record examples while a static rule drives the loop."""
-        nothing = {
-            group: {head: constant(0.5, FEATURE_NAMES[group]) for head in HEADS[group]}
-            for group in ("before", "splice")
-        }
+        forests = {group: constant_forest(group, 0.5) for group in ("before", "splice")}
         curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
-        return self._policy(model_of(nothing, curves, tables))
+        return self._policy(Model(forests, curves, tables, no_factors()))
 
     def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
         """The examples that the policy records while static rules drive the loop."""
         rng = np.random.default_rng([self.settings.seed, 1])
-        parts = [
-            rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
-            for rule in FIRST_RULES
-            if self.recording.neural_cap or rule.neural_len == 0
-        ]
-        return pooled(parts)
+        rules = [r for r in FIRST_RULES if self.recording.neural_cap or r.neural_len == 0]
+        return pooled(
+            [rollout(self.recording, policy, fold, 1, self.cost, rng, rule) for rule in rules]
+        )
 
     def _roll_full_drafts(self, policy: LearnedPolicy, fold: Members) -> Examples:
         """The examples of full neural drafts, from which the evidence heads learn."""
         rng = np.random.default_rng([self.settings.seed, 2])
-        most = self.recording.neural_cap
-        rule = StaticRule(min_match=8, ngram_len=8, neural_len=most)
+        rule = StaticRule(min_match=8, ngram_len=8, neural_len=self.recording.neural_cap)
         return rollout(self.recording, policy, fold, 1, self.cost, rng, rule)
 
     def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
@@ -295,10 +284,3 @@ class Trainer:
         policy = self._policy(model, knobs)
         result = run_learned(self.recording, policy, order, load, self.cost, self.cap)
         return float(np.log(result.tokens_per_s))
-
-
-def _with_constant_evidence(model: Model) -> Model:
-    """The model with constant evidence heads, so that replays record their features."""
-    names = FEATURE_NAMES["evidence"]
-    constants = compile_forest({head: constant(0.6, names) for head in HEADS["evidence"]}, names)
-    return replace(model, forests={**model.forests, "evidence": constants})

@@ -294,5 +294,5 @@ def test_a_wrong_argument_is_one_line(public, tmp_path, arguments):
 
 
 def test_an_existing_folder_and_the_trace_itself_are_not_overwritten(public, made):
-    assert "exists already" in run(public, made, "--seed", 3).stderr
+    assert "exists: " in run(public, made, "--seed", 3).stderr
     assert "is the trace to read" in run(public, public, "--seed", 3, "--force").stderr

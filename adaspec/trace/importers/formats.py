@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from adaspec.arguments import AnyPath, Paths, one_of, paths_of, text_of
 from adaspec.errors import TraceError
 from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
-from adaspec.trace.importers.lines import (
-    Progress,
-    Recording,
-)
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.importers.lines import Progress, Recording
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter
 
-
-class Importer(Protocol):
-    """A function that opens a recording of one format; rows are read only when needed."""
-
-    def __call__(
-        self, sources: Iterable[str | Path], target: str | None, progress: Progress | None
-    ) -> Recording:
-        """The recording at `sources`."""
-        ...
-
-
-FORMATS: dict[str, Importer] = {
+FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording]] = {
     "specdecode-bench": specdecode_bench.read_recording,
     "jsonl": jsonl.read_recording,
     "vllm-responses": vllm_responses.read_recording,
 }
+"""What opens a recording of each format; its rows are read only when needed."""
 
 
 def import_trace(
@@ -57,7 +43,14 @@ def import_trace(
     one_of(kind, FORMATS, "format", TraceError)
     paths = paths_of(sources, "what to import", TraceError)
     recording = FORMATS[kind](paths, text_of(target, "target", TraceError), progress)
-    manifest = _drafted_by(recording.manifest, drafter)
+    manifest = recording.manifest
+    if drafter is not None:
+        if manifest.kind == "dense" and manifest.neural_cap is None:
+            raise TraceError(
+                f"a drafter is named ('{drafter}'), but the recording holds no neural counts: "
+                "leave it out, or import what the drafter did"
+            )
+        manifest = replace(manifest, drafter=drafter)
     workloads: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     latest: tuple[str, str] | None = None
@@ -91,15 +84,3 @@ def import_trace(
         "workloads": dict(workloads),
         "notes": dict(recording.notes),
     }
-
-
-def _drafted_by(manifest: Manifest, drafter: str | None) -> Manifest:
-    """The manifest with the drafter's name, if one is given."""
-    if drafter is None:
-        return manifest
-    if manifest.kind == "dense" and manifest.neural_cap is None:
-        raise TraceError(
-            f"a drafter is named ('{drafter}'), but the recording holds no neural counts: leave it "
-            "out, or import what the drafter did"
-        )
-    return replace(manifest, drafter=drafter)

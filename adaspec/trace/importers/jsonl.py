@@ -13,7 +13,7 @@ the files, as longer drafts may never have been tried. Files are read twice, fir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from adaspec.trace.importers.lines import (
     described,
     find_files,
     name_of,
-    tokens,
     whole_numbers,
     workload_of,
 )
@@ -44,9 +43,7 @@ _NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
 _KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted")
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The recording in some `*.jsonl` files, or folders of them."""
     lines = Lines(find_files(sources, ("*.jsonl",)), progress, passes=2)
     manifest = _survey(lines, target)
@@ -57,21 +54,20 @@ def _survey(lines: Lines, target: str | None) -> Manifest:
     """The manifest that suits all lines together."""
     neural_cap = draft_cap = 0
     confidences: set[str] = set()
-    for file in lines.files:
-        for where, record in lines.of(file):
-            check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
-            present = {key for key in _NEURAL if record.get(key) is not None}
-            if present and "neural_accepted" not in present:
-                raise TraceError(f"{where}: '{min(present)}' without 'neural_accepted'")
-            if present & set(CONFIDENCES) and "drafted_tokens" not in present:
-                raise TraceError(f"{where}: '{min(present)}' without 'drafted_tokens'")
-            if "neural_accepted" in present:
-                accepted = counts(record["neural_accepted"], "neural_accepted", where)
-                neural_cap = max(neural_cap, 1, *accepted.tolist())
-            if "drafted_tokens" in present:
-                drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
-                draft_cap = max(draft_cap, 1, *map(len, drafts))
-            confidences |= present & set(CONFIDENCES)
+    for _, where, record in lines:
+        check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
+        present = {key for key in _NEURAL if record.get(key) is not None}
+        if present and "neural_accepted" not in present:
+            raise TraceError(f"{where}: '{min(present)}' without 'neural_accepted'")
+        if present & set(CONFIDENCES) and "drafted_tokens" not in present:
+            raise TraceError(f"{where}: '{min(present)}' without 'drafted_tokens'")
+        if "neural_accepted" in present:
+            accepted = counts(record["neural_accepted"], "neural_accepted", where)
+            neural_cap = max(neural_cap, 1, *accepted.tolist())
+        if "drafted_tokens" in present:
+            drafts = _per_position(record, "drafted_tokens", where)
+            draft_cap = max(draft_cap, 1, *map(len, drafts))
+        confidences |= present & set(CONFIDENCES)
     return Manifest(
         kind="dense",
         target=target,
@@ -85,29 +81,26 @@ def _survey(lines: Lines, target: str | None) -> Manifest:
 
 def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]:
     numbers: Counter[str] = Counter()
-    for file in lines.files:
-        for where, record in lines.of(file):
-            workload = name_of(record.get("workload", workload_of(file)), "workload", where)
-            number = numbers[workload]
-            numbers[workload] += 1
-            accepted, ngram = (
-                None if record.get(key) is None else counts(record[key], key, where)
-                for key in ("neural_accepted", "ngram_accepted")
-            )
-            drafted, confidences = _drafts(record, manifest.draft_cap, where)
-            yield (
-                where,
-                Request(
-                    workload=workload,
-                    id=name_of(record.get("id", number), "id", where),
-                    prompt_tokens=_tokens(record, _PROMPT, where),
-                    output_tokens=_tokens(record, _OUTPUT, where),
-                    neural_accepted=accepted,
-                    drafted_tokens=drafted,
-                    confidences=confidences,
-                    ngram_accepted=ngram,
-                ),
-            )
+    for file, where, record in lines:
+        workload = name_of(record.get("workload", workload_of(file)), "workload", where)
+        number = numbers[workload]
+        numbers[workload] += 1
+        accepted, ngram = (
+            None if record.get(key) is None else counts(record[key], key, where)
+            for key in ("neural_accepted", "ngram_accepted")
+        )
+        drafted, confidences = _drafts(record, manifest.draft_cap, where)
+        request = Request(
+            workload=workload,
+            id=name_of(record.get("id", number), "id", where),
+            prompt_tokens=_tokens(record, _PROMPT, where),
+            output_tokens=_tokens(record, _OUTPUT, where),
+            neural_accepted=accepted,
+            drafted_tokens=drafted,
+            confidences=confidences,
+            ngram_accepted=ngram,
+        )
+        yield where, request
 
 
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:
@@ -115,11 +108,12 @@ def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int
     if len(present) != 1:
         number = "both" if present else "neither"
         raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {number}")
-    return tokens(record[present[0]], present[0], where)
+    return whole_numbers(record[present[0]], present[0], where).astype(np.int32)
 
 
-def _per_position(values: Any, key: str, where: str) -> list[list[Any]]:
+def _per_position(record: Record, key: str, where: str) -> list[list[Any]]:
     """One list per position; a null becomes an empty list."""
+    values = record[key]
     if not isinstance(values, list):
         raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list of lists")
     for index, entry in enumerate(values):
@@ -133,31 +127,23 @@ def _drafts(
 ) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
     if cap is None or record.get("drafted_tokens") is None:
         return None, None
-    drafts = _per_position(record["drafted_tokens"], "drafted_tokens", where)
+    drafts = _per_position(record, "drafted_tokens", where)
     drafted = np.full((len(drafts), cap), -1, dtype=np.int32)
     for index, draft in enumerate(drafts):
         ids = whole_numbers(draft, f"drafted_tokens[{index}]", where)
         if len(ids) and ids.min() < 0:
             raise TraceError(f"{where}: drafted_tokens[{index}] holds {ids.min()}, not a token id")
         drafted[index, : len(draft)] = ids
-    names = [name for name in CONFIDENCES if record.get(name) is not None]
-    if not names:
-        return drafted, None
     confidences = np.full((*drafted.shape, len(CONFIDENCES)), np.nan, dtype=np.float32)
-    for name in names:
-        layers = _per_position(record[name], name, where)
+    known = [name for name in CONFIDENCES if record.get(name) is not None]
+    for name in known:
+        layers = _per_position(record, name, where)
         if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
             raise TraceError(f"{where}: '{name}' has not one number per drafted token")
         for index, layer in enumerate(layers):
-            for token, value in enumerate(layer):
-                if value is not None:
-                    confidences[index, token, CONFIDENCES.index(name)] = _number(
-                        value, f"{name}[{index}][{token}]", where
-                    )
-    return drafted, confidences
-
-
-def _number(value: Any, key: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TraceError(f"{where}: {key}={value!r} is not a number")
-    return float(value)
+            for value in layer:
+                if isinstance(value, bool) or not isinstance(value, int | float | None):
+                    raise TraceError(f"{where}: {name}[{index}] holds {value!r}, not a number")
+            # numpy turns a null into NaN.
+            confidences[index, : len(layer), CONFIDENCES.index(name)] = np.array(layer, np.float64)
+    return drafted, confidences if known else None

@@ -91,6 +91,10 @@ class Lines:
         self._total = passes * sum(file.stat().st_size for file in self.files)
         self._done = 0
 
+    def __iter__(self) -> Iterator[tuple[Path, str, Record]]:
+        """Every object of all files, with its file, and with file and line for error messages."""
+        return ((file, where, record) for file in self.files for where, record in self.of(file))
+
     def of(self, file: Path) -> Iterator[tuple[str, Record]]:
         """Every non-empty line of `file` as an object; a line that is none is a `TraceError`."""
         try:
@@ -98,7 +102,7 @@ class Lines:
                 for number, line in enumerate(stream, 1):
                     if line.strip():
                         where = f"{file} line {number}"
-                        yield where, parse_object(line, where)
+                        yield where, as_object(parse_json(line, where, TraceError), where)
                     self.advance(len(line))
         except OSError as error:
             raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
@@ -124,19 +128,11 @@ class Lines:
             self._progress(self._done, self._total)
 
 
-def parse_object(text: bytes, where: str) -> Record:
-    """The JSON object in `text`; any other JSON value is refused."""
-    record = parse_json(text, where, TraceError)
-    if not isinstance(record, dict):
-        raise TraceError(f"{where}: is a {type(record).__name__}, expected an object")
-    return record
-
-
-def required(record: Record, key: str, where: str) -> Any:
-    """`record[key]`; raises a `TraceError` if it is missing."""
-    if record.get(key) is None:
-        raise TraceError(f"{where}: '{key}' is missing")
-    return record[key]
+def as_object(value: Any, where: str) -> Record:
+    """A JSON object; any other JSON value is refused."""
+    if not isinstance(value, dict):
+        raise TraceError(f"{where}: is a {type(value).__name__}, expected an object")
+    return value
 
 
 def name_of(value: Any, key: str, where: str) -> str:
@@ -146,18 +142,14 @@ def name_of(value: Any, key: str, where: str) -> str:
     return str(value)
 
 
-def tokens(values: Any, key: str, where: str) -> NDArray[np.int32]:
-    """A list of token ids as an array; their soundness is not checked here."""
-    return whole_numbers(values, key, where).astype(np.int32)
-
-
 def counts(values: Any, key: str, where: str) -> NDArray[np.int16]:
     """A list of counts as an array; a null first entry becomes -1."""
     if isinstance(values, list) and values and values[0] is None:
         values = [-1, *values[1:]]
     numbers = whole_numbers(values, key, where)
-    if len(numbers) and (numbers.min() < -1 or numbers.max() > np.iinfo(np.int16).max):
-        index = int(np.argmax((numbers < -1) | (numbers > np.iinfo(np.int16).max)))
+    outside = (numbers < -1) | (numbers > np.iinfo(np.int16).max)
+    if outside.any():
+        index = int(np.argmax(outside))
         raise TraceError(f"{where}: {key}[{index}]={numbers[index]} is not a count")
     return numbers.astype(np.int16)
 
@@ -166,8 +158,6 @@ def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:
     """A list of whole numbers of 32 bits as an array; anything else is refused."""
     if not isinstance(values, list):
         raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list")
-    if not values:
-        return np.empty(0, np.int64)
     for index, value in enumerate(values):
         if type(value) is not int or not -(2**31) <= value < 2**31:
             raise TraceError(

@@ -12,7 +12,7 @@ not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,7 @@ from adaspec.trace.importers.lines import (
     described,
     find_files,
     name_of,
-    required,
-    tokens,
+    whole_numbers,
     workload_of,
 )
 from adaspec.trace.manifest import Manifest
@@ -40,9 +39,7 @@ _CAP = 20
 _KEYS = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The recording in some `combined_*.jsonl` (or `*.jsonl`) files, or folders of them."""
     lines = Lines(find_files(sources, ("combined_*.jsonl", "*.jsonl")), progress)
     manifest = Manifest(
@@ -58,30 +55,29 @@ def read_recording(
 
 
 def _requests(lines: Lines, notes: Counter[str]) -> Iterator[tuple[str, Request]]:
-    for file in lines.files:
-        for where, record in lines.of(file):
-            for key in record.keys() - set(_KEYS):
-                notes[f"key '{key}' ignored"] += 1
-            request = Request(
-                workload=workload_of(file),
-                id=name_of(required(record, "id", where), "id", where),
-                prompt_tokens=_tokens(record, "prompt_token_ids", where),
-                output_tokens=_tokens(record, "generated_token_ids", where),
-                neural_accepted=_accepted(record, "acc_eagle", where),
-                ngram_accepted=_accepted(record, "acc_ngram", where),
-            )
-            yield where, request
-
-
-def _tokens(record: Record, key: str, where: str) -> NDArray[np.int32]:
-    return tokens(required(record, key, where), key, where)
+    for file, where, record in lines:
+        for key in record.keys() - set(_KEYS):
+            notes[f"key '{key}' ignored"] += 1
+        for key in _KEYS[:3]:
+            if record.get(key) is None:
+                raise TraceError(f"{where}: '{key}' is missing")
+        prompt, output = (whole_numbers(record[key], key, where) for key in _KEYS[1:3])
+        request = Request(
+            workload=workload_of(file),
+            id=name_of(record["id"], "id", where),
+            prompt_tokens=prompt.astype(np.int32),
+            output_tokens=output.astype(np.int32),
+            neural_accepted=_accepted(record, "acc_eagle", where),
+            ngram_accepted=_accepted(record, "acc_ngram", where),
+        )
+        yield where, request
 
 
 def _accepted(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
     """Accepted counts without the bonus token, null at entry 0; None if there is no list."""
-    if record.get(key) is None:
+    value = record.get(key)
+    if value is None:
         return None
-    value = record[key]
     if not isinstance(value, dict) or "acc_len" not in value:
         raise TraceError(f"{where}: '{key}' holds no 'acc_len'")
     name = f"{key}.acc_len"

@@ -31,6 +31,7 @@ from adaspec.trace.importers.lines import (
     Progress,
     Record,
     Recording,
+    as_object,
     described,
     find_files,
     name_of,
@@ -45,13 +46,10 @@ Response = tuple[str, str, Record]
 """The file and line of a response, its workload, and the response itself."""
 
 
-def read_recording(
-    sources: Iterable[str | Path], target: str | None, progress: Progress | None
-) -> Recording:
+def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The steps in some saved responses, or folders of them."""
-    sources = list(sources)
     lines = Lines(find_files(sources, ("*.json*",)), progress)
-    folders = {Path(source) for source in sources if Path(source).is_dir()}
+    folders = {source for source in sources if source.is_dir()}
     responses = _responses(lines, folders)
     first = next(responses, None)
     if first is None:
@@ -85,11 +83,11 @@ def _entries(file: Path) -> Iterator[tuple[str, Record]]:
         value = parse_json(file.read_bytes(), str(file), TraceError)
     except OSError as error:
         raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
-    for index, record in enumerate(value if isinstance(value, list) else [value]):
-        where = f"{file} entry {index}" if isinstance(value, list) else str(file)
-        if not isinstance(record, dict):
-            raise TraceError(f"{where}: is a {type(record).__name__}, expected a response")
-        yield where, record
+    if not isinstance(value, list):
+        yield str(file), as_object(value, str(file))
+        return
+    for index, record in enumerate(value):
+        yield f"{file} entry {index}", as_object(record, f"{file} entry {index}")
 
 
 def _unwrapped(record: Record) -> Record:
@@ -163,11 +161,14 @@ def _request_steps(
     )
     positions = _positions(accepted, output_len)
     steps = []
-    for step, draft_len in enumerate(drafted.tolist()):
-        position = None if positions is None else int(positions[step])
-        taken = int(accepted[step])
-        if position is not None and output_len is not None:
+    for step, (draft_len, taken) in enumerate(
+        zip(drafted.tolist(), accepted.tolist(), strict=True)
+    ):
+        position = context = None
+        if positions is not None and output_len is not None:
+            position = int(positions[step])
             taken = min(taken, output_len - position)
+            context = None if prompt_len is None else prompt_len + position
         steps.append(
             LoggedStep(
                 workload=workload,
@@ -176,9 +177,7 @@ def _request_steps(
                 draft_len=draft_len,
                 accepted=taken,
                 position=position,
-                context_tokens=(
-                    None if position is None or prompt_len is None else prompt_len + position
-                ),
+                context_tokens=context,
                 output_len=output_len,
             )
         )

@@ -21,7 +21,7 @@ from adaspec.replay.learned import run_learned
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import HOPELESS, WORKLOADS, synthesize
+from adaspec.trace.synthetic import WORKLOADS, synthesize
 from adaspec.train.compilation import compile_forest
 from adaspec.train.heads import constant
 
@@ -85,12 +85,28 @@ def replaced(policy: LearnedPolicy) -> LearnedPolicy:
     return LearnedPolicy("nobody", policy.model, {}, 0, 0)
 
 
+def hopeless(rng: np.random.Generator) -> Request:
+    """Tokens recur but no pair of them does, so every match of a look-up is wrong."""
+    kinds, length = 97, int(rng.integers(200, 600))
+    visits, text = [0] * kinds, [int(rng.integers(kinds))]
+    while len(text) < length:
+        visits[text[-1]] += 1
+        text.append((text[-1] + visits[text[-1]]) % kinds)
+    tokens = np.array(text, np.int32)
+    prompt, output = np.split(tokens, [length // 2])
+    accepted = np.zeros(len(output), np.int16)
+    accepted[0] = -1
+    drafted = np.repeat((output[:, None] + 1) % kinds, 8, axis=1).astype(np.int32)
+    drafted[0] = -1
+    return Request("hopeless", str(rng.integers(1 << 40)), prompt, output, accepted, drafted)
+
+
 @pytest.mark.parametrize("evidence", [False, True], ids=["no evidence", "evidence"])
 @pytest.mark.parametrize("concurrency", [1, 8, 32, 128])
 def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
     concurrency: int, evidence: bool
 ) -> None:
-    requests = list(synthesize(3, (HOPELESS,), requests_per_workload=40))
+    requests = [hopeless(np.random.default_rng([3, number])) for number in range(40)]
     recording = recording_of(requests, evidence=evidence)
     # About 200 steps a request: what is left out is the first 500 steps or a little more.
     first = max(4, 4 * concurrency)

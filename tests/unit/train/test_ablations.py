@@ -16,17 +16,15 @@ from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import synthesize
-from adaspec.train.ablated_policies import (
-    NoBatchPlanning,
-    NoListeningAfterDrafting,
-    NoListeningWhileDrafting,
-)
 from adaspec.train.ablations import (
     ABLATIONS,
     FACTS,
     HISTORY_FEATURES,
     TABLE_FEATURES,
     AblatedTrainer,
+    NoBatchPlanning,
+    NoListeningAfterDrafting,
+    NoListeningWhileDrafting,
     never_agreeing,
     without_confidences,
 )

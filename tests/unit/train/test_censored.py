@@ -15,7 +15,7 @@ from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
-from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, new_seen, survival, walk
+from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, seen_in, survival
 from adaspec.train.heads import Settings
 from adaspec.train.logged import log_of, logged_request, read_logged
 from adaspec.train.logged_recipe import are_logged, train_logged
@@ -36,13 +36,7 @@ def log_from(path):
 
 
 def said_by(fitted, log):
-    seen = new_seen(log)
-    walk(
-        log,
-        fitted.model.tables,
-        np.ones(len(log.recording), np.bool_),
-        seen,
-    )
+    seen = seen_in(log, [(fitted.model.tables, np.ones(len(log.recording), np.bool_))])
     before = fitted.boosters["before"]
     return survival(before, "neural", fitted.model.curves["neural"], seen.x)
 
@@ -53,11 +47,11 @@ def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short(requests, 
     said = said_by(fitted, log)
     assert fitted.neural_cap == 6
     for depth in range(1, 7):
-        assert said[:, depth].mean() == pytest.approx(STEADY.survival(depth), abs=0.03)
+        assert said[:, depth].mean() == pytest.approx(STEADY.easy_hit**depth, abs=0.03)
     # Counting censored drafts as if they had ended would say far less.
     drafted = log.neural_len > 0
     naive = (log.neural_accepted[drafted] >= 4).mean()
-    assert naive < STEADY.survival(4) - 0.1
+    assert naive < STEADY.easy_hit**4 - 0.1
     assert (said[:, 7:] == 0).all()
 
 
@@ -104,7 +98,7 @@ def test_a_depth_is_an_example_only_where_it_was_reached_and_the_output_went_on(
                 if step.accepted >= depth - 1 and not ended:
                     expected.append((depth, step.accepted >= depth))
     log = log_of([logged_request(own) for own in by_request.values()])
-    found = hazards_of(log, np.ones(len(log.position), np.bool_))
+    found = hazards_of(log)
     got = list(zip(found.depth.tolist(), found.accepted.tolist(), strict=True))
     assert sorted(got) == sorted(expected)
 
@@ -122,9 +116,7 @@ def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests
     thin = log_of(thinned)
     everyone = np.ones(len(rows), np.bool_)
     tables = TableMaker(whole.recording, 0).make(everyone)
-    a, b = new_seen(whole), new_seen(thin)
-    walk(whole, tables, everyone, a)
-    walk(thin, tables, everyone, b)
+    a, b = (seen_in(log, [(tables, everyone)]) for log in (whole, thin))
     keep = np.isin(whole.at, thin.at)
     np.testing.assert_array_equal(a.x[keep], b.x)
     matched = a.splice_tokens > 0

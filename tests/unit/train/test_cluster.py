@@ -60,18 +60,23 @@ def examples(seed, count):
     return x, y, rng.uniform(0.5, 2, count)
 
 
+@pytest.fixture
+def small_fits_sent(monkeypatch):
+    monkeypatch.setattr("adaspec.train.cluster.MIN_EXAMPLES", 1000)
+
+
+@pytest.mark.usefixtures("small_fits_sent")
 def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_workers, heard):
     x, y, weight = examples(0, 6000)
     unseen, truth, _ = examples(1, 4000)
     here = boost(x, y, weight, "binary", NAMES, SETTINGS)
-    with Cluster(two_workers, heard.append, min_examples=1000) as cluster:
-        settings = Settings(rounds=30, threads=1, fitter=cluster)
+    with Cluster(two_workers, heard.append) as cluster:
+        settings = Settings(rounds=30, threads=1, fitter=cluster.boost)
         there = boost(x, y, weight, "binary", NAMES, settings)
         smooth = boost(x, np.nan_to_num(x[:, 0]) + 1.0, weight, "regression", NAMES, settings)
-        assert cluster.fits == 2
         # A small fit is not worth the way.
-        boost(x[:500], y[:500], weight[:500], "binary", NAMES, settings)
-        assert cluster.fits == 2
+        parameters = settings.parameters("binary", 500)
+        assert cluster.boost(x[:500], y[:500], weight[:500], NAMES, parameters, 30) is None
     assert heard == []
     assert there.feature_name() == list(NAMES)
     assert there.num_trees() == here.num_trees()
@@ -82,14 +87,13 @@ def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_wor
 
 def tiny_trainer(**more):
     requests = list(synthesize(0, TINY, requests_per_workload=8))
-    return Trainer(build_recording(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, loads=(1,), **more)
+    return Trainer(build_recording(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, 48, (1,), **more)
 
 
 def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
     here = tiny_trainer().train_all()
     with Cluster(two_workers, heard.append) as cluster:
         there = tiny_trainer(spread=cluster.spread).train_all()
-        assert cluster.tasks > 0
     assert heard == []
     assert there.knobs == here.knobs
     mine, theirs = here.model.forest_arrays(), there.model.forest_arrays()
@@ -100,7 +104,7 @@ def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
 
 def test_a_policy_trained_on_a_cluster_is_written_whole(two_workers, heard, tmp_path):
     write_synthetic(tmp_path / "trace", 0, TINY, requests_per_workload=24)
-    with Cluster(two_workers, heard.append, min_examples=10**9) as cluster:
+    with Cluster(two_workers, heard.append) as cluster:
         train_policy(
             [tmp_path / "trace"],
             tmp_path / "mine",
@@ -109,7 +113,6 @@ def test_a_policy_trained_on_a_cluster_is_written_whole(two_workers, heard, tmp_
             exclude_workloads=["talk"],
             cluster=cluster,
         )
-        assert cluster.tasks > 0
     assert heard == []
     assert load_policy(tmp_path / "mine").manifest is not None
 
@@ -189,11 +192,12 @@ def kill_as_trees_grow(found, pid, ended):
                 return
 
 
+@pytest.mark.usefixtures("small_fits_sent")
 def test_a_worker_killed_while_trees_grow_is_no_loss_of_trees(mortal_workers, heard):
     x, y, weight = examples(0, 60_000)
     victim, _ = pids_of(mortal_workers)
-    with Cluster(mortal_workers.scheduler_address, heard.append, 1000) as cluster:
-        settings = Settings(rounds=2000, leaves=255, threads=1, fitter=cluster)
+    with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
+        settings = Settings(rounds=2000, leaves=255, threads=1, fitter=cluster.boost)
         ended = threading.Event()
         killer = threading.Thread(target=kill_as_trees_grow, args=(mortal_workers, victim, ended))
         killer.start()

@@ -25,7 +25,7 @@ def test_what_is_not_rolled_out_still_fills_the_token_tables(
     positions = int(recording.columns.length.sum())
     monkeypatch.setattr(training, "ROLLOUT_POSITIONS", positions // 3)
     monkeypatch.setattr(training, "TUNING_POSITIONS", positions // 6)
-    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(threads=1), loads=(1, 4))
+    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(threads=1), 48, (1, 4))
     trained = trainer.train_all()
     seen = np.unique(trainer.maker.request[trained.examples.decisions.at])
     assert 0.2 < len(seen) / len(recording) < 0.5

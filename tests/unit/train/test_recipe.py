@@ -22,7 +22,7 @@ from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.synthetic import HOPELESS, Workload, write_synthetic
+from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 from adaspec.train.corpus import HELD_OUT, gather, is_held_out
 
@@ -262,7 +262,10 @@ def test_too_few_requests_are_counted_and_the_need_is_named(refused, tmp_path):
 
 
 def test_a_trace_in_which_no_draft_was_right_teaches_nothing(refused, tmp_path):
-    write_synthetic(tmp_path / "hopeless", 0, (HOPELESS,), requests_per_workload=24)
+    with TraceWriter(tmp_path / "hopeless", Manifest(kind="dense")) as writer:
+        for number in range(60):
+            fresh = np.arange(40 * number, 40 * number + 40, dtype=np.int32)
+            writer.add(Request("hopeless", str(number), fresh[:20], fresh[20:]))
     assert "nothing to learn from" in refused(tmp_path / "hopeless")
 
 
