@@ -24,7 +24,6 @@ from adaspec.bench.engine.methods import (
     Drafter,
     adaspec_candidate,
     candidate_of,
-    suffix_candidates,
 )
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError
@@ -46,6 +45,7 @@ USUAL = {
     NEURAL: ("fixed:neural:3",),
     TABLE: ("batch-table:1-8=3,9-=1",),
     STATIC: ("hybrid-splice:4:20:2:2:5",),
+    SUFFIX: ("suffix", "suffix:0.5"),
 }
 """Settings where no trace tells what would be best."""
 VLLM_LENGTHS = (3, 5, 8, 12, 16)
@@ -161,6 +161,7 @@ def rank_settings(
         settings.ranks[NONE, load] = [NONE]
         settings.ranks[NGRAM, load] = sorted(ngram, key=lambda spec: -settings.speed(spec, load))
         settings.ranks[TABLE, load] = table
+        settings.ranks[SUFFIX, load] = list(USUAL[SUFFIX])
         ranked = [grid[place].spec for place in np.argsort(-speeds[:, column], kind="stable")]
         for method, prefix in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):
             settings.ranks[method, load] = [spec for spec in ranked if spec.startswith(prefix)]
@@ -189,16 +190,13 @@ def candidates_at(
     for method in (NONE, *(name for name in options.methods if name != NONE)):
         if method in absent:
             continue
-        if method == SUFFIX:
-            candidates += suffix_candidates()
-        elif method == ADASPEC:
-            candidates += [
-                adaspec_candidate(policy, drafter, options.cost, rank > 0)
-                for rank, policy in enumerate(options.policies or (None,))
+        if method == ADASPEC:
+            found = [
+                adaspec_candidate(policy, drafter, options.cost)
+                for policy in options.policies or (None,)
             ]
         else:
-            candidates += [
-                candidate_of(method, spec, drafter, rank > 0)
-                for rank, spec in enumerate(settings.ranked(method, concurrency))
-            ]
+            specs = settings.ranked(method, concurrency)
+            found = [candidate_of(method, spec, drafter) for spec in specs]
+        candidates += [replace(each, runner_up=rank > 0) for rank, each in enumerate(found)]
     return candidates
