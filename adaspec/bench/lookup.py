@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from adaspec.bench.contexts import make_contexts
 from adaspec.bench.machine import (
-    check_positive,
     reference_loop_s,
     reserve_memory,
     without_garbage_collection,
@@ -173,10 +172,6 @@ class LookupRow:
     skipped: str | None = None
     """The reason why there are no figures; None if there are."""
 
-    def to_json(self) -> dict[str, object]:
-        """The row in the form that `--json` prints."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class _Measured:
@@ -230,7 +225,6 @@ def bench_lookup(
 
     `report` is called with the progress.
     """
-    check_positive(contexts=contexts, batches=batches, rounds=[rounds])
     systems, missing = installed_systems()
     rows = [
         LookupRow(system, tokens, batch, skipped=reason)

@@ -147,8 +147,8 @@ class Profile:
         """The profile as `adaspec profile --json` prints it."""
         return {
             "schema": SCHEMA,
-            "cost": {name: getattr(self.cost, name) for name in self.cost.__dataclass_fields__},
-            "fit": self.fit.document(),
+            "cost": asdict(self.cost),
+            "fit": asdict(self.fit),
             "errors_by_source": self.errors(),
             "noise": asdict(self.noise) | {"trusted": self.noise.complaint is None},
             "complaints": self.complaints,
@@ -182,32 +182,23 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
     with ProfiledEngine(subject, max(batches), grid.longest_draft, grid.seed) as engine:
         report("starting vLLM", 1, 1)
         measurement = measure(engine, grid, batches, subject.draft is not None, report)
-        model = Path(subject.model).name or subject.model
-        return fit_profile(
-            measurement,
-            grid.seed,
-            name=f"{model} on {engine.hardware}",
+        known = CostModel(
+            name=f"{Path(subject.model).name or subject.model} on {engine.hardware}",
             target=subject.model,
             hardware=engine.hardware,
             captured_sizes=engine.captured_sizes,
-            engine={
-                "vllm": engine.version,
-                "dtype": engine.dtype,
-                "drafter": subject.draft,
-                "arguments": subject.engine,
-            },
         )
+        facts = {
+            "vllm": engine.version,
+            "dtype": engine.dtype,
+            "drafter": subject.draft,
+            "arguments": subject.engine,
+        }
+        return fit_profile(measurement, known, grid.seed, facts)
 
 
 def fit_profile(
-    measurement: Measurement,
-    seed: int,
-    *,
-    name: str,
-    target: str,
-    hardware: str,
-    captured_sizes: Sequence[int] = (),
-    engine: dict[str, Any] | None = None,
+    measurement: Measurement, known: CostModel, seed: int, engine: dict[str, Any]
 ) -> Profile:
     """The profile whose cost model explains these steps best."""
     kinds = measurement.kinds
@@ -215,13 +206,9 @@ def fit_profile(
     other_s = [kind.part_s("other") for kind in kinds if kind.parts]
     cost, fit = fit_cost(
         [kind.measured() for kind in kinds],
-        name=name,
-        captured_sizes=captured_sizes,
-        floors=() if captured_sizes else FLOORS,
-        overhead_s=max(0.0, min(other_s, default=0.0)),
-        target=target,
-        hardware=hardware,
-        seed=seed,
+        replace(known, overhead_s=max(0.0, min(other_s, default=0.0))),
+        seed,
+        floors=() if known.captured_sizes else FLOORS,
     )
     return Profile(
         cost=replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts)),
@@ -232,7 +219,7 @@ def fit_profile(
         breakdown=break_down(kinds),
         kinds=kinds,
         skipped=measurement.skipped,
-        engine=engine or {},
+        engine=engine,
     )
 
 
