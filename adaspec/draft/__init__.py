@@ -1,7 +1,8 @@
 """Engine-free drafting: the incremental n-gram index and splicing."""
 
-from adaspec.draft.index import Matches, NgramIndex
-from adaspec.draft.positions import (
+from adaspec.draft.index import (
+    Matches,
+    NgramIndex,
     accepted_runs,
     copied_run,
     match_positions,

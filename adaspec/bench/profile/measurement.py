@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adaspec.bench.machine import reference_loop_s, without_garbage_collection
-from adaspec.cost.fit import MeasuredStep
 from adaspec.errors import CostError
 from adaspec.evaluate.options import Progress
 from adaspec.vllm.profiling import Plan, ProfiledEngine
@@ -94,10 +93,6 @@ class Kind:
     def part_s(self, part: str) -> float:
         """Median seconds of one part of the step."""
         return float(np.median([getattr(step, f"{part}_s") for step in self.parts]))
-
-    def measured(self) -> MeasuredStep:
-        """The kind as the fit takes it."""
-        return MeasuredStep(self.tokens, self.context_tokens, self.forwards, self.step_s)
 
 
 class Kinds:

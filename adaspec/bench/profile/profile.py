@@ -19,7 +19,7 @@ from adaspec.bench.profile.measurement import (
     Measurement,
     measure,
 )
-from adaspec.cost.fit import fit_cost
+from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, StepShape
 from adaspec.evaluate.options import Progress, silent
@@ -205,7 +205,10 @@ def fit_profile(
     # No step does without its overhead: the least of what is no draft, verification or sampling.
     other_s = [kind.part_s("other") for kind in kinds if kind.parts]
     cost, fit = fit_cost(
-        [kind.measured() for kind in kinds],
+        [
+            MeasuredStep(kind.tokens, kind.context_tokens, kind.forwards, kind.step_s)
+            for kind in kinds
+        ],
         replace(known, overhead_s=max(0.0, min(other_s, default=0.0))),
         seed,
         floors=() if known.captured_sizes else FLOORS,
