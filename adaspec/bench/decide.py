@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaspec.bench.contexts import VOCABULARY, make_contexts
+from adaspec.bench.lookup import VOCABULARY, make_contexts
 from adaspec.bench.machine import (
     held_memory,
     reference_loop_s,
@@ -31,7 +31,7 @@ from adaspec.bench.machine import (
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.errors import BenchError
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy

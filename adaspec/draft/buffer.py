@@ -146,11 +146,6 @@ class RequestBuffer:
         room.lay_out(self._block.words)
         self.base = self._block.base
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the block, slack included."""
-        return self._block.words.nbytes
-
     def free(self) -> None:
         """Give the memory back; the request must not be used afterwards."""
         self._slabs.give(self._block)

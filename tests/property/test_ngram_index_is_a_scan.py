@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_scan import FACTS, MAX_MATCH, look_up, vllm_draft, vllm_match
 
-from adaspec.draft import (
+from adaspec.draft.index import (
     Matches,
     NgramIndex,
     match_positions,

@@ -45,10 +45,8 @@ class Difference:
 
 def first_difference(expected: Sequence[int], output: Sequence[int]) -> int | None:
     """The first position at which two outputs differ; None where they are the same."""
-    for position, (one, other) in enumerate(zip_longest(expected, output)):
-        if one != other:
-            return position
-    return None
+    pairs = enumerate(zip_longest(expected, output))
+    return next((position for position, (one, other) in pairs if one != other), None)
 
 
 def differences(

@@ -61,20 +61,13 @@ class Noise:
         """Why the measured times cannot be relied on; None where they can."""
         if np.isnan(self.step_spread):
             return "no step was repeated, so nothing says how noisy it is: give --rounds more"
-        reasons = []
-        if self.step_spread > MAX_STEP_SPREAD:
-            reasons.append(
-                f"repeats of one step lie {self.step_spread:.0%} of their median apart "
-                f"(at most {MAX_STEP_SPREAD:.0%})"
-            )
-        if self.reference_spread > MAX_REFERENCE_SPREAD:
-            reasons.append(
-                f"a fixed loop took times {self.reference_spread:.0%} of their median apart "
-                f"(at most {MAX_REFERENCE_SPREAD:.0%})"
-            )
-        if not reasons:
+        if self.step_spread <= MAX_STEP_SPREAD and self.reference_spread <= MAX_REFERENCE_SPREAD:
             return None
-        return f"{' and '.join(reasons)}: stop what else runs here, or give --rounds more"
+        return (
+            f"repeats of one step lie {self.step_spread:.0%} of their median apart (at most "
+            f"{MAX_STEP_SPREAD:.0%}), those of a fixed loop {self.reference_spread:.0%} (at most "
+            f"{MAX_REFERENCE_SPREAD:.0%}): stop what else runs here, or give --rounds more"
+        )
 
 
 @dataclass(frozen=True, slots=True)

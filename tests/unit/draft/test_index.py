@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.draft import NgramIndex, accepted_runs, copied_run
+from adaspec.draft.index import NgramIndex, accepted_runs, copied_run
 from adaspec.errors import DraftError
 
 
@@ -111,10 +111,10 @@ def test_text_like_contexts_take_at_most_64_bytes_a_token() -> None:
     words = np.minimum(random.zipf(1.2, 20_000), 30_000).astype(np.int32)
     index = NgramIndex()
     slot = index.open(words[:12_000])
-    assert index._request(slot).nbytes <= 64 * 12_000
+    assert index._request(slot)._block.words.nbytes <= 64 * 12_000
     for at in range(12_000, 20_000):
         index.extend([slot], words[at : at + 1], [1])
-        assert index._request(slot).nbytes <= 64 * (at + 1)
+        assert index._request(slot)._block.words.nbytes <= 64 * (at + 1)
 
 
 def test_a_batch_extends_as_its_rows_would_one_by_one() -> None:
