@@ -41,7 +41,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from adaspec import __version__
-from adaspec.draft import match_positions
+from adaspec.draft.index import match_positions
 from adaspec.errors import AdaspecError, TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request

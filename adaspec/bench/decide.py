@@ -14,16 +14,15 @@ import resource
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaspec.bench.contexts import VOCABULARY, make_contexts
+from adaspec.bench.lookup import VOCABULARY, make_contexts
 from adaspec.bench.machine import (
-    check_positive,
     held_memory,
     reference_loop_s,
     reserve_memory,
@@ -32,7 +31,7 @@ from adaspec.bench.machine import (
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.errors import BenchError
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy
@@ -102,10 +101,6 @@ class Decided:
     last_tenth_mb: float
     peak_mb: float
 
-    def to_json(self) -> dict[str, object]:
-        """The result in the form that `--json` prints."""
-        return asdict(self)
-
 
 def find_benched(names: Sequence[str]) -> list[LearnedPolicy]:
     """Load the named policies, or every shipped policy if none is named."""
@@ -134,7 +129,6 @@ def bench_decide(
 
     `report` is called with the progress.
     """
-    check_positive(contexts=contexts, batches=batches, steps=[steps])
     reference_loop_s(1)
     running: list[MadeUpBatch] = []
     rows: list[DecideRow] = []

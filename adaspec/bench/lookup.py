@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
@@ -20,14 +20,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.bench.contexts import make_contexts
 from adaspec.bench.machine import (
-    check_positive,
     reference_loop_s,
     reserve_memory,
     without_garbage_collection,
 )
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.evaluate.options import Progress, silent
 
 Ints = NDArray[np.int32]
@@ -41,13 +39,17 @@ STEPS_PER_ROUND = 10
 BYTES_PER_TOKEN = {"adaspec": 72, "vllm": 12, "arctic": 300}
 MIN_N, MAX_N, MAX_DRAFTED = 3, 7, 8
 TREE_DEPTH = 24
+VOCABULARY = 32_000
+COPIES_PER_TOKEN = 0.03
+MEAN_COPY = 25.0
+DISTINCT = 8
 
 
 class LookupSystem(Protocol):
     """Holds the contexts of one batch and drafts for all of them in each step."""
 
-    def admit(self, prompt: Ints) -> None:
-        """Add the next request with its prompt."""
+    def admit(self, row: int, prompt: Ints) -> None:
+        """Add the next request, which is that of this row, with its prompt."""
 
     def step(self, column: Ints) -> None:
         """Append one token to every context and look up what follows."""
@@ -60,7 +62,7 @@ MakeSystem = Callable[[int, int], LookupSystem]
 """Makes a system with room for (number of requests, maximum tokens per request)."""
 
 
-class AdaspecIndex:
+class _AdaspecIndex:
     """adaspec's n-gram index, which appends and looks up all facts of a match."""
 
     def __init__(self, requests: int, max_tokens: int) -> None:
@@ -68,21 +70,18 @@ class AdaspecIndex:
         self._slots = np.arange(requests)  # the numbers that `open` will give
         self._ones = np.ones(requests, np.int64)
 
-    def admit(self, prompt: Ints) -> None:
-        """Index the prompt."""
+    def admit(self, row: int, prompt: Ints) -> None:
         self._index.open(prompt)
 
     def step(self, column: Ints) -> None:
-        """Append and look up."""
         self._index.extend(self._slots, column, self._ones)
         self._index.lookup(self._slots)
 
     def nbytes(self) -> int:
-        """The bytes of everything that the index holds."""
         return self._index.nbytes()
 
 
-class VllmProposer:
+class _VllmProposer:
     """vLLM's NgramProposer for matches of 3 to 7 tokens, which scans every context in each step."""
 
     def __init__(self, proposer_class: Any, requests: int, max_tokens: int) -> None:
@@ -102,16 +101,12 @@ class VllmProposer:
         )
         self._tokens = np.zeros((requests, width), np.int32)
         self._known = np.zeros(requests, np.int32)
-        self._admitted = 0
 
-    def admit(self, prompt: Ints) -> None:
-        """Copy the prompt, since there is nothing to index."""
-        self._tokens[self._admitted, : len(prompt)] = prompt
-        self._known[self._admitted] = len(prompt)
-        self._admitted += 1
+    def admit(self, row: int, prompt: Ints) -> None:
+        self._tokens[row, : len(prompt)] = prompt
+        self._known[row] = len(prompt)
 
     def step(self, column: Ints) -> None:
-        """Append and propose."""
         self._tokens[np.arange(len(column)), self._known] = column
         self._known += 1
         sampled = [[token] for token in column.tolist()]
@@ -122,7 +117,7 @@ class VllmProposer:
         return self._tokens.nbytes
 
 
-class ArcticCache:
+class _ArcticCache:
     """arctic-inference's suffix cache with per-request trees only, called as vLLM calls it."""
 
     def __init__(self, cache_class: Any, requests: int, max_tokens: int) -> None:
@@ -130,20 +125,17 @@ class ArcticCache:
         self._cache = cache_class(max_tree_depth=TREE_DEPTH, max_cached_requests=0)
         self._contexts = np.zeros((requests, max_tokens), np.int32)
         self._known = 0
-        self._admitted = 0
 
-    def admit(self, prompt: Ints) -> None:
-        """Build the prompt's suffix tree."""
-        self._contexts[self._admitted, : len(prompt)] = prompt
+    def admit(self, row: int, prompt: Ints) -> None:
+        self._contexts[row, : len(prompt)] = prompt
         self._known = len(prompt)
-        self._cache.start_request(self._admitted, prompt)
-        self._admitted += 1
+        self._cache.start_request(row, prompt)
 
     def step(self, column: Ints) -> None:
-        """Append and speculate request by request, since the cache has no call for a batch."""
         self._contexts[:, self._known] = column
         self._known += 1
         first = max(0, self._known - TREE_DEPTH)
+        # The cache has no call for a batch.
         for row, token in enumerate(column.tolist()):
             self._cache.add_active_response(row, [token])
             self._cache.speculate(
@@ -151,7 +143,7 @@ class ArcticCache:
             )
 
     def nbytes(self) -> None:
-        """None: the cache does not say."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +165,6 @@ class LookupRow:
     skipped: str | None = None
     """The reason why there are no figures; None if there are."""
 
-    def to_json(self) -> dict[str, object]:
-        """The row in the form that `--json` prints."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class _Measured:
@@ -189,11 +177,11 @@ class _Measured:
     steps_s: list[float] = field(default_factory=list)
 
     def admit(self, tokens: int) -> None:
-        for context in self.contexts:
+        for row, context in enumerate(self.contexts):
             # A prompt takes long enough for other processes to get a turn in between, so only
             # this thread's processor time is counted.
             began_s = time.thread_time()
-            self.system.admit(context[:tokens])
+            self.system.admit(row, context[:tokens])
             self.prompts_s.append(time.thread_time() - began_s)
 
     def step(self, position: int) -> None:
@@ -230,7 +218,6 @@ def bench_lookup(
 
     `report` is called with the progress.
     """
-    check_positive(contexts=contexts, batches=batches, rounds=[rounds])
     systems, missing = installed_systems()
     rows = [
         LookupRow(system, tokens, batch, skipped=reason)
@@ -286,17 +273,53 @@ def _admit_batches(
 
 def installed_systems() -> tuple[dict[str, MakeSystem], dict[str, str]]:
     """How to make each installed system, and why each of the others cannot be made."""
-    systems: dict[str, MakeSystem] = {"adaspec": AdaspecIndex}
+    systems: dict[str, MakeSystem] = {"adaspec": _AdaspecIndex}
     missing: dict[str, str] = {}
-    optional_systems: tuple[tuple[str, Callable[..., LookupSystem], str, str], ...] = (
-        ("vllm", VllmProposer, "vllm.v1.spec_decode.ngram_proposer", "NgramProposer"),
-        ("arctic", ArcticCache, "arctic_inference.suffix_decoding", "SuffixDecodingCache"),
-    )
-    full_names = {"vllm": "vLLM's NgramProposer", "arctic": "arctic-inference"}
-    for name, make, module, class_name in optional_systems:
+    for name, full_name, make, module, class_name in _OPTIONAL_SYSTEMS:
         try:
             systems[name] = partial(make, getattr(import_module(module), class_name))
         except Exception as error:  # a half-installed package fails in many ways
             line = (str(error) or type(error).__name__).splitlines()[0]
-            missing[name] = f"{full_names[name]} cannot be imported: {line}"
+            missing[name] = f"{full_name} cannot be imported: {line}"
     return systems, missing
+
+
+_VLLM = "vllm.v1.spec_decode.ngram_proposer"
+_ARCTIC = "arctic_inference.suffix_decoding"
+_OPTIONAL_SYSTEMS: tuple[tuple[str, str, Callable[..., LookupSystem], str, str], ...] = (
+    ("vllm", "vLLM's NgramProposer", _VllmProposer, _VLLM, "NgramProposer"),
+    ("arctic", "arctic-inference", _ArcticCache, _ARCTIC, "SuffixDecodingCache"),
+)
+
+
+def make_contexts(count: int, tokens: int, seed: int) -> Ints:
+    """Make `count` different contexts of that many tokens; the seed determines them.
+
+    Words follow Zipf's law, and about every 30th starts a copy of some 25 earlier tokens. Per
+    token, this gives about the matches, nodes and table entries of recorded chats and code edits.
+    After the first few, each context is an earlier one with its words replaced by others, which
+    costs the same to index.
+    """
+    generator = np.random.default_rng(seed)
+    distinct_contexts = [_made_up_context(tokens, generator) for _ in range(min(count, DISTINCT))]
+    contexts = np.empty((count, tokens), np.int32)
+    for row in range(count):
+        words = distinct_contexts[row % DISTINCT]
+        if row >= DISTINCT:
+            words = generator.permutation(VOCABULARY).astype(np.int32)[words]
+        contexts[row] = words
+    return contexts
+
+
+def _made_up_context(tokens: int, generator: np.random.Generator) -> Ints:
+    shares = 1.0 / np.arange(1, VOCABULARY + 1)
+    cumulative = np.cumsum(shares) / shares.sum()
+    fresh = np.searchsorted(cumulative, generator.random(tokens)).astype(np.int32)
+    context = np.minimum(fresh, VOCABULARY - 1)
+    position = int(generator.geometric(COPIES_PER_TOKEN))
+    while position < tokens:
+        span = min(int(generator.geometric(1 / MEAN_COPY)), position, tokens - position)
+        source = int(generator.integers(0, position - span + 1))
+        context[position : position + span] = context[source : source + span]
+        position += span + int(generator.geometric(COPIES_PER_TOKEN))
+    return context

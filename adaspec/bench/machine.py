@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,6 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import BenchError
 from adaspec.jit import compiled
 
 MEMORY_SHARE = 0.5
@@ -68,13 +67,6 @@ def without_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def check_positive(**values: Sequence[int]) -> None:
-    """Refuse an option of a benchmark if it is empty or has a number below 1."""
-    for name, numbers in values.items():
-        if not numbers or min(numbers) < 1:
-            raise BenchError(f"{name}={list(numbers)}: give whole numbers from 1 up")
 
 
 def reserve_memory(nbytes: int) -> str | None:

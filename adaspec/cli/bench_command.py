@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 from rich.console import Console
@@ -86,7 +87,7 @@ def decide(
         benched = deciding.find_benched(policies)
         decided = deciding.bench_decide(benched, contexts, batches, steps, bar)
     if as_json:
-        print_json(decided.to_json())
+        print_json(asdict(decided))
     else:
         _print_decided(decided)
 
@@ -163,7 +164,7 @@ def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_
     with ProgressBar() as bar:
         rows = looking_up.bench_lookup(contexts, batches, rounds, bar)
     if as_json:
-        print_json({"rows": [row.to_json() for row in rows]})
+        print_json({"rows": [asdict(row) for row in rows]})
     else:
         _print_rows(rows)
 

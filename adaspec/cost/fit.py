@@ -23,6 +23,9 @@ TERMS = ("fixed_s", "per_token_s", "per_kv_s", "draft_fixed_s", "draft_per_kv_s"
 MIN_KINDS = 10
 """The number of different steps that a fit of five constants needs, with a few held out."""
 
+HELD_OUT_SHARE = 0.2
+"""The share of the kinds of step that is held out of a fit."""
+
 MIN_OWN_SHARE = 1e-3
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
 
@@ -41,43 +44,25 @@ class MeasuredStep:
 
 
 def fit_cost(
-    steps: Sequence[MeasuredStep],
-    *,
-    name: str,
-    captured_sizes: Sequence[int] = (),
-    keep_alive_forwards: int = 1,
-    overhead_s: float = 0.0,
-    target: str | None = None,
-    hardware: str | None = None,
-    held_out_share: float = 0.2,
-    seed: int = 0,
-    floors: Sequence[int] = (),
+    steps: Sequence[MeasuredStep], known: CostModel, seed: int = 0, floors: Sequence[int] = ()
 ) -> tuple[CostModel, FitReport]:
     """The non-negative constants of least squared relative error, and a report of their errors.
 
-    The report is about steps held out of the fit; repeats of one kind (tokens, context, forwards)
-    are held out together. `overhead_s` is a value known from elsewhere; without one, the overhead
-    is part of `fixed_s`. A constant that the steps do not tell apart from the others stays 0 and is
-    reported, because its value would be invented. Each of `floors` is tried as the only captured
-    size, as if smaller steps were padded to it: if a step mostly waits for weights, a few tokens
-    take as long as some more. A floor is used only if it explains the fitted steps better.
+    `known` has the model's name and what is known from elsewhere; without an overhead in it, the
+    overhead is part of `fixed_s`. The report is about steps held out of the fit; repeats of one
+    kind (tokens, context, forwards) are held out together. A constant that the steps do not tell
+    apart from the others stays 0 and is reported, because its value would be invented. Each of
+    `floors` is tried as the only captured size, as if smaller steps were padded to it: if a step
+    mostly waits for weights, a few tokens take as long as some more. A floor is used only if it
+    explains the fitted steps better.
     """
-    measured = _table(steps, overhead_s)
-    blank = CostModel(
-        name=name,
-        **dict.fromkeys(TERMS, 0.0),
-        overhead_s=float(overhead_s),
-        keep_alive_forwards=keep_alive_forwards,
-        captured_sizes=tuple(int(size) for size in captured_sizes),
-        target=target,
-        hardware=hardware,
-    )
-    held_out = _held_out(measured, held_out_share, seed)
-    blanks = [
-        blank,
-        *(dataclasses.replace(blank, captured_sizes=(int(floor),)) for floor in floors),
+    measured = _table(steps, known.overhead_s)
+    held_out = _held_out(measured, seed)
+    candidates = [
+        known,
+        *(dataclasses.replace(known, captured_sizes=(floor,)) for floor in floors),
     ]
-    fits = [_fit(measured, candidate, held_out, seed) for candidate in blanks]
+    fits = [_fit(measured, candidate, held_out, seed) for candidate in candidates]
     cost, report, _ = min(fits, key=lambda fit: fit[2])
     return cost, report
 
@@ -125,7 +110,7 @@ def _fit(
             if np.isfinite(standard_error)
         },
         not_identified=open_terms,
-        at_zero=tuple(term for term, value in fitted.items() if value == 0.0),
+        at_zero=[term for term, value in fitted.items() if value == 0.0],
         seed=seed,
     )
     return cost, report, float(np.square(relative[seen]).mean())
@@ -165,11 +150,11 @@ def _columns(measured: Array, blank: CostModel) -> Array:
     )
 
 
-def _held_out(measured: Array, share: float, seed: int) -> NDArray[np.bool_]:
+def _held_out(measured: Array, seed: int) -> NDArray[np.bool_]:
     """Whether to hold each row out of the fit: all steps of some kinds, drawn with the seed."""
     _, kind = np.unique(measured[:, :3], axis=0, return_inverse=True)
     kinds = int(kind.max()) + 1
-    count = min(max(1, round(share * kinds)), kinds - len(TERMS))
+    count = min(max(1, round(HELD_OUT_SHARE * kinds)), kinds - len(TERMS))
     chosen = np.random.default_rng(seed).choice(kinds, size=count, replace=False)
     return np.isin(kind.reshape(-1), chosen)
 
@@ -198,11 +183,10 @@ def _not_told_apart(rows: Array) -> dict[str, str]:
 
 def _non_negative(rows: Array, wanted: Array) -> Array:
     """Non-negative least squares, with the columns scaled to the same length first."""
-    from sklearn.linear_model import LinearRegression
+    from scipy.optimize import nnls  # slow to load
 
     scale = np.linalg.norm(rows, axis=0)
-    model = LinearRegression(positive=True, fit_intercept=False).fit(rows / scale, wanted)
-    return np.asarray(model.coef_, dtype=np.float64) / scale
+    return np.asarray(nnls(rows / scale, wanted)[0] / scale)
 
 
 def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:

@@ -42,10 +42,15 @@ MAX_CONSTANT_S = 100.0
 MAX_FORWARDS = 1_000
 MAX_TOKENS = 10_000_000
 
-_STEP_CONSTANTS = (
-    *("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s", "draft_per_kv_s"),
+_CONSTANTS = (
+    "fixed_s",
+    "per_token_s",
+    "per_kv_s",
+    "overhead_s",
+    "draft_fixed_s",
+    "draft_per_kv_s",
+    "draft_prompt_s",
 )
-_CONSTANTS = (*_STEP_CONSTANTS, "draft_prompt_s")
 _OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target", "hardware")
 
 _RULES: Rules = {
@@ -79,14 +84,10 @@ class FitReport:
     """The standard error of each constant that was fitted above 0, in the constant's unit."""
     not_identified: dict[str, str]
     """The constants left at 0, as no point tells them apart -> why, and where their share is."""
-    at_zero: tuple[str, ...]
+    at_zero: list[str]
     """The constants that could be told apart and came out at 0, because a free fit would have made
     them 0 or negative."""
     seed: int
-
-    def document(self) -> dict[str, Any]:
-        """The report as JSON types."""
-        return {**dataclasses.asdict(self), "at_zero": list(self.at_zero)}
 
 
 _ERROR = number(0, math.inf, "a finite number from 0 up")
@@ -115,7 +116,7 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
             " forward, or a file"
         )
     path = Path(text)
-    if not _exists(path) and path.suffix != ".json" and path.name == text:
+    if path.suffix != ".json" and path.name == text and not os.path.lexists(path):
         known = (*BUILTIN, PROTOCOL)
         raise CostError(
             f"no cost model '{text}'{nearest(text, known)} (builtin: {', '.join(known)};"
@@ -126,9 +127,10 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
 
 def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     """The cost model in a file, and the report of its fit if the file has one."""
-    if not _exists(path):
-        raise CostError(f"{path}: no such cost file")
-    document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
+    try:
+        document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
+    except (FileNotFoundError, ValueError) as error:  # or a name that no file can have
+        raise CostError(f"{path}: no such cost file") from error
     if not isinstance(document, dict):
         raise CostError(f"{path}: a cost file holds one JSON object, not {shown(document)}")
     fit = document.pop("fit", None)
@@ -139,7 +141,7 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     check_keys(fit, _FIT_RULES, where, CostError)
     report = FitReport(**fit)
     check_values(report, _FIT_RULES, where, CostError)
-    return cost, dataclasses.replace(report, at_zero=tuple(report.at_zero))
+    return cost, report
 
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None)
     check_cost(cost, f"cost model '{cost.name}'")
     document = cost_document(cost)
     if fit is not None:
-        document["fit"] = fit.document()
+        document["fit"] = dataclasses.asdict(fit)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if not path.parent.is_dir():
         raise CostError(f"{path}: no such folder to write to")
@@ -202,10 +204,3 @@ def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None)
     except BaseException:
         staged.unlink(missing_ok=True)
         raise
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that no file can have
-        return False

@@ -7,7 +7,7 @@ token. Tokens of all sources cost the same today.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -68,14 +68,14 @@ class CostModel:
     """
 
     name: str
-    fixed_s: float
-    per_token_s: float
-    per_kv_s: float
-    overhead_s: float
-    draft_fixed_s: float
-    draft_per_kv_s: float
+    fixed_s: float = 0.0
+    per_token_s: float = 0.0
+    per_kv_s: float = 0.0
+    overhead_s: float = 0.0
+    draft_fixed_s: float = 0.0
+    draft_per_kv_s: float = 0.0
     keep_alive_forwards: int = 1
-    captured_sizes: tuple[int, ...] = field(default=())
+    captured_sizes: tuple[int, ...] = ()
     target: str | None = None
     hardware: str | None = None
     draft_prompt_s: float = 0.0

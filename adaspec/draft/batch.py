@@ -15,9 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.memory import load, prefetch, store
+from adaspec.draft.memory import load, prefetch
 from adaspec.draft.trie import (
-    BUSY,
     FIRST,
     LAST,
     LINE_WORDS,
@@ -50,7 +49,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 LENGTH, START, EARLIEST, AGREE, SEEN, AVAILABLE, FACTS = range(7)
-READY, MISCOUNTED, CLOSED, TWICE, FULL = range(5)
+READY, MISCOUNTED, CLOSED, FULL = range(4)
 """The states that `extend_rows` returns: done, or the kind of error."""
 GROUP = 16
 
@@ -209,7 +208,8 @@ def all_within(values: Longs, most: int) -> bool:
 @compiled
 def extend_rows(bases: Longs, slots: Longs, tokens: Ints, counts: Longs) -> tuple[int, int]:
     """Append counts[i] tokens to slots[i], all or none; returns (READY, -1) or (error, row)."""
-    if not _add_up(counts, len(slots), len(tokens)):
+    fits = len(counts) == len(slots) and counts.sum() == len(tokens)
+    if not fits or not all_within(counts, len(tokens)):
         return MISCOUNTED, -1
     state, wrong_row = _check_rows(bases, slots, counts)
     if state != READY:
@@ -237,34 +237,15 @@ def extend_rows(bases: Longs, slots: Longs, tokens: Ints, counts: Longs) -> tupl
 
 
 @compiled
-def _add_up(counts: Longs, rows: int, tokens: int) -> bool:
-    """Whether there is one count >= 0 per row, and the counts add up to the number of tokens."""
-    total = 0
-    for count in counts:
-        if count < 0:
-            return False
-        total += count
-    return len(counts) == rows and total == tokens
-
-
-@compiled
 def _check_rows(bases: Longs, slots: Longs, counts: Longs) -> tuple[int, int]:
     """(READY, -1), or the kind of error and the first row that has it."""
-    state, wrong_row = READY, -1
+    closed = first_closed(bases, slots)
+    if closed >= 0:
+        return CLOSED, closed
     for row in range(len(slots)):
-        slot = slots[row]
-        if slot < 0 or slot >= len(bases) or bases[slot] == 0:
-            state, wrong_row = CLOSED, row
-            break
-        if load(bases[slot], BUSY) != 0:
-            state, wrong_row = TWICE, row
-            break
-        store(bases[slot], BUSY, 1)
-        if state == READY and lacks_room(bases[slot], counts[row]):
-            state, wrong_row = FULL, row
-    for row in range(wrong_row if state in (CLOSED, TWICE) else len(slots)):
-        store(bases[slots[row]], BUSY, 0)
-    return state, wrong_row
+        if lacks_room(bases[slots[row]], counts[row]):
+            return FULL, row
+    return READY, -1
 
 
 @compiled

@@ -29,7 +29,6 @@ from adaspec.draft.trie import (
     FIRST,
     LAST,
     MAX_MATCH,
-    MAX_MATCH_TOKENS,
     NODE_BITS,
     RING,
     SENTINEL,
@@ -79,7 +78,7 @@ def read_behind(
     work = np.empty((8, GROUP), np.int64)
     keys, buckets, limits, unfinished = work[0], work[1], work[2], work[3]
     steps, leaves, others, holders = work[4], work[5], work[6], work[7]
-    path = np.empty((GROUP, MAX_MATCH_TOKENS + 1), np.int64)
+    path = np.empty((GROUP, MAX_MATCH + 1), np.int64)
     count = 0
     for row in range(len(bases)):
         base, length = bases[row], lengths[row]
@@ -87,7 +86,7 @@ def read_behind(
         if length == 0:
             read_facts(base, facts, first + row)
             continue
-        limits[row] = min(load(base, MAX_MATCH), load(base, TOKEN_COUNT) + length)
+        limits[row] = min(MAX_MATCH, load(base, TOKEN_COUNT) + length)
         keys[row] = _key_behind(base, tails[tail_rows[row]], length, 0)
         buckets[row] = fetch_bucket(base, keys[row])
         unfinished[count] = row
@@ -125,7 +124,8 @@ def read_behind(
             base, tail = bases[row], tails[tail_rows[row]]
             matched = 0
             if others[row]:
-                matched = _match_length(base, tail, lengths[row], others[row], limits[row])
+                end = others[row] - load(base, TOKEN_COUNT)
+                matched = _match_within(base, tail, lengths[row], end, limits[row])
             longest[row] = matched
             holders[row] = _holder(path[row], steps[row], leaves[row], matched)
             if holders[row] > 0:
@@ -156,12 +156,6 @@ def _match_within(base: int, tail: Ints, length: int, end: int, limit: int) -> i
         if _token_back(base, tail, length, back) != _token_back(base, tail, end, back):
             return back
     return limit
-
-
-@compiled
-def _match_length(base: int, tail: Ints, length: int, end: int, limit: int) -> int:
-    """How many last tokens of context + tail[:length] the context also has just before `end`."""
-    return _match_within(base, tail, length, end - load(base, TOKEN_COUNT), limit)
 
 
 @compiled
@@ -196,7 +190,7 @@ def _write_facts(
         longest = 0
     longest_in_context = longest
     for end in range(length):
-        limit = min(load(base, MAX_MATCH), known + end)
+        limit = min(MAX_MATCH, known + end)
         longest = max(longest, _match_within(base, tail, length, end, limit))
     for fact in range(FACTS):
         facts[fact, column] = 0

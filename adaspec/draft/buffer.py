@@ -7,7 +7,6 @@ has them (numpy asks for them), which made a step with 128 x 32k tokens a third 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,67 +138,46 @@ class Slabs:
 class RequestBuffer:
     """The block of one request, which grows with it; `base` is its address until it grows again."""
 
-    def __init__(self, prompt_tokens: int, max_match: int, slabs: Slabs) -> None:
-        self._max_match = max_match
+    def __init__(self, prompt_tokens: int, slabs: Slabs) -> None:
         self._slabs = slabs
         tokens = int(prompt_tokens * SLACK) + SPARE
         room = Room(tokens, int(tokens * NODES_PER_TOKEN), int(tokens * ENTRIES_PER_TOKEN))
         self._block = slabs.take(room.words)
-        room.lay_out(self._block.words, max_match)
+        room.lay_out(self._block.words)
         self.base = self._block.base
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the block, slack included."""
-        return self._block.words.nbytes
 
     def free(self) -> None:
         """Give the memory back; the request must not be used afterwards."""
         self._slabs.give(self._block)
 
-    def append(
-        self, tokens: Ints, append_some: Callable[[int, Ints, int], int] = batch.append_run
-    ) -> None:
-        """Append any number of tokens.
-
-        `append_some(base, tokens, first)` appends tokens[first:] while there is room, and returns
-        the index of the first token that it did not append.
-        """
+    def append(self, tokens: Ints) -> None:
+        """Append any number of tokens."""
         done = 0
-        while (done := append_some(self.base, tokens, done)) < len(tokens):
+        while (done := batch.append_run(self.base, tokens, done)) < len(tokens):
             self._grow_for_run(len(tokens) - done)
 
     def grow(self, tokens: int) -> None:
         """Make room for `tokens` more tokens, even if none of them repeats."""
         known, nodes, entries = self._counts()
         self._move_to(
-            Room(
-                int(known * GROWTH) + tokens + SPARE,
-                int(nodes * GROWTH) + tokens + SPARE,
-                int(entries * GROWTH) + 2 * tokens + SPARE,
-            )
+            known * GROWTH + tokens, nodes * GROWTH + tokens, entries * GROWTH + 2 * tokens
         )
 
     def _grow_for_run(self, tokens: int) -> None:
         """Make room for a long run, guessing its nodes and entries from the tokens so far."""
         known, nodes, entries = self._counts()
         growth = min(max(SLACK * (known + tokens) / max(known, 1), GROWTH), 2.0)
-        self._move_to(
-            Room(
-                int(max(known + tokens, known * SLACK)) + SPARE,
-                int(nodes * growth) + SPARE,
-                int(entries * growth) + SPARE,
-            )
-        )
+        self._move_to(max(known + tokens, known * SLACK), nodes * growth, entries * growth)
 
     def _counts(self) -> list[int]:
         return self._block.words[[TOKEN_COUNT, NODE_COUNT, ENTRY_COUNT]].tolist()
 
-    def _move_to(self, room: Room) -> None:
+    def _move_to(self, tokens: float, nodes: float, entries: float) -> None:
+        room = Room(int(tokens) + SPARE, int(nodes) + SPARE, int(entries) + SPARE)
         # The copy goes through scratch memory, so that the old block can be given back first. Its
         # room and a hole beside it can then become the new block, which leaves fewer holes.
         scratch = aligned_words(room.words)
-        room.lay_out(scratch, self._max_match)
+        room.lay_out(scratch)
         _copy_request(self._block.words, scratch)
         self._slabs.give(self._block)
         self._block = self._slabs.take(room.words)

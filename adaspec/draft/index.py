@@ -1,4 +1,7 @@
-"""The incremental n-gram index of all running requests."""
+"""The n-gram index of all running requests, and its matches at every position of recorded ones.
+
+Both use the same compiled functions, so that offline and serving figures cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from adaspec.draft import batch
-from adaspec.draft.batch import Ints, Longs
-from adaspec.draft.behind import lookup_behind_rows
+from adaspec.draft.batch import GROUP, Ints, Longs
+from adaspec.draft.behind import lookup_behind_rows, read_behind
 from adaspec.draft.buffer import RequestBuffer, Slabs
-from adaspec.draft.trie import MAX_MATCH_TOKENS, MAX_TOKENS
+from adaspec.draft.trie import MAX_MATCH, MAX_TOKENS, append
 from adaspec.errors import DraftError
+from adaspec.jit import compiled
 
 
 @dataclass(slots=True)
@@ -23,7 +27,7 @@ class Matches:
     """
 
     length: Ints
-    """The length in tokens of the longest match of the context's suffix, 0 to `max_match`."""
+    """The length in tokens of the longest match of the context's suffix, 0 to `MAX_MATCH`."""
     start: Ints
     """The index of the token that follows the most recent occurrence, -1 if none."""
     first: Ints
@@ -48,10 +52,7 @@ class NgramIndex:
     reads what the append found. A request is identified by the slot that `open` returned.
     """
 
-    def __init__(self, max_match: int = MAX_MATCH_TOKENS) -> None:
-        if not 1 <= max_match <= MAX_MATCH_TOKENS:
-            raise DraftError(f"max_match={max_match}: choose 1 to {MAX_MATCH_TOKENS}")
-        self.max_match = max_match
+    def __init__(self) -> None:
         self._requests: list[RequestBuffer | None] = []
         self._bases = np.zeros(0, np.int64)
         self._free: list[int] = []
@@ -60,7 +61,7 @@ class NgramIndex:
     def open(self, tokens: ArrayLike) -> int:
         """Index a new request's prompt; returns its slot, which `close` frees again."""
         prompt = _tokens(tokens)
-        request = RequestBuffer(len(prompt), self.max_match, self._slabs)
+        request = RequestBuffer(len(prompt), self._slabs)
         request.append(prompt)
         if self._free:
             slot = self._free.pop()
@@ -86,8 +87,6 @@ class NgramIndex:
                     f" that add up to {lengths.sum()}: give one count >= 0 per slot"
                 )
             slot = int(rows[row])
-            if state == batch.TWICE:
-                raise DraftError(f"slot {slot} stands twice in one extend: merge its tokens")
             request = self._request(slot)
             request.grow(int(lengths[row]))
             self._bases[slot] = request.base
@@ -127,19 +126,12 @@ class NgramIndex:
         slots: ArrayLike,
         starts: ArrayLike,
         lengths: ArrayLike,
-        tails: ArrayLike | None = None,
-        tail_lengths: ArrayLike | None = None,
+        tails: ArrayLike,
+        tail_lengths: ArrayLike,
     ) -> Ints:
         """The lengths[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
         rows = _rows(slots)
-        first, counts = _rows(starts), _rows(lengths)
-        if len(first) != len(rows) or len(counts) != len(rows):
-            raise DraftError(
-                f"propose got {len(rows)} slots, {len(first)} starts and {len(counts)} lengths:"
-                " give one of each per slot"
-            )
-        if tails is None or tail_lengths is None:
-            tails, tail_lengths = np.empty((len(rows), 0), np.int32), np.zeros(len(rows), np.int64)
+        first, counts = _rows(starts, len(rows)), _rows(lengths, len(rows))
         behind, known = _tails(tails, tail_lengths, len(rows))
         drafts = _unknown(len(rows), max(0, max(counts.tolist(), default=0)))
         closed = batch.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
@@ -148,9 +140,8 @@ class NgramIndex:
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
         """The k tokens from starts[i] on in each context; -1 past its end or if starts[i] is -1."""
-        rows, first = _rows(slots), _rows(starts)
-        if len(first) != len(rows):
-            raise DraftError(f"copies got {len(rows)} slots and {len(first)} starts: give one each")
+        rows = _rows(slots)
+        first = _rows(starts, len(rows))
         tokens = _unknown(len(rows), k)
         _check_open(rows, batch.copy_rows(self._bases, rows, first, tokens))
         return tokens
@@ -167,10 +158,10 @@ class NgramIndex:
 
         It is the earliest occurrence of the longest match of min_n to max_n tokens.
         """
-        if not 1 <= min_n <= max_n <= self.max_match:
+        if not 1 <= min_n <= max_n <= MAX_MATCH:
             raise DraftError(
                 f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
-                f" 1 <= min_n <= max_n <= {self.max_match} is needed"
+                f" 1 <= min_n <= max_n <= {MAX_MATCH} is needed"
             )
         rows = _rows(slots)
         starts, lengths = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
@@ -178,10 +169,8 @@ class NgramIndex:
         _check_open(rows, closed)
         return starts, lengths
 
-    def nbytes(self, slot: int | None = None) -> int:
-        """Bytes of one request's memory, or of all requests', holes between them included."""
-        if slot is not None:
-            return self._request(slot).nbytes
+    def nbytes(self) -> int:
+        """Bytes of all requests' memory, holes between them included."""
         return self._slabs.nbytes + self._bases.nbytes
 
     def _request(self, slot: int) -> RequestBuffer:
@@ -208,9 +197,9 @@ def _unknown(rows: int, tokens: int) -> Ints:
     return unknown
 
 
-def _rows(values: ArrayLike) -> Longs:
+def _rows(values: ArrayLike, count: int | None = None) -> Longs:
     rows = np.ascontiguousarray(values, np.int64)
-    if rows.ndim != 1:
+    if rows.ndim != 1 or len(rows) != (len(rows) if count is None else count):
         raise DraftError(f"got an array of shape {rows.shape} where one value per slot is needed")
     return rows
 
@@ -225,15 +214,105 @@ def _tokens(values: ArrayLike) -> Ints:
 
 
 def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints, Longs]:
-    behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths)
-    if behind.ndim != 2 or len(behind) != count or len(lengths) != count:
-        raise DraftError(
-            f"got tails of shape {behind.shape} and {len(lengths)} tail lengths for {count} slots:"
-            " give one row and one length per slot"
-        )
+    behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths, count)
+    if behind.ndim != 2 or len(behind) != count:
+        raise DraftError(f"got tails of shape {behind.shape}: {count} rows of tokens are needed")
     if not batch.all_within(lengths, behind.shape[1]):
         raise DraftError(
             f"got tail lengths from {lengths.min()} to {lengths.max()}"
             f" for tails of {behind.shape[1]} tokens"
         )
     return behind, lengths
+
+
+def match_positions(prompt: ArrayLike, output: ArrayLike) -> Matches:
+    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1."""
+    request, tokens = _recorded(prompt, output)
+    facts = np.empty((batch.FACTS, len(tokens)), np.int32)
+    _append_noting(request.base, tokens, facts)
+    return Matches.of_facts(facts)
+
+
+def vllm_positions(
+    prompt: ArrayLike, output: ArrayLike, min_n: int, max_n: int
+) -> tuple[Ints, Ints]:
+    """(start, length) per position of the match that vLLM's look-up uses; (-1, 0) if none.
+
+    It is the earliest occurrence of the longest match of min_n to max_n tokens.
+    """
+    request, tokens = _recorded(prompt, output)
+    matches = np.empty((2, len(tokens)), np.int32)
+    _append_vllm(request.base, tokens, min_n, max_n, matches)
+    return matches[0], matches[1]
+
+
+def matches_behind_drafts(prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike) -> Matches:
+    """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.
+
+    `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
+    """
+    request, tokens = _recorded(prompt, output)
+    drafts = np.ascontiguousarray(drafted, np.int32)
+    facts = np.zeros((batch.FACTS, *drafts.shape), np.int32)
+    facts[batch.START] = facts[batch.EARLIEST] = -1
+    _append_behind(request.base, tokens, drafts, facts)
+    return Matches.of_facts(facts)
+
+
+def _recorded(prompt: ArrayLike, output: ArrayLike) -> tuple[RequestBuffer, Ints]:
+    """A request with its prompt indexed and room for its output, and the output's tokens."""
+    prompt_tokens, output_tokens = _tokens(prompt), _tokens(output)
+    request = RequestBuffer(len(prompt_tokens), Slabs(0))
+    request.append(prompt_tokens)
+    request.grow(len(output_tokens))
+    return request, output_tokens
+
+
+@compiled
+def copied_run(context: Ints, start: int, position: int) -> int:
+    """How many tokens from `position` on equal those from `start` on; these end at `position`."""
+    length = 0
+    known = min(position - start, len(context) - position)
+    while length < known and context[start + length] == context[position + length]:
+        length += 1
+    return length
+
+
+@compiled
+def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
+    """`copied_run` from starts[p] at prompt_tokens + p, per position p; 0 if starts[p] is -1."""
+    runs = np.zeros(len(starts), np.int32)
+    for position in range(len(starts)):
+        if starts[position] >= 0:
+            runs[position] = copied_run(context, starts[position], prompt_tokens + position)
+    return runs
+
+
+@compiled
+def _append_noting(base: int, tokens: Ints, facts: Ints) -> None:
+    for position in range(len(tokens)):
+        batch.read_facts(base, facts, position)
+        append(base, tokens[position])
+
+
+@compiled
+def _append_vllm(base: int, tokens: Ints, min_n: int, max_n: int, matches: Ints) -> None:
+    for position in range(len(tokens)):
+        start, length = batch.earliest_at_most(base, min_n, max_n)
+        matches[0, position], matches[1, position] = start, length
+        append(base, tokens[position])
+
+
+@compiled
+def _append_behind(base: int, tokens: Ints, drafts: Ints, facts: Ints) -> None:
+    width = drafts.shape[1]
+    bases, lengths = np.full(width, base), np.arange(1, width + 1)
+    for position in range(len(tokens)):
+        drafted = 0
+        while drafted < width and drafts[position, drafted] >= 0:
+            drafted += 1
+        rows = np.full(drafted, position)
+        for first in range(0, drafted, GROUP):
+            last = min(first + GROUP, drafted)
+            read_behind(bases[first:last], drafts, rows, lengths[first:], facts[:, position], first)
+        append(base, tokens[position])

@@ -1,6 +1,6 @@
 """The trie of one request: its layout in the buffer, and how a token is appended.
 
-It is a Patricia trie over the reversed context, cut off at `max_match` tokens. Its strings are the
+It is a Patricia trie over the reversed context, cut off at MAX_MATCH tokens. Its strings are the
 ends: end e reads c[e-1], c[e-2], .. A leaf is one end and has no record. A node is a string of
 `depth` tokens that more than one end starts with: the n-gram and its occurrences.
 
@@ -28,10 +28,10 @@ from adaspec.draft.memory import load, load_long, store, store_long
 from adaspec.jit import compiled
 
 TOKEN_COUNT, TOKEN_ROOM, NODE_COUNT, NODE_ROOM, ENTRY_COUNT, ENTRY_ROOM = range(6)
-BUCKET_COUNT, PATH_LENGTH, TOKENS_OFFSET, NODES_OFFSET, TABLE_OFFSET, MAX_MATCH, BUSY = range(6, 13)
+BUCKET_COUNT, PATH_LENGTH, TOKENS_OFFSET, NODES_OFFSET, TABLE_OFFSET = range(6, 11)
 PATH_OFFSET = 16
-MAX_MATCH_TOKENS = 32
-HEADER_WORDS = PATH_OFFSET + MAX_MATCH_TOKENS
+MAX_MATCH = 32
+HEADER_WORDS = PATH_OFFSET + MAX_MATCH
 
 RING = 8
 LAST, FIRST = RING, RING + 1
@@ -80,7 +80,7 @@ class Room:
         end = self._nodes_offset + (self.nodes + 1) * NODE_WORDS
         return -(-end // LINE_WORDS) * LINE_WORDS
 
-    def lay_out(self, words: NDArray[np.int32], max_match: int) -> None:
+    def lay_out(self, words: NDArray[np.int32]) -> None:
         """Make `words` an empty request's buffer."""
         words[:HEADER_WORDS] = 0
         words[self._table_offset :] = 0
@@ -93,7 +93,6 @@ class Room:
         words[TOKENS_OFFSET] = HEADER_WORDS + 1
         words[NODES_OFFSET] = self._nodes_offset
         words[TABLE_OFFSET] = self._table_offset
-        words[MAX_MATCH] = max_match
 
 
 @compiled
@@ -236,7 +235,7 @@ def end_below(base: int, child: int) -> int:
 @compiled
 def max_compared(base: int) -> int:
     """The number of tokens of the newest end's string to compare at most, sentinel included."""
-    return min(load(base, MAX_MATCH), load(base, TOKEN_COUNT) + 1)
+    return min(MAX_MATCH, load(base, TOKEN_COUNT) + 1)
 
 
 @compiled
@@ -261,7 +260,7 @@ def locate(base: int, limit: int, child: int, other: int) -> int:
         steps -= 1
         sibling = load(base, PATH_OFFSET + steps)
     store(base, PATH_LENGTH, steps)
-    is_cut_off = length >= load(base, MAX_MATCH)
+    is_cut_off = length >= MAX_MATCH
     if sibling == 0:
         return NO_LEAF if is_cut_off else NO_SIBLING
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft import accepted_runs, match_positions
+from adaspec.draft.index import accepted_runs, match_positions
 from adaspec.trace.schema import LoggedStep, Request
 
 Counts = NDArray[np.int16]

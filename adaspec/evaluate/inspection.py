@@ -47,7 +47,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         model, fit = read_cost(path)
         parts = {
             "cost": dataclasses.asdict(model),
-            "fit": None if fit is None else fit.document(),
+            "fit": None if fit is None else dataclasses.asdict(fit),
         }
         return _document("cost", path, path.stat().st_size, [], parts)
     if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither file

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.draft import Matches
+from adaspec.draft.index import Matches
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter
 from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, verify

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, StepShape, verify_s
-from adaspec.draft import (
+from adaspec.draft.index import (
     Matches,
     accepted_runs,
     match_positions,

@@ -26,7 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import keeps_drafter
 from adaspec.policy.protocol import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.trace.schema import CONFIDENCES

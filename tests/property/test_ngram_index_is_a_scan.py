@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_scan import FACTS, look_up, vllm_draft, vllm_match
+from naive_scan import FACTS, MAX_MATCH, look_up, vllm_draft, vllm_match
 
-from adaspec.draft import (
+from adaspec.draft.index import (
     Matches,
     NgramIndex,
     match_positions,
@@ -53,31 +53,29 @@ def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> tuple[int, ...]:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int], int]:
-    """(contexts, how much of each is the prompt, the longest match looked for)."""
+def batches(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int]]:
+    """(contexts, how much of each is the prompt)."""
     drawn = draw(st.lists(contexts(), min_size=1, max_size=5))
     prompts = [draw(st.integers(0, len(context))) for context in drawn]
-    return drawn, prompts, draw(st.sampled_from([32, 32, 5, 2, 1]))
+    return drawn, prompts
 
 
-def open_all(
-    drawn: list[tuple[int, ...]], prompts: list[int], max_match: int
-) -> tuple[NgramIndex, list[int]]:
-    index = NgramIndex(max_match)
+def open_all(drawn: list[tuple[int, ...]], prompts: list[int]) -> tuple[NgramIndex, list[int]]:
+    index = NgramIndex()
     return index, [index.open(context[:at]) for context, at in zip(drawn, prompts, strict=True)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(batches(), st.data())
 def test_every_fact_is_what_a_scan_finds(
-    batch: tuple[list[tuple[int, ...]], list[int], int], data: st.DataObject
+    batch: tuple[list[tuple[int, ...]], list[int]], data: st.DataObject
 ) -> None:
-    drawn, at, max_match = batch
-    index, slots = open_all(drawn, at, max_match)
+    drawn, at = batch
+    index, slots = open_all(drawn, at)
     while True:
         matches = index.lookup(slots)
         for row, context in enumerate(drawn):
-            assert facts_of(matches, row) == look_up(context[: at[row]], max_match)
+            assert facts_of(matches, row) == look_up(context[: at[row]])
         counts = [
             min(data.draw(st.sampled_from([0, 1, 1, 2, 5, 70])), len(context) - at[row])
             for row, context in enumerate(drawn)
@@ -95,10 +93,10 @@ def test_every_fact_is_what_a_scan_finds(
 @settings(max_examples=80, deadline=None)
 @given(batches(), st.integers(0, 12), st.data())
 def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
-    batch: tuple[list[tuple[int, ...]], list[int], int], most: int, data: st.DataObject
+    batch: tuple[list[tuple[int, ...]], list[int]], most: int, data: st.DataObject
 ) -> None:
-    drawn, prompts, max_match = batch
-    index, slots = open_all(drawn, prompts, max_match)
+    drawn, prompts = batch
+    index, slots = open_all(drawn, prompts)
     random = data.draw(st.randoms(use_true_random=False))
     tails = np.full((len(drawn), most), -1, np.int32)
     lengths = [random.randrange(most + 1) for _ in drawn]
@@ -114,7 +112,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
     assert [facts_of(index.lookup(slots), row) for row in range(len(slots))] == before
     for row, length in enumerate(lengths):
         extended = drawn[row][: prompts[row]] + tuple(tails[row, :length].tolist())
-        assert facts_of(behind, row) == look_up(extended, max_match)
+        assert facts_of(behind, row) == look_up(extended)
         start = int(behind.start[row])
         copied = extended[start : start + 20] if start >= 0 else ()
         assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
@@ -127,12 +125,12 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
 @settings(max_examples=60, deadline=None)
 @given(batches(), st.integers(0, 9), st.data())
 def test_vllms_drafts_are_the_earliest_occurrence_of_the_longest_match(
-    batch: tuple[list[tuple[int, ...]], list[int], int], k: int, data: st.DataObject
+    batch: tuple[list[tuple[int, ...]], list[int]], k: int, data: st.DataObject
 ) -> None:
-    drawn, prompts, max_match = batch
-    index, slots = open_all(drawn, prompts, max_match)
-    min_n = data.draw(st.integers(1, max_match))
-    max_n = data.draw(st.integers(min_n, max_match))
+    drawn, prompts = batch
+    index, slots = open_all(drawn, prompts)
+    min_n = data.draw(st.integers(1, MAX_MATCH))
+    max_n = data.draw(st.integers(min_n, MAX_MATCH))
     starts, lengths = index.match_vllm(slots, min_n, max_n)
     drafts = index.copies(slots, starts, k)
     for row, context in enumerate(drawn):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 CHECKOUT = Path(__file__).parents[2]
 
 LOOP = """
-from adaspec.draft import positions  # any module that compiles at its import
+from adaspec.draft import index  # any module that compiles at its import
 from adaspec.jit import compiled
 
 @compiled

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,15 +23,10 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 SERVED_NAME = "bench"
 """The name by which every server calls its model."""
 _LOG = "its log says more"
-_JSON = {"Content-Type": "application/json"}
-
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_SAMPLE = re.compile(r'([\w:]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)')
-_ESCAPED = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 
 Stream = Callable[[Sequence[int], int], Iterator[tuple[float, list[int]]]]
 """(prompt, most tokens) -> (when, which tokens) as they arrive."""
-Labels = tuple[tuple[str, str], ...]
+Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +63,32 @@ class Answer:
         return self.workload, self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(dict[tuple[str, Labels], float]):
     """Every sample of a server's `/metrics` whose name begins with a prefix, which is left out."""
-
-    samples: dict[tuple[str, Labels], float]
 
     @classmethod
     def read(cls, text: str, prefix: str = PREFIX) -> Self:
-        """From Prometheus' text format; other metrics, and lines without a sample, are ignored."""
-        samples = {}
-        for line in text.splitlines():
-            sample = _SAMPLE.match(line)
-            if sample is None or not sample[1].startswith(prefix):
-                continue
-            labels = tuple(
-                sorted(
-                    (name, re.sub(r'\\[n"\\]', lambda escaped: _ESCAPED[escaped[0]], value))
-                    for name, value in _LABEL.findall(sample[2] or "")
-                )
-            )
-            samples[sample[1].removeprefix(prefix), labels] = float(sample[3])
-        return cls(samples)
+        """From Prometheus' text format; other metrics are ignored."""
+        # vLLM brings it.
+        from prometheus_client.parser import text_string_to_metric_families
+
+        return cls(
+            ((sample.name.removeprefix(prefix), frozenset(sample.labels.items())), sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith(prefix)
+        )
 
     def __sub__(self, earlier: Metrics) -> Metrics:
         """The counts since an earlier reading."""
-        return Metrics(
-            {key: value - earlier.samples.get(key, 0.0) for key, value in self.samples.items()}
-        )
+        return Metrics((key, value - earlier.get(key, 0.0)) for key, value in self.items())
 
     def total(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels; 0 where there is none."""
         return sum(
             value
-            for (metric, pairs), value in self.samples.items()
-            if metric == name and labels.items() <= dict(pairs).items()
+            for (metric, pairs), value in self.items()
+            if metric == name and labels.items() <= pairs
         )
 
 
@@ -137,12 +123,7 @@ def stream(
 ) -> Iterator[tuple[float, list[int]]]:
     """(when, which tokens) of a greedy completion, as they arrive."""
     body = _body(prompt=list(prompt), max_tokens=max_tokens, stream=True, return_token_ids=True)
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=TIMEOUT_S)
-    try:
-        connection.request("POST", "/v1/completions", body, _JSON)
-        response = connection.getresponse()
-        if response.status != 200:
-            raise _refused(response.status, response.read(2000))
+    with _opened(f"{address}/v1/completions", body) as response:
         for line in response:
             if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
                 continue
@@ -153,10 +134,6 @@ def stream(
             tokens = [token for each in event["choices"] for token in each["token_ids"] or ()]
             if tokens:
                 yield arrived_s, tokens
-    except (OSError, http.client.HTTPException) as error:
-        raise _broken_off(error) from error
-    finally:
-        connection.close()
 
 
 def chat(address: str, question: str, max_tokens: int) -> tuple[str, int]:
@@ -174,14 +151,14 @@ def best_tokens(address: str, prompt: Sequence[int], count: int = 5) -> dict[int
     return {int(name.removeprefix("token_id:")): float(value) for name, value in best.items()}
 
 
-def metrics(address: str) -> Metrics:
-    """adaspec's own metrics since the server's start."""
-    return Metrics.read(_read(f"{address}/metrics").decode())
+def metrics(address: str, prefix: str = PREFIX) -> Metrics:
+    """adaspec's own metrics since the server's start, or those with another prefix."""
+    return Metrics.read(_read(f"{address}/metrics").decode(), prefix)
 
 
 def counters(address: str) -> dict[str, float]:
     """Drafted and accepted tokens since the server's start, all engines together."""
-    counted = Metrics.read(_read(f"{address}/metrics").decode(), "vllm:spec_decode_num_")
+    counted = metrics(address, "vllm:spec_decode_num_")
     names = {"drafted": "draft_tokens", "accepted": "accepted_tokens"}
     return {
         key: counted.total(f"{name}_total") or counted.total(name) for key, name in names.items()
@@ -192,27 +169,27 @@ def _body(**parameters: Any) -> bytes:
     return json.dumps({"model": SERVED_NAME, "temperature": 0, **parameters}).encode()
 
 
-def _read(url: str, body: bytes | None = None) -> bytes:
-    request = urllib.request.Request(url, body, _JSON if body else {})
+@contextmanager
+def _opened(url: str, body: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
+    """A server's response; a refusal or a broken connection is a `BenchError`."""
+    headers = {"Content-Type": "application/json"} if body else {}
+    request = urllib.request.Request(url, body, headers)
     try:
-        try:
-            with DIRECT.open(request, timeout=TIMEOUT_S) as response:
-                return bytes(response.read())
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                raise _refused(refusal.code, refusal.read(2000)) from refusal
+        with DIRECT.open(request, timeout=TIMEOUT_S) as response:
+            yield response
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            text = " ".join(refusal.read(2000).decode(errors="replace").split())[:300]
+        raise BenchError(f"the server answered {refusal.code}: {text}") from refusal
     except (OSError, http.client.HTTPException) as error:
-        raise _broken_off(error) from error
+        fault = f"{type(error).__name__}: {error}"
+        raise BenchError(f"the server broke off ({fault}): {_LOG}") from error
+
+
+def _read(url: str, body: bytes | None = None) -> bytes:
+    with _opened(url, body) as response:
+        return response.read()
 
 
 def _parsed(body: bytes) -> Any:
     return parse_json(body, "the server's answer", BenchError, _LOG)
-
-
-def _refused(status: int, body: bytes) -> BenchError:
-    text = " ".join(body.decode(errors="replace").split())[:300]
-    return BenchError(f"the server answered {status}: {text}")
-
-
-def _broken_off(error: Exception) -> BenchError:
-    return BenchError(f"the server broke off ({type(error).__name__}: {error}): {_LOG}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,22 +42,11 @@ class Difference:
     them is not among its likeliest."""
     near_tie: bool
 
-    def __str__(self) -> str:
-        margin = (
-            "not among the target's best" if self.margin is None else f"{self.margin:.2g} apart"
-        )
-        return (
-            f"{self.method}, request {self.workload}/{self.id}: token {self.position} is "
-            f"{self.found}, without speculation {self.expected} ({margin})"
-        )
-
 
 def first_difference(expected: Sequence[int], output: Sequence[int]) -> int | None:
     """The first position at which two outputs differ; None where they are the same."""
-    for position, (one, other) in enumerate(zip_longest(expected, output)):
-        if one != other:
-            return position
-    return None
+    pairs = enumerate(zip_longest(expected, output))
+    return next((position for position, (one, other) in pairs if one != other), None)
 
 
 def differences(
@@ -134,39 +124,31 @@ def timing(answers: Sequence[Answer]) -> Timing:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Throughput of one method over another's."""
+def paired_ratio(
+    rounds: Mapping[int, Timing], others: Mapping[int, Timing], name: str
+) -> dict[str, Any]:
+    """A method's throughput over another's in the rounds that both ran, under keys of a report.
 
-    ratio: float
-    range: tuple[float, float]
-    """The worst and the best round."""
-    interval: tuple[float, float] | None
-    """95%, from rounds drawn again with replacement."""
-
-
-def paired_ratio(rounds: Mapping[int, Timing], others: Mapping[int, Timing]) -> Ratio | None:
-    """The ratio over the rounds that both methods ran; None where there are none."""
+    Beside it stand the range, which is the worst and the best round, and the 95% interval, from
+    rounds drawn again with replacement. What cannot be told is None.
+    """
     both = sorted(number for number in rounds if number in others)
+    figures: dict[str, Any] = dict.fromkeys((name, f"{name}_range", f"{name}_interval"))
     if not both:
-        return None
+        return figures
     tables = [
         np.array([(each[number].tokens, each[number].seconds) for number in both], np.float64)
         for each in (rounds, others)
     ]
     by_round = _ratio(*tables)
-    interval = None
+    figures[name] = float(_ratio(*(table.sum(0) for table in tables)))
+    figures[f"{name}_range"] = [float(by_round.min()), float(by_round.max())]
     if len(both) >= MIN_ROUNDS:
         # The same draws for both methods, so that a slow minute is slow for both.
         draws = np.random.default_rng(0).integers(len(both), size=(RESAMPLES, len(both)))
         resampled = _ratio(*(table[draws].sum(1) for table in tables))
-        low, high = np.quantile(resampled, (0.025, 0.975))
-        interval = float(low), float(high)
-    return Ratio(
-        ratio=float(_ratio(*(table.sum(0) for table in tables))),
-        range=(float(by_round.min()), float(by_round.max())),
-        interval=interval,
-    )
+        figures[f"{name}_interval"] = np.quantile(resampled, (0.025, 0.975)).tolist()
+    return figures
 
 
 def _ratio(table: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:

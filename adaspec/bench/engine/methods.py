@@ -80,18 +80,20 @@ class Drafter:
         return {"model": self.model, **given}
 
 
-def candidate_of(
-    method: str, spec: str, drafter: Drafter | None, runner_up: bool = False
-) -> Candidate:
+def candidate_of(method: str, spec: str, drafter: Drafter | None) -> Candidate:
     """The candidate that runs a method at the setting that a spec of the evaluator names."""
     if method == NONE:
         return Candidate(NONE, "", None, NONE)
     setting = spec.partition(":")[2]
-    if method == NGRAM:
+    config: dict[str, Any] = {"method": method}
+    if method == SUFFIX:
+        if setting:
+            config["suffix_decoding_max_spec_factor"] = float(setting)
+        setting = "half as long drafts" if setting else "vLLM's defaults"
+    elif method == NGRAM:
         length, shortest, longest = (int(word) for word in spec.split(":")[2:])
         setting = f"{length}:{shortest}:{longest}"
-        config: dict[str, Any] = {
-            "method": "ngram",
+        config |= {
             "num_speculative_tokens": length,
             "prompt_lookup_min": shortest,
             "prompt_lookup_max": longest,
@@ -106,11 +108,9 @@ def candidate_of(
             length = int(spec.rpartition(":")[2])
             setting = f"{drafter.method} {length}"
             config["num_speculative_tokens"] = length
-        elif method == TABLE:
-            config |= _table_config(spec)
         else:
-            raise BenchError(f"no method '{method}' (known: {', '.join(METHODS)})")
-    return Candidate(method, setting, config, spec, runner_up)
+            config |= _table_config(spec)
+    return Candidate(method, setting, config, spec)
 
 
 def _table_config(spec: str) -> dict[str, Any]:
@@ -124,28 +124,15 @@ def _table_config(spec: str) -> dict[str, Any]:
     return {"num_speculative_tokens": max(1, longest), _TABLE_KEY: ranges}
 
 
-def adaspec_candidate(
-    policy: str | None, drafter: Drafter | None, cost: str | None, runner_up: bool = False
-) -> Candidate:
+def adaspec_candidate(policy: str | None, drafter: Drafter | None, cost: str | None) -> Candidate:
     """adaspec with a policy; without one, with the policy that a server chooses."""
     config: dict[str, Any] = {"method": "adaspec"}
     if drafter is not None:
         config |= drafter.adaspec_config
-    if policy is not None:
-        config["policy"] = policy
-    if cost is not None:
-        config["cost"] = cost
-    return Candidate(ADASPEC, policy or "its own choice", config, policy, runner_up)
-
-
-def suffix_candidates() -> list[Candidate]:
-    """vLLM's suffix decoding, at its defaults and at one other setting."""
-    config: dict[str, Any] = {"method": "suffix"}
-    half = config | {"suffix_decoding_max_spec_factor": 0.5}
-    return [
-        Candidate(SUFFIX, "vLLM's defaults", config, "suffix"),
-        Candidate(SUFFIX, "half as long drafts", half, "suffix:0.5", runner_up=True),
-    ]
+    config |= {
+        name: value for name, value in (("policy", policy), ("cost", cost)) if value is not None
+    }
+    return Candidate(ADASPEC, policy or "its own choice", config, policy)
 
 
 def unavailable(methods: Sequence[str], drafter: Drafter | None) -> dict[str, str]:
@@ -167,7 +154,4 @@ def _vllm_has_tables() -> bool:
         from vllm.config import SpeculativeConfig
     except ImportError:
         return False
-    return (
-        hasattr(SpeculativeConfig, _TABLE_KEY)
-        or _TABLE_KEY in SpeculativeConfig.__dataclass_fields__
-    )
+    return _TABLE_KEY in SpeculativeConfig.__dataclass_fields__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,9 +136,7 @@ def _rows(
         expected = settings.expected(candidate.spec, cell, load.concurrency, sent)
         figures = row(timings[name], none)
         speedup = figures["speedup"]
-        lead = None
-        if adaspec is not None and name != adaspec:
-            lead = paired_ratio(timings.get(adaspec, {}), timings[name])
+        ours = timings.get(adaspec, {}) if adaspec is not None and name != adaspec else {}
         rows.append(
             {
                 "workload": cell,
@@ -147,9 +145,7 @@ def _rows(
                 "setting": candidate.setting,
                 "runner_up": candidate.runner_up,
                 **figures,
-                "adaspec_over": lead and lead.ratio,
-                "adaspec_over_range": lead and lead.range,
-                "adaspec_over_interval": lead and lead.interval,
+                **paired_ratio(ours, timings[name], "adaspec_over"),
                 "machine": slowness(in_cell[name], in_cell.get(NONE, {})),
                 **acceptance(in_cell[name].values()),
                 "expected_speedup": expected,
@@ -161,7 +157,6 @@ def _rows(
 
 def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, Any]:
     """The figures of one candidate in one cell, over all rounds; ratios are of the same rounds."""
-    ratio = paired_ratio(timings, none)
     seconds = sum(each.seconds for each in timings.values())
     tokens = sum(each.tokens for each in timings.values())
     first, gaps, per_token = (
@@ -171,9 +166,7 @@ def row(timings: Mapping[int, Timing], none: Mapping[int, Timing]) -> dict[str, 
     return {
         "rounds": len(timings),
         "tokens_per_s": tokens / seconds if seconds > 0 else float("nan"),
-        "speedup": ratio.ratio if ratio else None,
-        "speedup_range": list(ratio.range) if ratio else None,
-        "speedup_interval": list(ratio.interval) if ratio and ratio.interval else None,
+        **paired_ratio(timings, none, "speedup"),
         "ttft_s": first,
         "inter_token_s": gaps,
         "token_s": per_token,
@@ -243,10 +236,13 @@ def complaint(report: Mapping[str, Any]) -> str | None:
     wrong = [each for each in report["differences"] if not each["near_tie"]]
     if not wrong:
         return None
-    first = Difference(**{each.name: wrong[0][each.name] for each in fields(Difference)})
+    first, margin = wrong[0], wrong[0]["margin"]
+    apart = "not among the target's best" if margin is None else f"{margin:.2g} apart"
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return (
-        f"outputs differ beyond near-ties at concurrency {wrong[0]['concurrency']}: {first}{more}"
+        f"outputs differ beyond near-ties at concurrency {first['concurrency']}: "
+        f"{first['method']}, request {first['workload']}/{first['id']}: token {first['position']} "
+        f"is {first['found']}, without speculation {first['expected']} ({apart}){more}"
     )
 
 

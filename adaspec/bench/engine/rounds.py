@@ -63,8 +63,7 @@ class Round:
             Answer(**each | {key: tuple(each[key]) for key in ("arrived_s", "counts", "tokens")})
             for each in line["answers"]
         )
-        values = {field: line[name] for name, field in _FIELDS.items() if name != "pace_s"}
-        return cls(**values, answers=answers, memory_read_s=line.get("pace_s"))
+        return cls(**{field: line[name] for name, field in _FIELDS.items()}, answers=answers)
 
 
 _FIELDS = {

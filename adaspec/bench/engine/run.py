@@ -24,8 +24,7 @@ from adaspec.bench.engine.methods import (
 from adaspec.bench.engine.report import Measured, document
 from adaspec.bench.engine.rounds import Load, Round, RoundsFile, Runner, fingerprint
 from adaspec.bench.engine.server import Server, Servers, ended_by_signals
-from adaspec.bench.engine.settings import UsualSettings, candidates_at, rank_settings
-from adaspec.cost.builtin import DEFAULT
+from adaspec.bench.engine.settings import candidates_at, find_settings
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
 from adaspec.evaluate.options import ALL, Progress
@@ -50,9 +49,13 @@ def bench_engine(options: BenchmarkOptions, force: bool, report: Progress) -> di
     calls, left_out = prompts.leave_out_trained(
         prompts.tokenized(options, texts), options.traces, trained
     )
-    drafter = _drafter(options)
+    drafter = None
+    if options.draft is not None:
+        asked = options.draft_method
+        method = drafter_method(options.draft, target_named(options.model), method=asked)
+        drafter = Drafter(options.draft, method, asked)
     absent = unavailable(options.methods, drafter)
-    settings = _settings(options, trained, report)
+    settings = find_settings(options, trained, report)
     cells = [ALL, *sorted(calls)] if options.workloads and len(calls) > 1 else [ALL]
     candidates = {
         concurrency: candidates_at(concurrency, options, absent, settings, drafter)
@@ -146,25 +149,6 @@ def _check_vllm(options: BenchmarkOptions) -> None:
     plugin = plugin_finding()
     if not plugin.ok and {STATIC, ADASPEC} & set(options.methods):
         raise BenchError(f"{plugin.found}: {plugin.advice}")
-
-
-def _drafter(options: BenchmarkOptions) -> Drafter | None:
-    if options.draft is None:
-        return None
-    asked = options.draft_method
-    method = drafter_method(options.draft, target_named(options.model), method=asked)
-    return Drafter(options.draft, method, asked)
-
-
-def _settings(
-    options: BenchmarkOptions, trained: frozenset[str], report: Progress
-) -> UsualSettings:
-    if not options.traces:
-        return UsualSettings()
-    cost = load_cost(options.cost or DEFAULT)
-    return rank_settings(
-        options.traces, trained, cost, options.concurrency, options.max_tokens, options.seed, report
-    )
 
 
 def _start(options: BenchmarkOptions, candidate: Candidate) -> Server:

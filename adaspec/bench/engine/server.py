@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -43,7 +42,6 @@ class Server:
             self._process = subprocess.Popen(
                 words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
-        self._paused = False
         self.warm = False
         """Whether it has answered its first, untimed requests."""
 
@@ -76,15 +74,11 @@ class Server:
 
     def pause(self) -> None:
         """Suspend all its processes."""
-        if not self._paused:
-            self._signal(signal.SIGSTOP)
-            self._paused = True
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        if self._paused:
-            self._signal(signal.SIGCONT)
-            self._paused = False
+        self._signal(signal.SIGCONT)
 
     def held_bytes(self) -> float:
         """Memory of all its processes, pages that they share counted once for each."""
@@ -109,9 +103,6 @@ class Server:
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that no server outlives its benchmark."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def leave(which: int, _: object) -> None:
         raise SystemExit(128 + which)

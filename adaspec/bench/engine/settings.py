@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from adaspec.bench.engine.methods import (
     Drafter,
     adaspec_candidate,
     candidate_of,
-    suffix_candidates,
 )
-from adaspec.cost.model import CostModel
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
@@ -46,6 +45,7 @@ USUAL = {
     NEURAL: ("fixed:neural:3",),
     TABLE: ("batch-table:1-8=3,9-=1",),
     STATIC: ("hybrid-splice:4:20:2:2:5",),
+    SUFFIX: ("suffix", "suffix:0.5"),
 }
 """Settings where no trace tells what would be best."""
 VLLM_LENGTHS = (3, 5, 8, 12, 16)
@@ -133,26 +133,25 @@ def _tokens_per_s(runs: Sequence[Result]) -> float:
     return sum(run.tokens for run in runs) / sum(run.time_s for run in runs)
 
 
-def rank_settings(
-    traces: Sequence[Path],
-    trained: frozenset[str],
-    cost: CostModel,
-    concurrency: Sequence[int],
-    max_tokens: int,
-    seed: int,
-    report: Progress,
-) -> RankedSettings:
+def find_settings(
+    options: BenchmarkOptions, trained: frozenset[str], report: Progress
+) -> UsualSettings:
     """Every method's settings, ranked at each load over requests that no policy was trained on."""
-    selection = select(traces, Wanted(seen=trained))
-    requests = [shortened(request, max(max_tokens, 2)) for request in selection.requests]
-    options = Options(concurrency=tuple(concurrency), seed=seed, prefill=True)
+    if not options.traces:
+        return UsualSettings()
+    cost, concurrency = load_cost(options.cost or DEFAULT), options.concurrency
+    selection = select(options.traces, Wanted(seen=trained))
+    requests = [shortened(request, max(options.max_tokens, 2)) for request in selection.requests]
+    replayed = Options(concurrency=concurrency, seed=options.seed, prefill=True)
     recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
-    settings = RankedSettings(Player(recording, cost, options.cap), options, prompts)
+    settings = RankedSettings(Player(recording, cost, replayed.cap), replayed, prompts)
     grid = grid_of(settings.player)
     cells: list[Cell] = [(None, each) for each in concurrency]
-    orders = {cell: draw_orders(recording, None, cell[1], seed, options.orders) for cell in cells}
-    speeds = grid_speeds(settings.player, grid, orders, options, report)
+    orders = {
+        cell: draw_orders(recording, None, cell[1], options.seed, replayed.orders) for cell in cells
+    }
+    speeds = grid_speeds(settings.player, grid, orders, replayed, report)
     table = [best_table(grid, speeds, cells, None)] if recording.neural_cap else []
     ngram = [
         f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
@@ -161,6 +160,7 @@ def rank_settings(
         settings.ranks[NONE, load] = [NONE]
         settings.ranks[NGRAM, load] = sorted(ngram, key=lambda spec: -settings.speed(spec, load))
         settings.ranks[TABLE, load] = table
+        settings.ranks[SUFFIX, load] = list(USUAL[SUFFIX])
         ranked = [grid[place].spec for place in np.argsort(-speeds[:, column], kind="stable")]
         for method, prefix in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):
             settings.ranks[method, load] = [spec for spec in ranked if spec.startswith(prefix)]
@@ -189,16 +189,13 @@ def candidates_at(
     for method in (NONE, *(name for name in options.methods if name != NONE)):
         if method in absent:
             continue
-        if method == SUFFIX:
-            candidates += suffix_candidates()
-        elif method == ADASPEC:
-            candidates += [
-                adaspec_candidate(policy, drafter, options.cost, rank > 0)
-                for rank, policy in enumerate(options.policies or (None,))
+        if method == ADASPEC:
+            found = [
+                adaspec_candidate(policy, drafter, options.cost)
+                for policy in options.policies or (None,)
             ]
         else:
-            candidates += [
-                candidate_of(method, spec, drafter, rank > 0)
-                for rank, spec in enumerate(settings.ranked(method, concurrency))
-            ]
+            specs = settings.ranked(method, concurrency)
+            found = [candidate_of(method, spec, drafter) for spec in specs]
+        candidates += [replace(each, runner_up=rank > 0) for rank, each in enumerate(found)]
     return candidates

@@ -6,20 +6,19 @@ A cell is visited again in every round, so that a busy moment falls on all kinds
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from adaspec.bench.machine import reference_loop_s, without_garbage_collection
-from adaspec.cost.fit import MeasuredStep
 from adaspec.errors import CostError
 from adaspec.evaluate.options import Progress
-from adaspec.vllm.profiling import Plan
+from adaspec.vllm.profiling import Plan, ProfiledEngine
 from adaspec.vllm.stopwatch import PromptStep, TimedStep
 
 CPU_BATCHES = (1, 2, 4, 8, 16)
@@ -68,31 +67,6 @@ class Cell:
     """Whether they hold the neural drafter, and with it pay its keep-alive."""
 
 
-class Engine(Protocol):
-    """An engine that runs forced plans; `adaspec.vllm.profiling` has the real one."""
-
-    @property
-    def runs_on_cpu(self) -> bool:
-        """Whether every timed part is over when its call returns."""
-
-    def refusal(self, requests: int, context_tokens: int, room: int) -> str | None:
-        """Why a cell does not fit, if so."""
-
-    def run(
-        self,
-        requests: int,
-        context_tokens: int,
-        holds: bool,
-        plans: Sequence[Plan],
-        steps: int,
-        synchronises: bool = False,
-    ) -> list[tuple[Plan, TimedStep]]:
-        """Time steps of every plan in turn."""
-
-    def prompts(self) -> list[PromptStep]:
-        """Steps that read prompts since this was last asked."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Steps of one cell and plan that verified and drafted as much."""
@@ -119,10 +93,6 @@ class Kind:
     def part_s(self, part: str) -> float:
         """Median seconds of one part of the step."""
         return float(np.median([getattr(step, f"{part}_s") for step in self.parts]))
-
-    def measured(self) -> MeasuredStep:
-        """The kind as the fit takes it."""
-        return MeasuredStep(self.tokens, self.context_tokens, self.forwards, self.step_s)
 
 
 class Kinds:
@@ -167,7 +137,7 @@ class Measurement:
 
 
 def measure(
-    engine: Engine, grid: Grid, batches: Sequence[int], has_drafter: bool, report: Progress
+    engine: ProfiledEngine, grid: Grid, batches: Sequence[int], has_drafter: bool, report: Progress
 ) -> Measurement:
     """Visit every cell that fits in every round; cells and plans in a new order each time."""
     order = random.Random(grid.seed)
@@ -208,21 +178,20 @@ def measure(
 
 
 def _fitting_cells(
-    engine: Engine, grid: Grid, batches: Sequence[int], has_drafter: bool
+    engine: ProfiledEngine, grid: Grid, batches: Sequence[int], has_drafter: bool
 ) -> tuple[dict[Cell, list[Plan]], dict[str, str]]:
     """The plans of every cell that fits the engine, and why the others do not."""
     plans, skipped = {}, {}
-    for context_tokens in sorted(grid.contexts):
-        for requests in sorted(batches):
-            for holds in (False, True) if has_drafter else (False,):
-                cell = Cell(requests, context_tokens, holds)
-                wanted = plans_of(cell, grid.neural_lens, grid.ngram_lens)
-                room = len(wanted) * (_STEPS + 1) * _TOKENS_PER_STEP
-                why = engine.refusal(requests, context_tokens, room)
-                if why is None:
-                    plans[cell] = wanted
-                else:
-                    skipped[f"batch {requests} at {context_tokens:,} tokens"] = why
+    cells = itertools.product(sorted(grid.contexts), sorted(batches), sorted({False, has_drafter}))
+    for context_tokens, requests, holds in cells:
+        cell = Cell(requests, context_tokens, holds)
+        wanted = plans_of(cell, grid.neural_lens, grid.ngram_lens)
+        room = len(wanted) * (_STEPS + 1) * _TOKENS_PER_STEP
+        why = engine.refusal(requests, context_tokens, room)
+        if why is None:
+            plans[cell] = wanted
+        else:
+            skipped[f"batch {requests} at {context_tokens:,} tokens"] = why
     if not plans:
         reasons = "; ".join(f"{name}: {why}" for name, why in skipped.items())
         raise CostError(f"nothing that was asked for fits this engine: {reasons}")

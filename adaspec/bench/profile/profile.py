@@ -19,7 +19,7 @@ from adaspec.bench.profile.measurement import (
     Measurement,
     measure,
 )
-from adaspec.cost.fit import fit_cost
+from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, StepShape
 from adaspec.evaluate.options import Progress, silent
@@ -61,20 +61,13 @@ class Noise:
         """Why the measured times cannot be relied on; None where they can."""
         if np.isnan(self.step_spread):
             return "no step was repeated, so nothing says how noisy it is: give --rounds more"
-        reasons = []
-        if self.step_spread > MAX_STEP_SPREAD:
-            reasons.append(
-                f"repeats of one step lie {self.step_spread:.0%} of their median apart "
-                f"(at most {MAX_STEP_SPREAD:.0%})"
-            )
-        if self.reference_spread > MAX_REFERENCE_SPREAD:
-            reasons.append(
-                f"a fixed loop took times {self.reference_spread:.0%} of their median apart "
-                f"(at most {MAX_REFERENCE_SPREAD:.0%})"
-            )
-        if not reasons:
+        if self.step_spread <= MAX_STEP_SPREAD and self.reference_spread <= MAX_REFERENCE_SPREAD:
             return None
-        return f"{' and '.join(reasons)}: stop what else runs here, or give --rounds more"
+        return (
+            f"repeats of one step lie {self.step_spread:.0%} of their median apart (at most "
+            f"{MAX_STEP_SPREAD:.0%}), those of a fixed loop {self.reference_spread:.0%} (at most "
+            f"{MAX_REFERENCE_SPREAD:.0%}): stop what else runs here, or give --rounds more"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +140,8 @@ class Profile:
         """The profile as `adaspec profile --json` prints it."""
         return {
             "schema": SCHEMA,
-            "cost": {name: getattr(self.cost, name) for name in self.cost.__dataclass_fields__},
-            "fit": self.fit.document(),
+            "cost": asdict(self.cost),
+            "fit": asdict(self.fit),
             "errors_by_source": self.errors(),
             "noise": asdict(self.noise) | {"trusted": self.noise.complaint is None},
             "complaints": self.complaints,
@@ -182,46 +175,36 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
     with ProfiledEngine(subject, max(batches), grid.longest_draft, grid.seed) as engine:
         report("starting vLLM", 1, 1)
         measurement = measure(engine, grid, batches, subject.draft is not None, report)
-        model = Path(subject.model).name or subject.model
-        return fit_profile(
-            measurement,
-            grid.seed,
-            name=f"{model} on {engine.hardware}",
+        known = CostModel(
+            name=f"{Path(subject.model).name or subject.model} on {engine.hardware}",
             target=subject.model,
             hardware=engine.hardware,
             captured_sizes=engine.captured_sizes,
-            engine={
-                "vllm": engine.version,
-                "dtype": engine.dtype,
-                "drafter": subject.draft,
-                "arguments": subject.engine,
-            },
         )
+        facts = {
+            "vllm": engine.version,
+            "dtype": engine.dtype,
+            "drafter": subject.draft,
+            "arguments": subject.engine,
+        }
+        return fit_profile(measurement, known, grid.seed, facts)
 
 
 def fit_profile(
-    measurement: Measurement,
-    seed: int,
-    *,
-    name: str,
-    target: str,
-    hardware: str,
-    captured_sizes: Sequence[int] = (),
-    engine: dict[str, Any] | None = None,
+    measurement: Measurement, known: CostModel, seed: int, engine: dict[str, Any]
 ) -> Profile:
     """The profile whose cost model explains these steps best."""
     kinds = measurement.kinds
     # No step does without its overhead: the least of what is no draft, verification or sampling.
     other_s = [kind.part_s("other") for kind in kinds if kind.parts]
     cost, fit = fit_cost(
-        [kind.measured() for kind in kinds],
-        name=name,
-        captured_sizes=captured_sizes,
-        floors=() if captured_sizes else FLOORS,
-        overhead_s=max(0.0, min(other_s, default=0.0)),
-        target=target,
-        hardware=hardware,
-        seed=seed,
+        [
+            MeasuredStep(kind.tokens, kind.context_tokens, kind.forwards, kind.step_s)
+            for kind in kinds
+        ],
+        replace(known, overhead_s=max(0.0, min(other_s, default=0.0))),
+        seed,
+        floors=() if known.captured_sizes else FLOORS,
     )
     return Profile(
         cost=replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts)),
@@ -232,7 +215,7 @@ def fit_profile(
         breakdown=break_down(kinds),
         kinds=kinds,
         skipped=measurement.skipped,
-        engine=engine or {},
+        engine=engine,
     )
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.bench.contexts import make_contexts
-from adaspec.draft import match_positions
+from adaspec.bench.lookup import make_contexts
+from adaspec.draft.index import match_positions
 
 
 def test_contexts_are_the_same_for_the_same_seed_and_all_different() -> None:

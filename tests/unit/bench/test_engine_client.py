@@ -5,12 +5,17 @@ import threading
 import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
 
 import pytest
 
 from adaspec.bench.engine import client
 from adaspec.bench.engine.client import Call, send_all
 from adaspec.errors import BenchError
+
+reads_metrics = pytest.mark.skipif(
+    find_spec("prometheus_client") is None, reason="vLLM brings prometheus_client"
+)
 
 METRICS = """# TYPE vllm:spec_decode_num_draft_tokens counter
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="bench"} 30.0
@@ -82,10 +87,12 @@ def test_a_stream_is_pieces_of_token_ids_with_their_times(server):
     assert asked[0]["max_tokens"] == 16
 
 
+@reads_metrics
 def test_counters_are_summed_over_engines_and_nothing_else_is_counted(server):
     assert client.counters(server[0]) == {"drafted": 42.0, "accepted": 9.0}
 
 
+@reads_metrics
 def test_adaspecs_own_figures_are_read_apart(server):
     assert client.metrics(server[0]).total("decisions_total", source="ngram") == 5
 
@@ -119,6 +126,7 @@ def test_a_question_that_is_refused_is_said_in_the_servers_words(server):
             ask()
 
 
+@reads_metrics
 def test_no_proxy_of_the_environment_is_asked(server, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -130,6 +138,7 @@ def test_no_proxy_of_the_environment_is_asked(server, monkeypatch):
     assert len(list(client.stream(server[0], [2, 3], 16))) == 2
 
 
+@reads_metrics
 def test_a_server_that_is_gone_is_a_benchmarks_error():
     for ask in (
         lambda: list(client.stream("http://127.0.0.1:9", [2], 4)),

@@ -1,6 +1,7 @@
 """Which methods take part at which settings."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,9 @@ from adaspec.bench.engine.methods import (
 from adaspec.bench.engine.settings import (
     UsualSettings,
     candidates_at,
-    rank_settings,
+    find_settings,
     shortened,
 )
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import BenchError
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.synthetic import synthesize, write_synthetic
@@ -111,9 +111,8 @@ def ranked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
         patch.setattr(settings, "grid_of", lambda player: _thinned(whole(player)))
-        return rank_settings(
-            [folder], frozenset(), H100_LLAMA_3_1_8B, (1, 4), 64, 0, lambda *_: None
-        )
+        options = replace(asked(), traces=(folder,), concurrency=(1, 4), max_tokens=64)
+        return find_settings(options, frozenset(), lambda *_: None)
 
 
 def _thinned(grid):

@@ -87,7 +87,8 @@ def profiled(machine, drafter=True, reference_s=QUIET):
     measured = measure(machine, GRID, BATCHES, drafter, silent)
     # The real loop's times are this machine's, not the test's.
     measured = dataclasses.replace(measured, reference_s=reference_s)
-    return fit_profile(measured, GRID.seed, name="found", target="M", hardware="a machine")
+    known = CostModel("found", target="M", hardware="a machine")
+    return fit_profile(measured, known, GRID.seed, {})
 
 
 def test_a_quiet_machines_constants_are_recovered():

@@ -16,7 +16,7 @@ from adaspec.cost.load import FitReport, load_cost
 from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B
-FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ("per_kv_s",), 0)
+FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["per_kv_s"], 0)
 
 
 @pytest.fixture

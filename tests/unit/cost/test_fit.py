@@ -41,12 +41,16 @@ def measured(
     ]
 
 
+def fitted(steps, *, seed=0, floors=(), **known):
+    return fit_cost(steps, CostModel(**known), seed, floors)
+
+
 def constants(cost):
     return np.array([getattr(cost, term) for term in TERMS])
 
 
 def test_exact_times_give_back_the_truth():
-    cost, report = fit_cost(measured(TRUTH), name="fitted")
+    cost, report = fitted(measured(TRUTH), name="fitted")
     assert constants(cost) == pytest.approx(constants(TRUTH), rel=1e-6)
     assert report.p95_error < 1e-9
     assert report.not_identified == {}
@@ -55,14 +59,14 @@ def test_exact_times_give_back_the_truth():
 def test_padding_to_captured_sizes_is_part_of_the_fit():
     stepped = dataclasses.replace(TRUTH, captured_sizes=(1, 8, 64, 512), per_token_s=2e-4)
     steps = measured(stepped)
-    knows, right = fit_cost(steps, name="knows", captured_sizes=(1, 8, 64, 512))
-    _, wrong = fit_cost(steps, name="does not")
+    knows, right = fitted(steps, name="knows", captured_sizes=(1, 8, 64, 512))
+    _, wrong = fitted(steps, name="does not")
     assert knows.per_token_s == pytest.approx(2e-4, rel=1e-6)
     assert right.p95_error < 1e-9 < 0.05 < wrong.p95_error
 
 
 def test_noise_is_what_the_held_out_error_reports():
-    cost, report = fit_cost(measured(TRUTH, noise=0.05, repeats=2, seed=5), name="noisy")
+    cost, report = fitted(measured(TRUTH, noise=0.05, repeats=2, seed=5), name="noisy")
     # The mean of |N(0, 0.05)| is 0.04.
     assert 0.03 < report.mean_error < 0.05
     assert report.median_error < report.mean_error < report.p95_error
@@ -72,7 +76,7 @@ def test_noise_is_what_the_held_out_error_reports():
 def test_the_truth_lies_within_the_standard_errors_about_as_often_as_it_should():
     inside = []
     for seed in range(40):
-        cost, report = fit_cost(measured(TRUTH, noise=0.05, seed=seed), name="noisy", seed=seed)
+        cost, report = fitted(measured(TRUTH, noise=0.05, seed=seed), name="noisy", seed=seed)
         one = report.standard_errors_s
         inside += [
             abs(getattr(cost, term) - getattr(TRUTH, term)) < 2 * one[term]
@@ -83,7 +87,7 @@ def test_the_truth_lies_within_the_standard_errors_about_as_often_as_it_should()
 
 def test_no_kind_of_step_is_both_fitted_and_held_out():
     steps = measured(TRUTH, batches=(1, 4), drafts=(0, 3), forwards=(0, 1), repeats=10)
-    _, report = fit_cost(steps, name="repeats")
+    _, report = fitted(steps, name="repeats")
     assert report.points == 240
     assert report.held_out_points % 10 == 0
     assert 0 < report.held_out_points < report.points
@@ -91,12 +95,12 @@ def test_no_kind_of_step_is_both_fitted_and_held_out():
 
 def test_the_split_follows_from_the_seed_alone():
     steps = measured(TRUTH, noise=0.05)
-    assert fit_cost(steps, name="a", seed=1) == fit_cost(steps, name="a", seed=1)
-    assert fit_cost(steps, name="a", seed=1)[1] != fit_cost(steps, name="a", seed=2)[1]
+    assert fitted(steps, name="a", seed=1) == fitted(steps, name="a", seed=1)
+    assert fitted(steps, name="a", seed=1)[1] != fitted(steps, name="a", seed=2)[1]
 
 
 def test_a_drafter_that_never_ran_is_reported_not_invented():
-    cost, report = fit_cost(measured(TRUTH, forwards=(0,)), name="plain")
+    cost, report = fitted(measured(TRUTH, forwards=(0,)), name="plain")
     assert set(report.not_identified) == {"draft_fixed_s", "draft_per_kv_s"}
     assert cost.draft_fixed_s == cost.draft_per_kv_s == 0.0
     assert "0 in every point" in report.not_identified["draft_fixed_s"]
@@ -110,7 +114,7 @@ def test_a_context_that_never_varied_leaves_its_share_to_the_fixed_part():
         for tokens in (1, 2, 4, 8, 16, 32)
         for forwards in (0, 1, 3)
     ]
-    cost, report = fit_cost(steps, name="one context")
+    cost, report = fitted(steps, name="one context")
     assert set(report.not_identified) == {"per_kv_s", "draft_per_kv_s"}
     assert "only along with fixed_s" in report.not_identified["per_kv_s"]
     assert cost.fixed_s == pytest.approx(TRUTH.fixed_s + TRUTH.per_kv_s * 1_000, rel=1e-6)
@@ -120,7 +124,7 @@ def test_a_context_that_never_varied_leaves_its_share_to_the_fixed_part():
 def test_a_term_that_drowns_in_noise_is_reported():
     # Contexts that hardly differ: the slope over them is anybody's guess.
     steps = measured(TRUTH, batches=(1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
-    cost, report = fit_cost(steps, name="vague")
+    cost, report = fitted(steps, name="vague")
     open_terms = set(report.not_identified) | set(report.at_zero)
     assert {"per_kv_s", "draft_per_kv_s"} <= open_terms
     assert cost.per_kv_s == cost.draft_per_kv_s == 0.0
@@ -133,17 +137,17 @@ def test_no_constant_is_ever_negative():
         for context in (100, 1_000, 5_000)
         for forwards in (0, 1, 3)
     ]
-    cost, report = fit_cost(falling, name="falling")
+    cost, report = fitted(falling, name="falling")
     assert (constants(cost) >= 0).all()
     assert "per_kv_s" in report.at_zero
 
 
 def test_a_known_overhead_is_taken_from_the_fixed_part():
     true = dataclasses.replace(TRUTH, overhead_s=0.002)
-    cost, _ = fit_cost(measured(true), name="known", overhead_s=0.002)
+    cost, _ = fitted(measured(true), name="known", overhead_s=0.002)
     assert constants(cost) == pytest.approx(constants(TRUTH), rel=1e-6)
     assert cost.overhead_s == 0.002
-    unaware, _ = fit_cost(measured(true), name="unaware")
+    unaware, _ = fitted(measured(true), name="unaware")
     assert unaware.fixed_s == pytest.approx(TRUTH.fixed_s + 0.002, rel=1e-6)
 
 
@@ -159,25 +163,25 @@ def test_a_known_overhead_is_taken_from_the_fixed_part():
 )
 def test_an_impossible_measurement_is_refused_with_its_place(step, said):
     with pytest.raises(CostError, match=said) as caught:
-        fit_cost([*measured(TRUTH), step], name="broken")
+        fitted([*measured(TRUTH), step], name="broken")
     assert "step 240" in str(caught.value)
 
 
 def test_too_few_kinds_of_step_are_refused_however_often_they_were_repeated():
     steps = measured(TRUTH, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
-        fit_cost(steps * 50, name="few")
+        fitted(steps * 50, name="few")
 
 
 def test_a_floor_is_found_where_few_tokens_take_as_long_as_some():
     flat = dataclasses.replace(TRUTH, captured_sizes=(8,), per_token_s=2e-4)
     steps = measured(flat, noise=0.01)
-    cost, report = fit_cost(steps, name="flat", floors=(2, 4, 8, 16))
+    cost, report = fitted(steps, name="flat", floors=(2, 4, 8, 16))
     assert cost.captured_sizes == (8,)
     assert cost.per_token_s == pytest.approx(2e-4, rel=0.02)
     assert report.mean_error < 0.015
 
 
 def test_no_floor_is_taken_where_none_explains_the_steps_better():
-    cost, _ = fit_cost(measured(TRUTH), name="straight", floors=(2, 8, 32))
+    cost, _ = fitted(measured(TRUTH), name="straight", floors=(2, 8, 32))
     assert cost.captured_sizes == ()

@@ -1,5 +1,6 @@
 """Cost models by name and from files."""
 
+import dataclasses
 import json
 import re
 
@@ -33,10 +34,10 @@ REPORT = FitReport(
     p95_error=0.05,
     standard_errors_s={"fixed_s": 1e-5},
     not_identified={"draft_per_kv_s": "what it multiplies is 0 in every point"},
-    at_zero=("per_kv_s",),
+    at_zero=["per_kv_s"],
     seed=3,
 )
-FIT = REPORT.document()
+FIT = dataclasses.asdict(REPORT)
 
 
 def written(tmp_path, document):

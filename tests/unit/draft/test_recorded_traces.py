@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.draft import accepted_runs, vllm_positions
+from adaspec.draft.index import accepted_runs, vllm_positions
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces" / "specdecode-bench"
 WORKLOADS = ("gsm8k", "instructcoder", "sharegpt", "cnn")

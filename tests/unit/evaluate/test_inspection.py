@@ -231,7 +231,7 @@ def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, ca
         p95_error=0.0625,
         standard_errors_s={"fixed_s": 1.5e-5},
         not_identified={"per_kv_s": "what it multiplies is 0 in every point"},
-        at_zero=(),
+        at_zero=[],
         seed=0,
     )
     save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json", fit)

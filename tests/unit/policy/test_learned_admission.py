@@ -9,7 +9,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import CostModel
-from adaspec.draft import Matches
+from adaspec.draft.index import Matches
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.admission import update_drafter
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE

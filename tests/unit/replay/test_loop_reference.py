@@ -18,7 +18,7 @@ from random_recordings import (
 )
 from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
 
-from adaspec.draft import NgramIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
 from adaspec.policy.spec import parse_policy

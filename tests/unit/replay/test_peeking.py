@@ -14,7 +14,7 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 from reference import Request, common
 from wild_policy import WildPolicy
 
-from adaspec.draft import Matches
+from adaspec.draft.index import Matches
 from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal
 from adaspec.replay.loop import run_policy
 

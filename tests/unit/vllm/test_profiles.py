@@ -14,7 +14,7 @@ from adaspec.vllm.choice import Target, choose
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
 
-FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {}, {}, (), 0)
+FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {}, {}, [], 0)
 
 
 @pytest.fixture(autouse=True)
