@@ -15,6 +15,7 @@ from adaspec.evaluate.closed_loop import evaluate_closed_loop
 from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.lockstep import evaluate_lockstep
 from adaspec.evaluate.options import ALL, Options, Progress, silent
+from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
@@ -25,7 +26,6 @@ from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
-REPORT_SCHEMA = 1
 CLOSED_LOOP, LOCKSTEP = "closed-loop", "lockstep"
 BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 _FIXED_BY_PROTOCOL = (

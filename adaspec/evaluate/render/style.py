@@ -16,10 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from adaspec.evaluate.render.report import OPPONENT, Report
-from adaspec.evaluate.render.result_tables import batched
-from adaspec.evaluate.render.table import Interval, plain, short, short_names
+from adaspec.evaluate.render.table import plain, short, short_names
+from adaspec.evaluate.render.tables import batched
+from adaspec.evaluate.report import OPPONENT, Report
 
+Interval = Sequence[float] | None
 WIDTH_IN = 7.0
 DPI = 160
 """At this resolution a plot is 1,120 px wide; shown at 700 px, 8-point text is still 11 px high."""
@@ -240,12 +241,12 @@ def subplots(
 
 
 def interval_bar(
-    axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool = True
+    axes: Axes, interval: Interval, where: float, look: Look, upright: bool = True
 ) -> None:
     """Draw an interval, if there is one, as a bar."""
     if interval is not None:
         draw = axes.vlines if upright else axes.hlines
-        lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
+        lines = draw(where, interval[0], interval[1], color=look.colour, linewidth=1.6, alpha=0.55)
         lines.set_zorder(look.order - 0.5)
 
 

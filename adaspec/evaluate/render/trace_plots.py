@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from adaspec.evaluate.acceptance import SOURCES, Acceptance, examples, pooled, survival
-from adaspec.evaluate.render.result_tables import SOURCES as SOURCE_NAMES
 from adaspec.evaluate.render.style import (
     INK,
     MUTED,
@@ -32,6 +31,7 @@ from adaspec.evaluate.render.style import (
     titled,
 )
 from adaspec.evaluate.render.table import short, short_names
+from adaspec.evaluate.render.tables import SOURCES as SOURCE_NAMES
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
 _PALETTE = ["#0B5FA5", "#C8390E", "#00805E", "#7B4B94", "#7A5B00", "#008C9E", "#B0468E", "#444444"]
