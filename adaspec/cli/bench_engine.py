@@ -30,22 +30,13 @@ from adaspec.evaluate.render.terminal import print_table
 MAX_CONCURRENCY = 1024
 
 
-class Methods(click.ParamType[tuple[str, ...]]):
-    """Names of methods, separated by commas."""
-
-    name = "NAME,.."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names, or a usage error that points out the unknown one."""
-        if isinstance(value, tuple):
-            return value
-        names = [word.strip() for word in str(value).split(",")]
-        for word in names:
-            if word not in METHODS:
-                self.fail(f"no method '{word}' (known: {', '.join(METHODS)})", param, ctx)
-        return tuple(dict.fromkeys(names))
+def methods(text: str) -> tuple[str, ...]:
+    """The names of methods in a text, or a usage error that points out the unknown one."""
+    names = [word.strip() for word in text.split(",")]
+    for word in names:
+        if word not in METHODS:
+            raise click.BadParameter(f"no method '{word}' (known: {', '.join(METHODS)})")
+    return tuple(dict.fromkeys(names))
 
 
 @click.command("engine")
@@ -78,7 +69,8 @@ class Methods(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--methods",
-    type=Methods(),
+    type=methods,
+    metavar="NAME,..",
     default=",".join(METHODS),
     show_default=True,
     help="Who takes part; no speculation always does.",

@@ -98,7 +98,7 @@ def _trace_table(document: dict[str, Any]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for workload in document["workloads"]:
         first = [escape(printable(workload["workload"]))]
-        first += [_count(workload["requests"]), _count(workload[counted])]
+        first += [_shown(workload["requests"], ","), _shown(workload[counted], ",")]
         for source in workload["sources"] or [None]:
             table.add_row(*first, *_source_cells(source, logged))
             first = [""] * len(first)
@@ -110,12 +110,12 @@ def _source_cells(source: dict[str, Any] | None, logged: bool) -> list[str]:
         return ["-"] * (6 if logged else 5)
     cells = [
         source["source"],
-        _count(source["drafts"]),
-        _number(source["accepted_mean"]),
-        _share(source["accepted_share_at_least_1"]),
-        _share(source["censored_share"]),
+        _shown(source["drafts"], ","),
+        _shown(source["accepted_mean"], ".2f"),
+        _shown(source["accepted_share_at_least_1"], ".1%"),
+        _shown(source["censored_share"], ".1%"),
     ]
-    return [*cells, _number(source["draft_len_mean"])] if logged else cells
+    return [*cells, _shown(source["draft_len_mean"], ".2f")] if logged else cells
 
 
 def _cost_table(document: dict[str, Any]) -> Table:
@@ -151,13 +151,5 @@ def _size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.grids import settings
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_speeds
+from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
@@ -143,7 +142,7 @@ def _best_splice(
 ) -> dict[int, float]:
     grid = [
         setting
-        for setting in settings(player.recording)
+        for setting in grid_of(player.recording)
         if setting.spec.startswith("hybrid-splice:")
     ]
     if not grid:

@@ -149,7 +149,7 @@ def rank_settings(
     recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
     settings = RankedSettings(Player(recording, cost, options.cap), options, prompts)
-    grid = grid_of(settings.player)
+    grid = grid_of(recording)
     cells: list[Cell] = [(None, each) for each in concurrency]
     orders = {cell: draw_orders(recording, None, cell[1], seed, options.orders) for cell in cells}
     speeds = grid_speeds(settings.player, grid, orders, options, report)

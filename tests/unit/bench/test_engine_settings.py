@@ -110,7 +110,7 @@ def ranked(tmp_path_factory):
     whole = settings.grid_of
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
-        patch.setattr(settings, "grid_of", lambda player: _thinned(whole(player)))
+        patch.setattr(settings, "grid_of", lambda recording: _thinned(whole(recording)))
         return rank_settings(
             [folder], frozenset(), H100_LLAMA_3_1_8B, (1, 4), 64, 0, lambda *_: None
         )
