@@ -106,7 +106,7 @@ def table_markdown(table: Table, level: int = 2) -> str:
     lines = [
         [text_markdown(column.head) for column in table.columns],
         [":--" if column.left else "--:" for column in table.columns],
-        *([text_markdown(cell, in_table=True) for cell in row.cells] for row in table.rows),
+        *([_markdown(cell, in_table=True) for cell in row.pieces] for row in table.rows),
     ]
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     title = f"{'#' * level} {text_markdown(table.title)}" if table.title else ""
@@ -115,17 +115,19 @@ def table_markdown(table: Table, level: int = 2) -> str:
 
 def text_markdown(text: Text, in_table: bool = False) -> str:
     """A text in which names and sentences from outside are escaped, in a table also their bars."""
-    return "".join(_span(span, in_table) for span in spans(text))
+    return _markdown(spans(text), in_table)
 
 
-def _span(span: Span, in_table: bool) -> str:
-    if span.kind is Kind.OWN:
+def _markdown(pieces: Sequence[Span], in_table: bool) -> str:
+    texts = []
+    for span in pieces:
         text = span.text
-    elif span.kind is Kind.CODE:
-        text = _code(span.text, in_table)
-    else:
-        text = re.sub(r"([\\`*_\[\]<>|#~&@])", r"\\\1", span.text)
-    return f"**{text}**" if Mark.STRONG in span.marks else text
+        if span.kind is Kind.CODE:
+            text = _code(text, in_table)
+        elif span.kind is Kind.FOREIGN:
+            text = re.sub(r"([\\`*_\[\]<>|#~&@])", r"\\\1", text)
+        texts.append(f"**{text}**" if Mark.STRONG in span.marks else text)
+    return "".join(texts)
 
 
 def _code(content: str, in_table: bool) -> str:

@@ -69,6 +69,12 @@ class Row:
 
     cells: Sequence[Text]
     mark: Mark | None = None
+    pieces: Sequence[Sequence[Span]] = field(init=False)
+    """The pieces of each cell, for those who show it."""
+
+    def __post_init__(self) -> None:
+        """Take the cells apart once, as they are looked at many times."""
+        object.__setattr__(self, "pieces", [spans(cell) for cell in self.cells])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from adaspec.evaluate.render import tables
-from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, spans
+from adaspec.evaluate.render.table import Column, Kind, Mark, Span, Table, Text, spans
 from adaspec.evaluate.report import Report
 
 _STYLES = {
@@ -83,9 +83,7 @@ def print_table(table: Table, console: Console) -> None:
     if table.sentence:
         console.print(_text(table.sentence))
     for mark, meaning in table.meanings.items():
-        if any(
-            mark in span.marks for row in table.rows for cell in row.cells for span in spans(cell)
-        ):
+        if any(mark in span.marks for row in table.rows for cell in row.pieces for span in cell):
             console.print(f"{_LOOKS[mark]}: {meaning}")
     rich = RichTable(
         box=box.SIMPLE_HEAD,
@@ -118,7 +116,7 @@ def print_table(table: Table, console: Console) -> None:
 
 def _cells(table: Table, spare: bool, stacked: bool = False) -> list[list[RichText]]:
     """The texts of each column."""
-    rows = [[_text(cell, spare, stacked) for cell in row.cells] for row in table.rows]
+    rows = [[_rich(cell, spare, stacked) for cell in row.pieces] for row in table.rows]
     return [[row[index] for row in rows] for index in range(len(table.columns))]
 
 
@@ -150,10 +148,14 @@ def _head(column: Column, cells: Sequence[RichText]) -> RichText:
     return RichText("\n".join(textwrap.wrap(head.plain, widest, break_long_words=False)))
 
 
-def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
+def _text(text: Text) -> RichText:
+    return _rich(spans(text), spare=True, stacked=False)
+
+
+def _rich(pieces: Sequence[Span], spare: bool, stacked: bool) -> RichText:
     """A text with its marks; `stacked` puts `a / b` on two lines."""
     rich = RichText()
-    for span in spans(text):
+    for span in pieces:
         if spare or not span.spare:
             words = span.text
             if span.kind is Kind.OWN:
