@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
-Tuned = TypeVar("Tuned")
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
@@ -231,12 +229,6 @@ def best_table(
     return table_spec(tuple(BatchRange(low, high, best[load]) for low, high, load in ranges))
 
 
-def tuned_spec(static_tuned: Mapping[int, Tuned], concurrency: int) -> Tuned | None:
-    """The rule tuned at this concurrency, or at the nearest lower one."""
-    below = [load for load in static_tuned if load <= concurrency]
-    return static_tuned[max(below)] if below else None
-
-
 def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
     """Policy -> the name of its tuned rule's row; if several have one, the rows are hidden."""
     names = [contender.name for contender in named if _static_tuned(contender)]
@@ -253,11 +245,15 @@ def is_hidden(row: str) -> bool:
 def tuned_winners(
     player: Player, named: Sequence[Contender], concurrency: int
 ) -> dict[str, Winner]:
-    """The tuned rules at a concurrency that can be replayed, by the name of their row."""
+    """The tuned rules that can be replayed, by the name of their row.
+
+    They are those of this concurrency, or of the nearest lower one.
+    """
     rows, winners = tuned_rows(named), {}
     for contender in named:
-        specs = tuned_spec(_static_tuned(contender), concurrency)
-        rule = None if specs is None else _tuned_rule(specs, contender)
+        tuned = _static_tuned(contender)
+        below = [load for load in tuned if load <= concurrency]
+        rule = _tuned_rule(tuned[max(below)], contender) if below else None
         if rule is not None and player.refusal(rule) is None:
             winners[rows[contender.name]] = Winner(rule)
     return winners

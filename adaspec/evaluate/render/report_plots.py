@@ -74,7 +74,17 @@ def speedup_figure(report: Report) -> Figure | None:
             if load == report.concurrencies[-1]:
                 ends.append((speed, look[name].label, look[name].ink))
             else:
-                _label_point(axes, (load, speed), look[name])
+                axes.annotate(
+                    look[name].label,
+                    xy=(load, speed),
+                    xytext=(6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=SMALL,
+                    color=look[name].ink,
+                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+                    parse_math=False,
+                )
     label_ends(axes, ends)
     return figure
 
@@ -366,21 +376,6 @@ def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     light_grid(axes, "both")
     axes.legend(loc="upper left", fontsize=SMALL, edgecolor="none", handlelength=1.4)
-
-
-def _label_point(axes: Axes, point: tuple[float, float], look: Look) -> None:
-    """Write a policy's name beside the last point of its line, for a line that ends early."""
-    axes.annotate(
-        look.label,
-        xy=point,
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=look.ink,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-        parse_math=False,
-    )
 
 
 def _workloads(report: Report) -> list[str]:
