@@ -110,7 +110,7 @@ def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **opti
     """
     check_drafter(options["draft"], options["draft_method"])
     # Imported here because the evaluator takes a second to load, and --help should be quick.
-    from adaspec.bench.engine.page import page, save_plot
+    from adaspec.bench.engine.page import page, save_plot, sentences, tables
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine
 
@@ -125,19 +125,13 @@ def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **opti
     if as_json:
         print_json(report)
     else:
-        _print(report)
+        console = results()
+        for table in tables(report):
+            print_table(table, console)
+        console.print()
+        print_lines(console, *sentences(report))
     remarks().print(f"written: {written}, {out / 'report.json'}, {plot}", soft_wrap=True)
     wrong = complaint(report)
     if wrong is not None:
         click.echo(f"adaspec: error: {printable(wrong)}", err=True)
         raise click.exceptions.Exit(1)
-
-
-def _print(report: dict[str, Any]) -> None:
-    from adaspec.bench.engine.page import sentences, tables
-
-    console = results()
-    for table in tables(report):
-        print_table(table, console)
-    console.print()
-    print_lines(console, *sentences(report))
