@@ -116,7 +116,6 @@ def evaluate_policies(
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
-        note_costs(document, None, given=False)
     else:
         model = _cost(cost, keep_alive)
         selection = select(folders, wanted)

@@ -30,22 +30,13 @@ from adaspec.evaluate.render.terminal import print_table
 MAX_CONCURRENCY = 1024
 
 
-class Methods(click.ParamType[tuple[str, ...]]):
-    """Names of methods, separated by commas."""
-
-    name = "NAME,.."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names, or a usage error that points out the unknown one."""
-        if isinstance(value, tuple):
-            return value
-        names = [word.strip() for word in str(value).split(",")]
-        for word in names:
-            if word not in METHODS:
-                self.fail(f"no method '{word}' (known: {', '.join(METHODS)})", param, ctx)
-        return tuple(dict.fromkeys(names))
+def methods(text: str) -> tuple[str, ...]:
+    """The names of methods in a text, or a usage error that points out the unknown one."""
+    names = [word.strip() for word in text.split(",")]
+    for word in names:
+        if word not in METHODS:
+            raise click.BadParameter(f"no method '{word}' (known: {', '.join(METHODS)})")
+    return tuple(dict.fromkeys(names))
 
 
 @click.command("engine")
@@ -78,7 +69,8 @@ class Methods(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--methods",
-    type=Methods(),
+    type=methods,
+    metavar="NAME,..",
     default=",".join(METHODS),
     show_default=True,
     help="Who takes part; no speculation always does.",
@@ -118,7 +110,7 @@ def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **opti
     """
     check_drafter(options["draft"], options["draft_method"])
     # Imported here because the evaluator takes a second to load, and --help should be quick.
-    from adaspec.bench.engine.page import page, save_plot
+    from adaspec.bench.engine.page import page, save_plot, sentences, tables
     from adaspec.bench.engine.report import complaint
     from adaspec.bench.engine.run import bench_engine
 
@@ -133,19 +125,13 @@ def engine_command(out: Path, mix_only: bool, force: bool, as_json: bool, **opti
     if as_json:
         print_json(report)
     else:
-        _print(report)
+        console = results()
+        for table in tables(report):
+            print_table(table, console)
+        console.print()
+        print_lines(console, *sentences(report))
     remarks().print(f"written: {written}, {out / 'report.json'}, {plot}", soft_wrap=True)
     wrong = complaint(report)
     if wrong is not None:
         click.echo(f"adaspec: error: {printable(wrong)}", err=True)
         raise click.exceptions.Exit(1)
-
-
-def _print(report: dict[str, Any]) -> None:
-    from adaspec.bench.engine.page import sentences, tables
-
-    console = results()
-    for table in tables(report):
-        print_table(table, console)
-    console.print()
-    print_lines(console, *sentences(report))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 from rich.markup import escape
 
@@ -41,10 +43,7 @@ def command(
     caveat = gpu_caveat()
     all_ok = all(check.ok for check in checks)
     if as_json:
-        findings = [
-            {"part": check.part, "ok": check.ok, "found": check.found, "advice": check.advice}
-            for check in checks
-        ]
+        findings = [asdict(check) for check in checks]
         print_json({"schema": 1, "ok": all_ok, "findings": findings, "caveat": caveat})
     else:
         console = results()

@@ -21,22 +21,13 @@ from adaspec.evaluate.options import CAP, CONCURRENCY, MAX_CONCURRENCY, ORDERS, 
 from adaspec.evaluate.selection import MAX_OUTPUT
 
 
-class OutputTokens(click.ParamType[int | None]):
-    """A whole number, or `none` for no limit."""
-
-    name = "N|none"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        """The number, None for `none`, or a usage error."""
-        if value is None or isinstance(value, int):
-            return value
-        if str(value) == "none":
-            return None
-        if not str(value).isdecimal() or int(str(value)) < 1:
-            self.fail(f"'{value}' is neither a whole number from 1 on nor 'none'", param, ctx)
-        return int(str(value))
+def output_tokens(text: str | int) -> int | None:
+    """A whole number, None for `none`, or a usage error."""
+    if text == "none":
+        return None
+    if not str(text).isdecimal() or int(text) < 1:
+        raise click.BadParameter(f"'{text}' is neither a whole number from 1 on nor 'none'")
+    return int(text)
 
 
 @click.command()
@@ -57,7 +48,7 @@ class OutputTokens(click.ParamType[int | None]):
 )
 @numbers_option(
     "--concurrency",
-    ",".join(map(str, CONCURRENCY)),
+    CONCURRENCY,
     "Requests running at once.",
     most=MAX_CONCURRENCY,
 )
@@ -76,7 +67,8 @@ class OutputTokens(click.ParamType[int | None]):
 @click.option("--prefill", is_flag=True, help="Charge prefill as requests enter.")
 @click.option(
     "--max-output-tokens",
-    type=OutputTokens(),
+    type=output_tokens,
+    metavar="N|NONE",
     default=MAX_OUTPUT,
     show_default=True,
     help="Leave longer outputs out.",

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import printable
 from adaspec.trace.importers.formats import FORMATS, import_trace
 
@@ -16,11 +17,11 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
 @click.command("import")
 @click.argument("format", type=click.Choice(sorted(FORMATS)))
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
+@out_option("TRACES")
 @click.option("--target", metavar="HUB_ID", help="The model that was served.")
 @click.option("--drafter", metavar="NAME", help="The neural drafter that ran beside it.")
-@click.option("--force", is_flag=True, help="Replace a trace that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+@force_option("Replace a trace that is there already.")
+@json_option("Print a summary for machines.")
 def command(
     format: str,
     sources: tuple[str, ...],

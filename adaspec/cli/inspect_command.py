@@ -6,12 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
 from adaspec.cli.options import json_option
 from adaspec.cli.output import ProgressBar, print_json, print_lines, printable, results
 from adaspec.evaluate.inspection import inspect
+
+_SOURCE_COLUMNS = (
+    ("source", "source", ""),
+    ("drafts", "drafts", ","),
+    ("accepted", "accepted_mean", ".2f"),
+    (">= 1", "accepted_share_at_least_1", ".1%"),
+    ("censored", "censored_share", ".1%"),
+    ("draft_len", "draft_len_mean", ".2f"),
+)
+"""Heading, key and format of what is said of a source; the last is of logged traces alone."""
 
 
 @click.command()
@@ -88,34 +99,20 @@ def _describe_trace(document: dict[str, Any]) -> str:
 def _trace_table(document: dict[str, Any]) -> Table:
     logged = document["manifest"]["kind"] == "logged"
     counted = "steps" if logged else "paired"
+    columns = _SOURCE_COLUMNS if logged else _SOURCE_COLUMNS[:-1]
     # The table is narrow enough for eighty columns without folding.
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     table.add_column("workload", overflow="fold")
-    table.add_column("requests", justify="right", no_wrap=True)
-    table.add_column(counted, justify="right", no_wrap=True)
-    table.add_column("source", no_wrap=True)
-    for heading in ("drafts", "accepted", ">= 1", "censored", *["draft_len"][:logged]):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("requests", counted, *(heading for heading, _, _ in columns)):
+        justify: JustifyMethod = "left" if heading == "source" else "right"
+        table.add_column(heading, justify=justify, no_wrap=True)
     for workload in document["workloads"]:
         first = [escape(printable(workload["workload"]))]
-        first += [_count(workload["requests"]), _count(workload[counted])]
-        for source in workload["sources"] or [None]:
-            table.add_row(*first, *_source_cells(source, logged))
+        first += [_shown(workload["requests"], ","), _shown(workload[counted], ",")]
+        for source in workload["sources"] or [{}]:
+            table.add_row(*first, *(_shown(source.get(key), form) for _, key, form in columns))
             first = [""] * len(first)
     return table
-
-
-def _source_cells(source: dict[str, Any] | None, logged: bool) -> list[str]:
-    if source is None:
-        return ["-"] * (6 if logged else 5)
-    cells = [
-        source["source"],
-        _count(source["drafts"]),
-        _number(source["accepted_mean"]),
-        _share(source["accepted_share_at_least_1"]),
-        _share(source["censored_share"]),
-    ]
-    return [*cells, _number(source["draft_len_mean"])] if logged else cells
 
 
 def _cost_table(document: dict[str, Any]) -> Table:
@@ -151,13 +148,5 @@ def _size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _shown(value: float | str | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

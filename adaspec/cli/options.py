@@ -30,58 +30,15 @@ class Finite(click.FloatRange):
         return number
 
 
-class WholeNumbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers separated by commas; they are sorted, without repeats."""
-
-    name = "N,N,.."
-
-    def __init__(self, most: int | None = None, kilo: bool = False) -> None:
-        """Take numbers from 1 to `most`; with `kilo`, `4k` means 4,096."""
-        self._most, self._kilo = most, kilo
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The numbers, or a usage error that points out the wrong word."""
-        if isinstance(value, tuple):
-            return value
-        numbers = set()
-        for word in str(value).split(","):
-            digits = word.strip().lower()
-            factor = 1024 if self._kilo and digits.endswith("k") else 1
-            digits = digits.removesuffix("k") if self._kilo else digits
-            number = int(digits) * factor if digits.isdecimal() else 0
-            if number < 1 or (self._most is not None and number > self._most):
-                reach = "1 up" if self._most is None else f"1 to {self._most}"
-                example = "1k,32k" if self._kilo else "1,8,32"
-                self.fail(
-                    f"'{word.strip()}' in '{value}' is not a whole number from {reach}; "
-                    f"write for instance {example}",
-                    param,
-                    ctx,
-                )
-            numbers.add(number)
-        return tuple(sorted(numbers))
-
-
-class JsonObject(click.ParamType[dict[str, Any]]):
-    """A JSON object."""
-
-    name = "JSON"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        """The object, or a usage error."""
-        if isinstance(value, dict):
-            return value
-        try:
-            parsed = parse_json(str(value), f"'{value}'", AdaspecError, "write it as JSON")
-        except AdaspecError as error:
-            self.fail(str(error), param, ctx)
-        if not isinstance(parsed, dict):
-            self.fail(f"'{value}' is not a JSON object", param, ctx)
-        return parsed
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object in a text, or a usage error."""
+    try:
+        parsed = parse_json(text, f"'{text}'", AdaspecError, "write it as JSON")
+    except AdaspecError as error:
+        raise click.BadParameter(str(error)) from None
+    if not isinstance(parsed, dict):
+        raise click.BadParameter(f"'{text}' is not a JSON object")
+    return parsed
 
 
 def whole_option(
@@ -100,9 +57,31 @@ def numbers_option(
     kilo: bool = False,
     shown: str | bool = True,
 ) -> Option:
-    """An option that takes whole numbers; `shown` is the default as the help shows it."""
-    kind = WholeNumbers(most, kilo)
-    return click.option(flag, type=kind, default=default, show_default=shown, help=help)
+    """An option that takes whole numbers from 1 to `most`; they are sorted, without repeats.
+
+    With `kilo`, `4k` means 4,096; `shown` is the default as the help shows it.
+    """
+
+    def read(text: str) -> tuple[int, ...]:
+        numbers = set()
+        for word in text.split(","):
+            digits = word.strip().lower()
+            factor = 1024 if kilo and digits.endswith("k") else 1
+            digits = digits.removesuffix("k") if kilo else digits
+            number = int(digits) * factor if digits.isdecimal() else 0
+            if number < 1 or (most is not None and number > most):
+                reach = "1 up" if most is None else f"1 to {most}"
+                raise click.BadParameter(
+                    f"'{word.strip()}' in '{text}' is not a whole number from {reach}; "
+                    f"write for instance {'1k,32k' if kilo else '1,8,32'}"
+                )
+            numbers.add(number)
+        return tuple(sorted(numbers))
+
+    text = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return click.option(
+        flag, type=read, metavar="N,N,..", default=text, show_default=shown, help=help
+    )
 
 
 def out_option(metavar: str, help: str | None = None, required: bool = True) -> Option:
@@ -140,7 +119,7 @@ seed_option = whole_option("--seed", 0, 0, 2**31 - 1)
 def engine_option(servers: str = "") -> Option:
     """The option for vLLM's own arguments."""
     help = f"vLLM's own arguments{servers}, such as '{{\"max_model_len\": 8192}}'."
-    return click.option("--engine", metavar="JSON", type=JsonObject(), default="{}", help=help)
+    return click.option("--engine", metavar="JSON", type=json_object, default="{}", help=help)
 
 
 def check_drafter(draft: str | None, draft_method: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,7 @@ def command(as_json: bool, **options: Any) -> None:
     with ProgressBar() as bar:
         report = record(RecordOptions(**options), bar)
     if as_json:
-        print_json(
-            {
-                "trace": report.trace,
-                "requests": report.requests,
-                "recorded": report.recorded,
-                "found": report.found,
-                "refused": report.refused,
-                "missing": report.missing,
-            }
-        )
+        print_json(asdict(report))
         return
     click.echo(
         f"{options['out']}: a dense trace of {report.requests:,} requests, {report.recorded:,} of "

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import click
 
+from adaspec.cli.options import force_option, json_option, out_option, whole_option
 from adaspec.trace.synthetic import MAX_REQUESTS, WORKLOADS, write_synthetic
 
 
 @click.command("synthesize", epilog="Example: adaspec synthesize -o traces/synthetic --seed 7")
-@click.option("-o", "--out", metavar="TRACES", required=True, type=click.Path(path_type=Path))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option(
-    "--requests",
-    default=60,
-    show_default=True,
-    type=click.IntRange(1, MAX_REQUESTS),
-    help="Requests per workload.",
-)
-@click.option("--force", is_flag=True, help="Replace a trace that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary for machines.")
+@out_option("TRACES")
+@whole_option("--seed", 0, least=0)
+@whole_option("--requests", 60, most=MAX_REQUESTS, help="Requests per workload.")
+@force_option("Replace a trace that is there already.")
+@json_option("Print a summary for machines.")
 def command(out: Path, seed: int, requests: int, force: bool, as_json: bool) -> None:
     """Write a small SYNTHETIC trace: random text, and drafters that are right by a known law."""
     write_synthetic(out, seed, requests_per_workload=requests, force=force)

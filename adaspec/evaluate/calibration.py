@@ -17,7 +17,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.recorder import new_recorder
+from adaspec.policy.planner.recorder import Recorder, new_recorder
 from adaspec.predict.evidence import EXPECTED
 from adaspec.predict.forest import predict
 from adaspec.predict.model import (
@@ -55,28 +55,9 @@ class Judged:
     without_tables: Model
 
 
-@dataclass(frozen=True, slots=True)
-class Visits:
-    """States in which a policy decided."""
-
-    at: NDArray[np.int64]
-    """The flat position of each decision."""
-    x: NDArray[np.float32]
-    held: Bools
-    """Whether the request held the neural drafter at that decision."""
-    drafted_at: NDArray[np.int64]
-    """The flat position of the decision behind each drafted token, as in `depth` and `shown`."""
-    depth: NDArray[np.int32]
-    shown: NDArray[np.float32]
-
-
 def visits_of(
-    recording: Recording,
-    judged: Judged,
-    concurrency: int,
-    cost: CostModel,
-    seed: int,
-) -> Visits:
+    recording: Recording, judged: Judged, concurrency: int, cost: CostModel, seed: int
+) -> Recorder:
     """Every decision of one closed loop over the judged policy's requests."""
     rng = np.random.default_rng([seed, _ORDERS, concurrency])
     order = draw_order(pools_among(recording, judged.members), concurrency, rng)
@@ -87,13 +68,13 @@ def visits_of(
     run_learned(recording, policy, order, concurrency, cost, policy.cap, recorder=recorder)
     filled = recorder.filled[0]
     states, tokens = slice(0, int(filled["decisions"])), slice(0, int(filled["drafted"]))
-    return Visits(
-        at=recorder.at[states].copy(),
-        x=recorder.x[states].copy(),
-        held=recorder.held[states].copy(),
-        drafted_at=recorder.evidence_at[tokens].copy(),
-        depth=recorder.evidence_depth[tokens].copy(),
-        shown=recorder.evidence_x[tokens].copy(),
+    return recorder._replace(
+        at=recorder.at[states],
+        x=recorder.x[states],
+        held=recorder.held[states],
+        evidence_at=recorder.evidence_at[tokens],
+        evidence_depth=recorder.evidence_depth[tokens],
+        evidence_x=recorder.evidence_x[tokens],
     )
 
 
@@ -148,15 +129,15 @@ def _judge_depths(outcomes: Array, predicted: Array, bare: Array) -> list[dict[s
     ]
 
 
-def _drafted(recording: Recording, visits: Visits, model: Model) -> tuple[Array, Array, Array]:
+def _drafted(recording: Recording, visits: Recorder, model: Model) -> tuple[Array, Array, Array]:
     """For each drafted token its depth, whether it was right, and (predicted before, after).
 
     "Before" and "after" are the predictions without and with the drafted token itself. Tokens
     behind a wrong one are left out.
     """
-    accepted = recording.columns.neural[visits.drafted_at]
-    judged = (accepted >= visits.depth - 1) & (visits.depth <= DEPTHS)
-    x, depth = visits.shown[judged], visits.depth[judged]
+    accepted = recording.columns.neural[visits.evidence_at]
+    judged = (accepted >= visits.evidence_depth - 1) & (visits.evidence_depth <= DEPTHS)
+    x, depth = visits.evidence_x[judged], visits.evidence_depth[judged]
     before = x[:, EXPECTED].astype(np.float64)
     after = predict(model.forests["evidence"], x)[:, ACCEPTED_NEXT]
     right = accepted[judged] >= depth
@@ -224,7 +205,9 @@ def sharpness(outcomes: Array, predicted: Array) -> dict[str, float | None]:
     }
 
 
-def _outcomes(recording: Recording, visits: Visits, source: str) -> tuple[Bools, NDArray[np.int16]]:
+def _outcomes(
+    recording: Recording, visits: Recorder, source: str
+) -> tuple[Bools, NDArray[np.int16]]:
     """Whether a source could draft in each state, and how many of its tokens were right there."""
     columns = recording.columns
     if source == "ngram":

@@ -11,10 +11,10 @@ from adaspec.arguments import one_of
 from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.closed_loop import evaluate_closed_loop
+from adaspec.evaluate.batching import evaluate_closed_loop, evaluate_lockstep
 from adaspec.evaluate.hindsight import tuned_rows
-from adaspec.evaluate.lockstep import evaluate_lockstep
 from adaspec.evaluate.options import ALL, Options, Progress, silent
+from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
@@ -25,7 +25,6 @@ from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
-REPORT_SCHEMA = 1
 CLOSED_LOOP, LOCKSTEP = "closed-loop", "lockstep"
 BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 _FIXED_BY_PROTOCOL = (
@@ -127,7 +126,7 @@ def evaluate_by_protocol(
     progress("protocol", total, total)
     _mark_seen(rows, selection, named)
     document = _document(selection, named, options, protocol, LOCKSTEP, protocol)
-    return document | {"rows": rows, "headline": []}
+    return document | {"rows": rows, "headline": [], "keep_alive_forwards": None}
 
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
@@ -141,14 +140,9 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
             )
 
 
-def note_costs(document: dict[str, Any], cost: CostModel | None, given: bool) -> None:
-    """Add notes on the cost model; `cost` is None if a protocol brought its own costs.
-
-    `given` says whether the user chose the cost model.
-    """
-    document["keep_alive_forwards"] = None if cost is None else cost.keep_alive_forwards
-    if cost is None:
-        return
+def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
+    """Add notes on the cost model; `given` says whether the user chose it."""
+    document["keep_alive_forwards"] = cost.keep_alive_forwards
     target = document["traces"]["target"]
     if not given:
         document["notes"].append(

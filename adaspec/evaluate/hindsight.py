@@ -11,28 +11,97 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.evaluate.grids import FIXED, HYBRID, NONE, Setting, settings
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.spec import parse_policy, table_spec
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.spec import FORMS, parse_policy, rule_spec, table_spec
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
+from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
-Tuned = TypeVar("Tuned")
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
 _CHUNK = 64
+FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations of the values tried for one spec's fields."""
+
+    head: str
+    family: str
+    values: tuple[tuple[int, ...], ...]
+
+
+GRIDS = (
+    Grid("none", NONE, ()),
+    Grid("fixed:ngram", FIXED, ((3, 5, 8, 12, 16, 32), (1, 2, 3, 5))),
+    Grid("fixed:neural", FIXED, (tuple(range(1, 9)),)),
+    Grid("hybrid", HYBRID, ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
+    Grid(
+        "hybrid-splice",
+        SPLICE,
+        (
+            (2, 3, 4, 5, 6, 8, 10, 14, 32),
+            (5, 8, 12, 20, 48),
+            (1, 2, 3, 4),
+            (1, 2, 3, 4, 6, 10),
+            (1, 2, 3, 5, 10, 15),
+        ),
+    ),
+    Grid(
+        "hybrid-agree",
+        SPLICE,
+        ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One static setting of the grids."""
+
+    spec: str
+    family: str
+    rule: StaticRule
+    edge: tuple[str, ...]
+    """The fields whose value is the first or last of its grid, though values beyond are legal."""
+
+    def policy(self) -> StaticPolicy:
+        """The setting as a policy."""
+        return StaticPolicy(self.spec, self.rule)
+
+
+def grid_of(recording: Recording) -> list[Setting]:
+    """All static settings that the recording can replay, in the order of the grids."""
+    replayable = []
+    for grid in GRIDS:
+        form = FORMS[grid.head]
+        for values in product(*grid.values):
+            rule = form.build(*values)
+            if rule.neural_len > recording.neural_cap or (
+                rule.needs.tokens and not recording.shows_tokens
+            ):
+                continue
+            edge = tuple(
+                f"{field.name}={value}"
+                for field, value, tried in zip(form.fields, values, grid.values, strict=True)
+                if (value == tried[-1] and value < field.high)
+                or (value == tried[0] and value > field.low)
+            )
+            replayable.append(Setting(rule_spec(grid.head, *values), grid.family, rule, edge))
+    return replayable
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +229,6 @@ def best_table(
     return table_spec(tuple(BatchRange(low, high, best[load]) for low, high, load in ranges))
 
 
-def tuned_spec(static_tuned: Mapping[int, Tuned], concurrency: int) -> Tuned | None:
-    """The rule tuned at this concurrency, or at the nearest lower one."""
-    below = [load for load in static_tuned if load <= concurrency]
-    return static_tuned[max(below)] if below else None
-
-
 def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
     """Policy -> the name of its tuned rule's row; if several have one, the rows are hidden."""
     names = [contender.name for contender in named if _static_tuned(contender)]
@@ -182,11 +245,15 @@ def is_hidden(row: str) -> bool:
 def tuned_winners(
     player: Player, named: Sequence[Contender], concurrency: int
 ) -> dict[str, Winner]:
-    """The tuned rules at a concurrency that can be replayed, by the name of their row."""
+    """The tuned rules that can be replayed, by the name of their row.
+
+    They are those of this concurrency, or of the nearest lower one.
+    """
     rows, winners = tuned_rows(named), {}
     for contender in named:
-        specs = tuned_spec(_static_tuned(contender), concurrency)
-        rule = None if specs is None else _tuned_rule(specs, contender)
+        tuned = _static_tuned(contender)
+        below = [load for load in tuned if load <= concurrency]
+        rule = _tuned_rule(tuned[max(below)], contender) if below else None
         if rule is not None and player.refusal(rule) is None:
             winners[rows[contender.name]] = Winner(rule)
     return winners
@@ -211,11 +278,6 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | Non
     if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
         return None
     return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
-
-
-def grid_of(player: Player) -> list[Setting]:
-    """All static settings that the player's recording can replay."""
-    return settings(player.recording)
 
 
 def _speed(player: Player, policy: Contender, orders: Sequence[Ints], cell: Cell) -> float:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.grids import settings
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_speeds
+from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
@@ -131,7 +130,7 @@ def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
 def _best_splice(
     player: Player, orders: Orders, options: Options, progress: Progress
 ) -> dict[int, float]:
-    grid = [each for each in settings(player.recording) if each.spec.startswith("hybrid-splice:")]
+    grid = [each for each in grid_of(player.recording) if each.spec.startswith("hybrid-splice:")]
     if not grid:
         return {}
     cells: dict[Cell, list[Order]] = {(None, at): drawn for at, drawn in orders.items()}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from adaspec.evaluate.options import Options
-from adaspec.evaluate.render import result_tables
+from adaspec.evaluate.render import tables
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import (
     Text,
@@ -244,11 +244,11 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
     judged = {"Cross-fitted": crossed["calibration"]} if crossed else {}
     judged["This very model on the requests kept back"] = metrics["calibration"]
     for index, (title, calibration) in enumerate(judged.items()):
-        for table in result_tables.calibration(calibration, title):
+        for table in tables.calibration(calibration, title):
             yield table_markdown(replace(table, sentence="") if index else table, 3)
     for source, depths in next(iter(judged.values()))["sources"].items():
         yield (
-            f"S(1) of {result_tables.SOURCES[source]}{', cross-fitted' if crossed else ''}: a bar "
+            f"S(1) of {tables.SOURCES[source]}{', cross-fitted' if crossed else ''}: a bar "
             "as long as the share that came true, `|` where it was predicted to end."
         )
         yield f"```\n{_bars(depths[0]['curve'])}\n```"
@@ -259,7 +259,7 @@ def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
     crossed = metrics.get("cross_fitted") or {}
     for title, part in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
         if "ablations" in part:
-            yield table_markdown(result_tables.ablations(part["ablations"], f"Ablations, {title}"))
+            yield table_markdown(tables.ablations(part["ablations"], f"Ablations, {title}"))
 
 
 def _bars(curve: Sequence[Sequence[float]]) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 from adaspec.cost.model import CostModel
 from adaspec.documents import read_json
 from adaspec.errors import TrainingError
-from adaspec.evaluate.evaluation import REPORT_SCHEMA
 from adaspec.evaluate.hindsight import STATIC_BEST
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.predict.model import feature_fingerprint
 
 DIGITS = 6

@@ -201,7 +201,7 @@ def tuned_rules(
         ]
         for name, concurrency in cells
     }
-    grid = grid_of(player)
+    grid = grid_of(recording)
     winners = static_winners(grid, grid_speeds(player, grid, orders, options, tuning), cells)
     return [
         {

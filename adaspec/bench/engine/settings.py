@@ -146,7 +146,7 @@ def find_settings(
     recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
     settings = RankedSettings(Player(recording, cost, replayed.cap), replayed, prompts)
-    grid = grid_of(settings.player)
+    grid = grid_of(recording)
     cells: list[Cell] = [(None, each) for each in concurrency]
     orders = {
         cell: draw_orders(recording, None, cell[1], options.seed, replayed.orders) for cell in cells

@@ -12,8 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaspec.evaluate.render.report import BOUNDS, OPPONENT, Report
-from adaspec.evaluate.render.result_tables import SOURCES, place_name
 from adaspec.evaluate.render.style import (
     INK,
     NEURAL,
@@ -21,6 +19,7 @@ from adaspec.evaluate.render.style import (
     SMALL,
     TEXT,
     WIDTH_IN,
+    Interval,
     Look,
     canvas,
     interval_bar,
@@ -37,12 +36,19 @@ from adaspec.evaluate.render.style import (
     subplots,
     titled,
 )
-from adaspec.evaluate.render.table import Interval, short, signed_percent
+from adaspec.evaluate.render.table import short, signed_percent
+from adaspec.evaluate.render.tables import SOURCES, place_name
+from adaspec.evaluate.report import LIFT, OPPONENT, Report
 
 _LOADS = "requests running at once (concurrency, log scale)"
 _SPEED = "tokens per second, times those of none"
 _LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
+_GREEDY = ("oracle:ngram", "oracle:neural")
+"""The oracles that do not bound a policy which uses both sources."""
+Looks = Mapping[str, Look]
+Points = list[tuple[float, float, Interval]]
+"""Concurrency, figure and its interval."""
 _BETWEEN_IN = 0.34
 """The gap between axes side by side, which leaves room for the labels of the outermost ticks."""
 _SHADES = (1.0, 0.72, 0.5, 0.32)
@@ -55,20 +61,30 @@ def speedup_figure(report: Report) -> Figure | None:
         return None
     shown, look = _drawn(report), looks(report)
     if len(report.concurrencies) == 1:
-        return _speedup_dots(report, workload, shown)
+        return _speedup_dots(report, workload, shown, look)
     title = f"Speedup over no speculation, {_place(report, workload)}"
     figure, top = report_canvas(report, 4.7, title, _not_drawn(report))
     right = label_width_in([look[name].label for name in shown]) + 0.2
     axes = place(figure, 0.62, top, WIDTH_IN - 0.62 - right, 4.7 - top - 0.5)
-    _speedup_lines(axes, report, workload, shown)
+    _speedup_lines(axes, report, workload, shown, look)
     named_axes(axes, _LOADS, _SPEED)
     ends = []
     for name in shown:
-        points = report.known(report.speedups(workload, name))
-        if points and points[-1][0] == report.concurrencies[-1]:
-            ends.append((points[-1][1], look[name].label, look[name].ink))
-        elif points:
-            _label_point(axes, points[-1], look[name])
+        for load, speed, _ in _points(report, workload, name)[-1:]:
+            if load == report.concurrencies[-1]:
+                ends.append((speed, look[name].label, look[name].ink))
+            else:
+                axes.annotate(
+                    look[name].label,
+                    xy=(load, speed),
+                    xytext=(6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=SMALL,
+                    color=look[name].ink,
+                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+                    parse_math=False,
+                )
     label_ends(axes, ends)
     return figure
 
@@ -76,26 +92,26 @@ def speedup_figure(report: Report) -> Figure | None:
 def lift_figure(report: Report) -> Figure | None:
     """Lift over `static:best` by concurrency, with intervals; None if there is no headline."""
     workload = report.representative
-    if workload is None or not report.headlines:
+    if workload is None or not report.judged:
         return None
     look, names = looks(report), report.named
     title = f"Lift over the best static setting in hindsight, {_place(report, workload)}"
     figure, top = report_canvas(report, 3.6, title, "; bars are paired 95% intervals")
     right = label_width_in([OPPONENT, *(look[name].label for name in names)]) + 0.2
     axes = place(figure, 0.65, top, WIDTH_IN - 0.65 - right, 3.6 - top - 0.5)
-    _lift_points(axes, report, workload)
+    _lift_points(axes, report, workload, look)
     named_axes(axes, _LOADS, f"tokens per second over {OPPONENT}")
     ends = [(0.0, OPPONENT, INK)]
     for name in names:
-        points = report.known(report.lifts(workload, name))
-        ends += [(lift, look[name].label, look[name].ink) for _, lift in points[-1:]]
+        points = _points(report, workload, name, LIFT, "lift_ci95")
+        ends += [(lift, look[name].label, look[name].ink) for _, lift, _ in points[-1:]]
     label_ends(axes, ends)
     return figure
 
 
 def lifts_by_workload_figure(report: Report) -> Figure | None:
     """Lift over the `static:best` of each workload: a row per workload, axes per concurrency."""
-    if not report.headlines or not report.alone:
+    if not report.judged or not report.alone:
         return None
     look, names = looks(report), report.named
     workloads, loads = _workloads(report), report.concurrencies[:6]
@@ -119,12 +135,12 @@ def lifts_by_workload_figure(report: Report) -> Figure | None:
         axes.axvline(0, color=INK, linewidth=1.0)
         for row, workload in enumerate(workloads):
             for index, name in enumerate(names):
-                entry = report.headline(workload, load, name)
-                if entry.lift is not None:
+                _, entry = report.across(workload, name)[column]
+                if entry.get(LIFT) is not None:
                     y = row + (index - (len(names) - 1) / 2) * 0.8 / max(len(names), 2)
-                    interval_bar(axes, entry.interval, y, look[name], upright=False)
+                    interval_bar(axes, entry["lift_ci95"], y, look[name], upright=False)
                     colour = look[name].colour
-                    axes.plot(entry.lift, y, look[name].marker, color=colour, markersize=4)
+                    axes.plot(entry[LIFT], y, look[name].marker, color=colour, markersize=4)
         axes.set_ylim(len(workloads) - 0.5, -0.5)
         axes.set_yticks(range(len(workloads)), labels if column == 0 else [""] * len(workloads))
         axes.tick_params(axis="y", length=0, labelsize=SMALL)
@@ -148,7 +164,7 @@ def workloads_figure(report: Report) -> Figure | None:
         [look[name] for name in shown],
     )
     for name, axes, leftmost, undermost in subplots(figure, top + 0.1, report.alone, 1.62, 2.2):
-        _speedup_lines(axes, report, name, shown)
+        _speedup_lines(axes, report, name, shown, look)
         axes.locator_params(axis="y", nbins=5)
         named_axes(axes, "concurrency" * undermost, "speedup over none" * leftmost)
     return figure
@@ -173,7 +189,7 @@ def oracles_figure(report: Report) -> Figure | None:
     )
     loads = report.concurrencies
     speeds = {
-        (w, name): [s or 0.0 for s in report.speedups(w, name)] for w in workloads for name in shown
+        (w, name): [s or 0.0 for s in report.figures(w, name)] for w in workloads for name in shown
     }
     highest = max(1.0, *(speed for each in speeds.values() for speed in each))
     width = 0.84 / len(shown)
@@ -203,7 +219,7 @@ def oracles_figure(report: Report) -> Figure | None:
 
 def calibration_figure(report: Report) -> Figure | None:
     """The share that came true by predicted probability, axes per source."""
-    calibration = report.calibration
+    calibration = report.document.get("calibration")
     if not calibration or not calibration["sources"]:
         return None
     loads = ", ".join(str(load) for load in calibration["concurrency"])
@@ -237,22 +253,25 @@ REPORT_PLOTS = {
 """File name -> the caption, and the function that draws the plot."""
 
 
-def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure:
+def _speedup_dots(report: Report, workload: str, shown: Sequence[str], look: Looks) -> Figure:
     """The speedup plot for a single concurrency: a row per policy, as lines would be points."""
-    load = report.concurrencies[0]
-    look = looks(report)
-    speeds = {name: report.row(workload, load, name).speedup for name in shown}
-    rows = sorted((speed, name) for name, speed in speeds.items() if speed is not None)
+    (load,) = report.concurrencies
+    rows = sorted(
+        (speed, name, interval)
+        for name in shown
+        for _, speed, interval in _points(report, workload, name)
+    )
     height = 1.35 + 0.24 * max(len(rows), 2)
     title = f"Speedup over no speculation, {_place(report, workload)}, concurrency {load}"
     figure, top = report_canvas(report, height, title, _not_drawn(report))
-    labels = [look[name].label for _, name in rows]
+    labels = [look[name].label for _, name, _ in rows]
     left = label_width_in(labels) + 0.1
     axes = place(figure, left, top, WIDTH_IN - left - 0.6, height - top - 0.5)
     axes.set_yticks(range(len(rows)), labels)
-    for y, ((speed, name), tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
+    ticks = axes.get_yticklabels()
+    for y, ((speed, name, interval), tick) in enumerate(zip(rows, ticks, strict=True)):
         colour = look[name].colour
-        interval_bar(axes, report.row(workload, load, name).interval, y, look[name], upright=False)
+        interval_bar(axes, interval, y, look[name], upright=False)
         axes.plot(speed, y, look[name].marker or "o", color=colour, markersize=6)
         axes.annotate(
             f"{speed:.2f}x",
@@ -273,50 +292,58 @@ def _speedup_dots(report: Report, workload: str, shown: Sequence[str]) -> Figure
     return figure
 
 
-def _speedup_lines(axes: Axes, report: Report, workload: str, shown: Sequence[str]) -> None:
+def _points(
+    report: Report, workload: str, policy: str, key: str = "speedup", interval: str = "ci95"
+) -> Points:
+    """The points of a policy's line."""
+    return [
+        (load, entry[key], entry[interval])
+        for load, entry in report.across(workload, policy)
+        if entry.get(key) is not None
+    ]
+
+
+def _speedup_lines(
+    axes: Axes, report: Report, workload: str, shown: Sequence[str], look: Looks
+) -> None:
     """Draw a line per policy with its intervals; `none` is the line at 1."""
     for name in shown:
-        points = report.known(report.speedups(workload, name))
+        points = _points(report, workload, name)
         if name == "none" or not points:
             continue
-        look = looks(report)[name]
-        style = {"linestyle": look.dashes, "linewidth": look.width}
+        style = {"linestyle": look[name].dashes, "linewidth": look[name].width}
         # A bound at a single concurrency has no visible line, so it gets a marker.
-        style |= {"marker": look.marker or ("D" if len(points) == 1 else "")}
+        style |= {"marker": look[name].marker or ("D" if len(points) == 1 else "")}
         style |= {"markersize": 4.5 if name in report.policies else 3.5}
-        intervals = [report.row(workload, load, name).interval for load, _ in points]
-        _line(axes, name, points, intervals, look, style)
+        _line(axes, name, points, look[name], style)
     log2_loads(axes, report.concurrencies)
     speedup_ticks(axes)
 
 
-def _lift_points(axes: Axes, report: Report, workload: str) -> None:
+def _lift_points(axes: Axes, report: Report, workload: str, look: Looks) -> None:
     """Draw lifts with their intervals around a line at 0, the named policies side by side."""
     names = report.named
     axes.axhline(0, color=INK, linewidth=1.2, zorder=2)
     steps = [math.log2(high / low) for low, high in pairwise(report.concurrencies)]
     room = min(steps, default=1.0) * 0.5
     for index, name in enumerate(names):
-        look = looks(report)[name]
         shift = 2 ** ((index - (len(names) - 1) / 2) * room / max(len(names), 3))
-        known = report.known(report.lifts(workload, name))
-        points = [(load * shift, lift) for load, lift in known]
-        intervals = [report.headline(workload, load, name).interval for load, _ in known]
-        style = {"marker": look.marker, "markersize": 5, "linewidth": 0.8, "alpha": 0.95}
-        _line(axes, name, points, intervals, look, style)
-        for (x, lift), interval in zip(points, intervals, strict=True):
-            if len(names) == 1:
-                axes.annotate(
-                    signed_percent(lift),
-                    (x, interval[1] if interval else lift),
-                    xytext=(0, 3),
-                    textcoords="offset points",
-                    fontsize=TEXT,
-                    color=look.ink,
-                    ha="center",
-                    va="bottom",
-                    weight="bold",
-                )
+        known = _points(report, workload, name, LIFT, "lift_ci95")
+        points = [(load * shift, lift, interval) for load, lift, interval in known]
+        style = {"marker": look[name].marker, "markersize": 5, "linewidth": 0.8, "alpha": 0.95}
+        _line(axes, name, points, look[name], style)
+        for x, lift, interval in points if len(names) == 1 else ():
+            axes.annotate(
+                signed_percent(lift),
+                (x, interval[1] if interval else lift),
+                xytext=(0, 3),
+                textcoords="offset points",
+                fontsize=TEXT,
+                color=look[name].ink,
+                ha="center",
+                va="bottom",
+                weight="bold",
+            )
     log2_loads(axes, report.concurrencies)
     low, high = axes.get_xlim()
     axes.set_xlim(low / 2 ** (room / 2), high * 2 ** (room / 2))
@@ -324,18 +351,11 @@ def _lift_points(axes: Axes, report: Report, workload: str) -> None:
     axes.margins(y=0.12)
 
 
-def _line(
-    axes: Axes,
-    name: str,
-    points: Sequence[tuple[float, float]],
-    intervals: Sequence[Interval | None],
-    look: Look,
-    style: dict[str, Any],
-) -> None:
+def _line(axes: Axes, name: str, points: Points, look: Look, style: dict[str, Any]) -> None:
     """Draw a policy's line through its points, with an interval at each point."""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
+    xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
     axes.plot(xs, ys, color=look.colour, zorder=look.order, gid=name, **style)
-    for x, interval in zip(xs, intervals, strict=True):
+    for x, _, interval in points:
         interval_bar(axes, interval, x, look)
 
 
@@ -358,36 +378,26 @@ def _calibration_curves(axes: Axes, judged: Sequence[Mapping[str, Any]], colour:
     axes.legend(loc="upper left", fontsize=SMALL, edgecolor="none", handlelength=1.4)
 
 
-def _label_point(axes: Axes, point: tuple[float, float], look: Look) -> None:
-    """Write a policy's name beside the last point of its line, for a line that ends early."""
-    axes.annotate(
-        look.label,
-        xy=point,
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=look.ink,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-        parse_math=False,
-    )
-
-
 def _workloads(report: Report) -> list[str]:
     """The mix, if it was run, and each workload alone."""
     return [*report.workloads[: report.has_all], *report.alone]
 
 
 def _drawn(report: Report) -> list[str]:
-    baselines = [name for name in report.baselines if name in _LINES]
-    bounds = [name for name in report.oracles if name in BOUNDS]
-    return [*(name for name in baselines if name not in _equal(report)), *report.named, *bounds]
+    equal = _equal(report)
+    lines = [name for name in report.baselines if name in _LINES and name not in equal]
+    bounds = [name for name in report.oracles if name not in _GREEDY]
+    return [*lines, *report.named, *bounds]
 
 
 def _equal(report: Report) -> list[str]:
     """The baselines with the same speedups as static:best, whose line it would cover."""
-    others = [name for name in report.baselines if name in _LINES[1:-1]]
-    return [name for name in others if report.equals_opponent(name)]
+    return [
+        name
+        for name in report.baselines
+        if name in _LINES[1:-1]
+        and all(report.figures(w, name) == report.figures(w, OPPONENT) for w in report.workloads)
+    ]
 
 
 def _not_drawn(report: Report) -> str:

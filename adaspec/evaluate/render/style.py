@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from adaspec.evaluate.render.report import OPPONENT, Report
-from adaspec.evaluate.render.result_tables import batched
-from adaspec.evaluate.render.table import Interval, plain, short, short_names
+from adaspec.evaluate.render.table import plain, short, short_names
+from adaspec.evaluate.render.tables import batched
+from adaspec.evaluate.report import OPPONENT, Report
 
+Interval = Sequence[float] | None
 WIDTH_IN = 7.0
 DPI = 160
 """At this resolution a plot is 1,120 px wide; shown at 700 px, 8-point text is still 11 px high."""
@@ -34,61 +35,55 @@ _LABEL_WIDTH = 28
 """Longer names are cut in the middle to this many characters."""
 _NAMED = ("#C8390E", "#0B5FA5", "#00805E", "#B0468E", "#7A5B00", "#4B3F9E", "#008C9E", "#8A1C3F")
 _NAMED_MARKERS = "osDvP^Xp"
-_BASELINES = {
-    "none": ("#444444", ""),
-    "fixed:best": ("#97A3B0", "v"),
-    "hybrid:best": ("#6B7886", "^"),
-    "adaptive:best": ("#A89580", "<"),
-    "static:one": ("#B9A7C4", ">"),
-    "static:tuned": ("#7F9B8A", "h"),
-    OPPONENT: ("#1F262E", "s"),
-}
-"""Baseline -> colour and marker."""
-_ORACLES: dict[str, tuple[str, tuple[float, ...], str]] = {
-    "oracle:ngram": (NGRAM, (2, 1), "////"),
-    "oracle:neural": (NEURAL, (2, 1), "////"),
-    "oracle:combine": ("#A6A6A6", (1, 1.5), "...."),
-    "oracle:plan": ("#8A8A8A", (4, 2), "////"),
-    "oracle:plan-splice": ("#5C5C5C", (6, 1.5), "xxxx"),
-    "oracle:dp": ("#8A8A8A", (4, 2, 1, 2), "----"),
-    "oracle:dp-splice": ("#3C3C3C", (6, 1.5, 1, 1.5), "++++"),
-}
-"""Oracle -> colour, dashes and hatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """How one policy is drawn in all plots."""
 
-    label: str
     colour: str
-    ink: str
-    """The colour of the policy's name: as vivid as its line, or dark enough to read."""
-    width: float
-    order: float
     marker: str = ""
+    ink: str = "#566270"
+    """The colour of the policy's name: as vivid as its line, or dark enough to read."""
+    width: float = 1.2
+    order: float = 3.0
     dashes: Any = "-"
     hatch: str = ""
+    label: str = ""
+
+
+def _oracle(colour: str, dashes: tuple[float, ...], hatch: str) -> Look:
+    return Look(colour, "", MUTED, 1.1, 2.0, (0, dashes), hatch)
+
+
+_KNOWN = {
+    "none": Look("#444444"),
+    "fixed:best": Look("#97A3B0", "v"),
+    "hybrid:best": Look("#6B7886", "^"),
+    "adaptive:best": Look("#A89580", "<"),
+    "static:one": Look("#B9A7C4", ">"),
+    "static:tuned": Look("#7F9B8A", "h"),
+    OPPONENT: Look("#1F262E", "s", INK, 1.8),
+    "oracle:ngram": _oracle(NGRAM, (2, 1), "////"),
+    "oracle:neural": _oracle(NEURAL, (2, 1), "////"),
+    "oracle:combine": _oracle("#A6A6A6", (1, 1.5), "...."),
+    "oracle:plan": _oracle("#8A8A8A", (4, 2), "////"),
+    "oracle:plan-splice": _oracle("#5C5C5C", (6, 1.5), "xxxx"),
+    "oracle:dp": _oracle("#8A8A8A", (4, 2, 1, 2), "----"),
+    "oracle:dp-splice": _oracle("#3C3C3C", (6, 1.5, 1, 1.5), "++++"),
+}
 
 
 def looks(report: Report) -> dict[str, Look]:
     """A look per policy of a report: vivid for named ones, grey baselines, dashed oracles."""
     labels = short_names(report.shown, _LABEL_WIDTH)
-    look_of_policy = {}
-    for name in report.baselines:
-        colour, marker = _BASELINES[name]
-        width, ink = (1.8, INK) if name == OPPONENT else (1.2, "#566270")
-        look_of_policy[name] = Look(labels[name], colour, ink, width, 3.0, marker)
+    named = {}
     for index, name in enumerate(report.policies):
-        if name in labels:
-            colour = _NAMED[index % len(_NAMED)]
-            marker = _NAMED_MARKERS[index % len(_NAMED)]
-            hatch = _ORACLES[name][2] if name in _ORACLES else ""
-            look_of_policy[name] = Look(labels[name], colour, colour, 2.0, 5.0, marker, hatch=hatch)
-    for name in report.oracles:
-        colour, dashes, hatch = _ORACLES[name]
-        look_of_policy[name] = Look(labels[name], colour, MUTED, 1.1, 2.0, "", (0, dashes), hatch)
-    return look_of_policy
+        colour = _NAMED[index % len(_NAMED)]
+        hatch = _KNOWN[name].hatch if name in _KNOWN else ""
+        marker = _NAMED_MARKERS[index % len(_NAMED)]
+        named[name] = Look(colour, marker, colour, 2.0, 5.0, hatch=hatch)
+    return {name: replace(named.get(name) or _KNOWN[name], label=labels[name]) for name in labels}
 
 
 def canvas(
@@ -210,7 +205,7 @@ def speedup_ticks(axes: Axes) -> None:
     """Label y ticks as `2x`, with light grid lines, and draw `none` as a line at 1."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     light_grid(axes)
-    axes.axhline(1.0, color=_BASELINES["none"][0], linewidth=1.0, zorder=2.5)
+    axes.axhline(1.0, color=_KNOWN["none"].colour, linewidth=1.0, zorder=2.5)
 
 
 def percent_ticks(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
@@ -240,12 +235,12 @@ def subplots(
 
 
 def interval_bar(
-    axes: Axes, interval: Interval | None, where: float, look: Look, upright: bool = True
+    axes: Axes, interval: Interval, where: float, look: Look, upright: bool = True
 ) -> None:
     """Draw an interval, if there is one, as a bar."""
     if interval is not None:
         draw = axes.vlines if upright else axes.hlines
-        lines = draw(where, *interval, color=look.colour, linewidth=1.6, alpha=0.55)
+        lines = draw(where, interval[0], interval[1], color=look.colour, linewidth=1.6, alpha=0.55)
         lines.set_zorder(look.order - 0.5)
 
 

@@ -8,7 +8,6 @@ from enum import Enum
 
 NULL = "–"
 """The text for a figure that was not computed."""
-Interval = tuple[float, float]
 
 
 class Kind(Enum):
@@ -70,6 +69,12 @@ class Row:
 
     cells: Sequence[Text]
     mark: Mark | None = None
+    pieces: Sequence[Sequence[Span]] = field(init=False)
+    """The pieces of each cell, for those who show it."""
+
+    def __post_init__(self) -> None:
+        """Take the cells apart once, as they are looked at many times."""
+        object.__setattr__(self, "pieces", [spans(cell) for cell in self.cells])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +93,6 @@ class Table:
         """The rows of all groups."""
         return [row for group in self.groups for row in group]
 
-    def without_empty_columns(self) -> Table:
-        """The table without optional columns in which nothing was computed."""
-        kept = [
-            index
-            for index, column in enumerate(self.columns)
-            if column.priority is None or any(row.cells[index] != NULL for row in self.rows)
-        ]
-        groups = [
-            [Row([row.cells[index] for index in kept], row.mark) for row in group]
-            for group in self.groups
-        ]
-        columns = [self.columns[index] for index in kept]
-        return Table(self.title, columns, groups, self.sentence, self.meanings)
-
 
 def simple_table(
     title: Text,
@@ -116,13 +107,13 @@ def simple_table(
 
 
 def code(text: object, *marks: Mark) -> Span:
-    """A name from outside, as code."""
-    return Span(str(text), Kind.CODE, marks)
+    """A name from outside, as code on one line."""
+    return Span(plain(text), Kind.CODE, marks)
 
 
 def foreign(text: object, *marks: Mark) -> Span:
-    """A name or sentence from outside."""
-    return Span(str(text), Kind.FOREIGN, marks)
+    """A name or sentence from outside, on one line."""
+    return Span(plain(text), Kind.FOREIGN, marks)
 
 
 def spans(text: Text) -> list[Span]:
@@ -156,12 +147,12 @@ def percent(value: float | None, places: int = 0) -> str:
     return NULL if value is None else f"{100 * value:z.{places}f}%"
 
 
-def signed_range(value: Interval | None) -> str:
+def signed_range(value: Sequence[float] | None) -> str:
     """A lift's interval in percent: `[+8.1, +10.9]`; empty if there is none."""
     return "" if value is None else f"[{100 * value[0]:+z.1f}, {100 * value[1]:+z.1f}]"
 
 
-def plain_range(value: Interval | None) -> str:
+def plain_range(value: Sequence[float] | None) -> str:
     """A speedup's interval: `[2.81, 2.90]`; empty if there is none."""
     return "" if value is None else f"[{value[0]:.2f}, {value[1]:.2f}]"
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from adaspec.evaluate.render.page import summary
-from adaspec.evaluate.render.report import Report
-from adaspec.evaluate.render.table import Column, Kind, Mark, Table, Text, plain, spans
+from adaspec.evaluate.render import tables
+from adaspec.evaluate.render.table import Column, Kind, Mark, Span, Table, Text, spans
+from adaspec.evaluate.report import Report
 
 _STYLES = {
     Mark.STRONG: "bold",
@@ -26,6 +26,10 @@ _STYLES = {
 }
 _LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
 """The marks whose meaning a table may have to explain -> how a reader sees them."""
+_NOTE = (
+    "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
+    "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
+)
 _GAP = 2
 """The number of characters between two columns."""
 _MIN_NAME = 20
@@ -34,14 +38,23 @@ _MIN_NAME = 20
 
 def print_report(report: Report, console: Console) -> None:
     """Print the settings, the headline per policy, and the speedups and lifts per workload."""
-    tables, notes = summary(report)
-    for table in tables:
-        print_table(table, console)
-    if report.main is None:
+    print_table(tables.settings(report), console)
+    main = report.main
+    if main is None:
         console.print("no rows: nothing was evaluated", style="yellow")
         return
+    shown: list[Table | None] = [tables.headline(report, main, name) for name in report.judged]
+    if report.judged:
+        shown.append(tables.latency(report, main))
+    for workload in [report.representative] if report.representative else report.workloads:
+        shown += [tables.speedups(report, workload), tables.winners(report, workload)]
+    if report.alone:
+        shown += [tables.lifts_alone(report, policy) for policy in report.judged]
+    for table in shown:
+        if table is not None:
+            print_table(table, console)
     console.print()
-    for note in notes:
+    for note in (*tables.footnotes(report), *[_NOTE][: bool(report.judged)]):
         console.print(_text(note), style="dim")
 
 
@@ -50,38 +63,47 @@ def print_table(table: Table, console: Console) -> None:
 
     If the table is too wide, spare text is left out first, then columns, and then lines fold.
     """
-    kept, spare = _fitting(table, console.width)
-    columns = [table.columns[index] for index in kept]
+    kept, cells = list(range(len(table.columns))), _cells(table, spare=True)
+    spare = _width(table, kept, cells) <= console.width
+    if not spare:
+        cells = _cells(table, spare)
+        minor = [(c.priority, at) for at, c in enumerate(table.columns) if c.priority is not None]
+        for _, index in sorted(minor):
+            if _width(table, kept, cells, names=_MIN_NAME) <= console.width:
+                break
+            kept.remove(index)
+    heads = {index: _head(table.columns[index], cells[index]) for index in kept}
+    numbers_fit = _width(table, kept, cells, names=_MIN_NAME) <= console.width
+    if not numbers_fit:
+        cells = _cells(table, spare, stacked=True)
+    names_fit = numbers_fit or _width(table, kept, cells, words=True) <= console.width
     if table.title:
         console.print()
         console.print(_text(table.title), style="bold")
     if table.sentence:
         console.print(_text(table.sentence))
     for mark, meaning in table.meanings.items():
-        if any(
-            mark in span.marks for row in table.rows for cell in row.cells for span in spans(cell)
-        ):
+        if any(mark in span.marks for row in table.rows for cell in row.pieces for span in cell):
             console.print(f"{_LOOKS[mark]}: {meaning}")
     rich = RichTable(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         show_edge=False,
         pad_edge=False,
-        show_header=any(column.head for column in columns),
+        show_header=any(table.columns[index].head for index in kept),
     )
-    numbers_fit = _width(table, kept, spare, names=_MIN_NAME) <= console.width
-    names_fit = numbers_fit or _width(table, kept, spare, words=True) <= console.width
-    for index, column in zip(kept, columns, strict=True):
+    for index in kept:
+        left = table.columns[index].left
         rich.add_column(
-            _head(column, [_text(row.cells[index], spare) for row in table.rows]),
-            justify="left" if column.left else "right",
+            heads[index],
+            justify="left" if left else "right",
             overflow="fold",
-            no_wrap=not numbers_fit and names_fit if column.left else numbers_fit,
+            no_wrap=not numbers_fit and names_fit if left else numbers_fit,
         )
+    rows = zip(*(cells[index] for index in kept), strict=True)
     for group in table.groups:
-        above: list[RichText] = []
-        for row in group:
-            texts = [_text(row.cells[index], spare, not numbers_fit) for index in kept]
+        above: Sequence[RichText] = []
+        for row, texts in zip(group, rows, strict=False):
             rich.add_row(*_unrepeated(texts, above), style=_STYLES[row.mark] if row.mark else "")
             above = texts
         rich.add_section()
@@ -92,24 +114,16 @@ def print_table(table: Table, console: Console) -> None:
         console.print(f"{many}: widen the terminal, or see report.md", style="dim")
 
 
-def _fitting(table: Table, width: int) -> tuple[list[int], bool]:
-    """The columns that fit into `width`, and whether spare text fits, too."""
-    kept = list(range(len(table.columns)))
-    if _width(table, kept, True) <= width:
-        return kept, True
-    priorities = {index: column.priority for index, column in enumerate(table.columns)}
-    minor = [(priority, index) for index, priority in priorities.items() if priority is not None]
-    for _, index in sorted(minor):
-        if _width(table, kept, False, names=_MIN_NAME) <= width:
-            break
-        kept.remove(index)
-    return kept, False
+def _cells(table: Table, spare: bool, stacked: bool = False) -> list[list[RichText]]:
+    """The texts of each column."""
+    rows = [[_rich(cell, spare, stacked) for cell in row.pieces] for row in table.rows]
+    return [[row[index] for row in rows] for index in range(len(table.columns))]
 
 
 def _width(
     table: Table,
     kept: Sequence[int],
-    spare: bool,
+    cells: Sequence[Sequence[RichText]],
     names: int | None = None,
     words: bool = False,
 ) -> int:
@@ -118,8 +132,7 @@ def _width(
     for index in kept:
         column = table.columns[index]
         folds = words and not column.left
-        cells = [_text(row.cells[index], spare, folds) for row in table.rows]
-        texts = [_head(column, cells), *cells]
+        texts = [_head(column, cells[index]), *cells[index]]
         lines = [line for text in texts for line in re.split(r"\s" if folds else "\n", text.plain)]
         widest = max(cell_len(line) for line in lines)
         total += _GAP + (min(widest, names) if column.left and names else widest)
@@ -135,14 +148,19 @@ def _head(column: Column, cells: Sequence[RichText]) -> RichText:
     return RichText("\n".join(textwrap.wrap(head.plain, widest, break_long_words=False)))
 
 
-def _text(text: Text, spare: bool = True, stacked: bool = False) -> RichText:
+def _text(text: Text) -> RichText:
+    return _rich(spans(text), spare=True, stacked=False)
+
+
+def _rich(pieces: Sequence[Span], spare: bool, stacked: bool) -> RichText:
     """A text with its marks; `stacked` puts `a / b` on two lines."""
     rich = RichText()
-    for span in spans(text):
+    for span in pieces:
         if spare or not span.spare:
-            is_own_text = span.kind is Kind.OWN
-            words = span.text.replace("`", "") if is_own_text else plain(span.text)
-            words = words.replace(" / ", "\n") if is_own_text and stacked else words
+            words = span.text
+            if span.kind is Kind.OWN:
+                words = words.replace("`", "")
+                words = words.replace(" / ", "\n") if stacked else words
             rich.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
     return rich
 

@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from adaspec.evaluate.acceptance import SOURCES, Acceptance, examples, pooled, survival
-from adaspec.evaluate.render.result_tables import SOURCES as SOURCE_NAMES
 from adaspec.evaluate.render.style import (
     INK,
     MUTED,
@@ -32,6 +31,7 @@ from adaspec.evaluate.render.style import (
     titled,
 )
 from adaspec.evaluate.render.table import short, short_names
+from adaspec.evaluate.render.tables import SOURCES as SOURCE_NAMES
 
 _COLOURS = {"neural": NEURAL, "ngram": NGRAM}
 _PALETTE = ["#0B5FA5", "#C8390E", "#00805E", "#7B4B94", "#7A5B00", "#008C9E", "#B0468E", "#444444"]
@@ -62,14 +62,19 @@ def positions_figure(requests: Sequence[Acceptance], per_workload: int = 2) -> F
     )
     wide = (WIDTH_IN - 0.55 - 0.15 - 0.3 * (per_workload - 1)) / per_workload
     for row, (workload, examples_of_workload) in enumerate(chosen.items()):
-        counts = [request.known(source) for request in examples_of_workload for source in SOURCES]
-        highest = max([4, *(int(values.max()) for values in counts if len(values))])
+        known = [request.known(source) for request in examples_of_workload for source in SOURCES]
+        highest = max([4, *(int(values.max()) for values in known if len(values))])
         for column, request in enumerate(examples_of_workload):
             left = 0.55 + column * (wide + 0.3)
             axes = place(figure, left, top + 0.12 + row * 1.32, wide, 0.85)
             _mirrored(axes, request, highest)
             titled(axes, short(f"{workload} / {request.id}", 22), SMALL)
-            axes.set_title(_means(request), loc="right", fontsize=SMALL, color=MUTED, pad=4)
+            means = [
+                f"{SOURCE_NAMES[source]} {counts.mean():.1f}"
+                for source in SOURCES
+                if len(counts := request.known(source))
+            ]
+            axes.set_title(", ".join(means), loc="right", fontsize=SMALL, color=MUTED, pad=4)
             last = row == len(chosen) - 1
             named_axes(axes, "position (output token)" * last, "" if column else "accepted")
     return figure
@@ -276,15 +281,6 @@ def _mirrored(axes: Axes, request: Acceptance, highest: int) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     light_grid(axes)
-
-
-def _means(request: Acceptance) -> str:
-    parts = [
-        f"{SOURCE_NAMES[source]} {counts.mean():.1f}"
-        for source in SOURCES
-        if len(counts := request.known(source))
-    ]
-    return ", ".join(parts)
 
 
 def _bands(axes: Axes, rows: NDArray[np.float64], colour: str, gid: str) -> None:

@@ -110,7 +110,7 @@ def ranked(tmp_path_factory):
     whole = settings.grid_of
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
-        patch.setattr(settings, "grid_of", lambda player: _thinned(whole(player)))
+        patch.setattr(settings, "grid_of", lambda recording: _thinned(whole(recording)))
         options = replace(asked(), traces=(folder,), concurrency=(1, 4), max_tokens=64)
         return find_settings(options, frozenset(), lambda *_: None)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adaspec.evaluate.grids import FIXED, HYBRID, NONE, SPLICE, settings
+from adaspec.evaluate.hindsight import FIXED, HYBRID, NONE, SPLICE, grid_of
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.recording import build_recording
 
@@ -28,8 +28,8 @@ def heads(found):
     return Counter(":".join(w for w in each.spec.split(":") if not w.isdigit()) for each in found)
 
 
-def test_without_drafted_tokens_there_are_6758_settings(bare):
-    found = settings(bare)
+def test_without_drafted_tokens_there_are_6758_grid_of(bare):
+    found = grid_of(bare)
     assert heads(found) == {
         "none": 1,
         "fixed:ngram": 6 * 4,
@@ -41,12 +41,12 @@ def test_without_drafted_tokens_there_are_6758_settings(bare):
 
 
 def test_with_drafted_tokens_405_more_compare_them(recording):
-    assert len(settings(recording)) == 6_758 + 405
-    assert heads(settings(recording))["hybrid-agree"] == 405
+    assert len(grid_of(recording)) == 6_758 + 405
+    assert heads(grid_of(recording))["hybrid-agree"] == 405
 
 
 def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(recording):
-    found = settings(recording)
+    found = grid_of(recording)
     assert len({each.spec for each in found}) == len(found)
     for each in found:
         assert parse_policy(each.spec).rule == each.rule
@@ -54,7 +54,7 @@ def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(recording):
 
 
 def test_families_follow_the_head(recording):
-    families = {(each.spec.partition(":")[0], each.family) for each in settings(recording)}
+    families = {(each.spec.partition(":")[0], each.family) for each in grid_of(recording)}
     assert families == {
         ("none", NONE),
         ("fixed", FIXED),
@@ -66,7 +66,7 @@ def test_families_follow_the_head(recording):
 
 @pytest.mark.parametrize("cap", [1, 3])
 def test_a_short_neural_cap_leaves_out_what_it_cannot_replay(requests_of, cap):
-    found = settings(build_recording(requests_of(count=1, cap=cap), cap))
+    found = grid_of(build_recording(requests_of(count=1, cap=cap), cap))
     assert max(each.rule.neural_len for each in found) == cap
     assert heads(found)["fixed:neural"] == cap
     assert heads(found)["hybrid-splice"] == 9 * 5 * cap * 6 * 6
@@ -89,5 +89,5 @@ def test_a_short_neural_cap_leaves_out_what_it_cannot_replay(requests_of, cap):
     ],
 )
 def test_an_edge_is_an_end_of_the_grid_beyond_which_values_are_legal(recording, spec, edge):
-    (found,) = [each for each in settings(recording) if each.spec == spec]
+    (found,) = [each for each in grid_of(recording) if each.spec == spec]
     assert found.edge == edge

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.grids import FIXED, HYBRID, NONE, Setting
-from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds, static_winners
+from adaspec.evaluate.hindsight import (
+    FIXED,
+    HYBRID,
+    NONE,
+    Setting,
+    best_table,
+    grid_of,
+    grid_speeds,
+    static_winners,
+)
 from adaspec.evaluate.options import Options, silent
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import Player
@@ -74,7 +82,7 @@ def test_the_best_table_takes_the_best_length_from_each_load_on():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_grid_speeds_are_what_the_player_says_of_each_setting(requests_of, jobs):
     player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 48)
-    grid = grid_of(player)[::97]
+    grid = grid_of(player.recording)[::97]
     orders = {cell: draw_orders(player.recording, None, cell[1], 0, 2) for cell in CELLS[:2]}
     speeds = grid_speeds(player, grid, orders, Options(jobs=jobs), silent)
     for at, each in enumerate(grid):
@@ -94,5 +102,5 @@ def test_an_interrupt_cancels_what_is_left_of_the_grid(requests_of):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grid_speeds(player, grid_of(player), orders, Options(jobs=1), interrupt)
+        grid_speeds(player, grid_of(player.recording), orders, Options(jobs=1), interrupt)
     assert len(seen) == 2

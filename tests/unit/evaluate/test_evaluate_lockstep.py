@@ -7,7 +7,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
 from adaspec.cost.model import StepShape
-from adaspec.evaluate.lockstep import weighted
+from adaspec.evaluate.batching import weighted
 
 NAMED = "fixed:neural:3"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.grids import settings
+from adaspec.evaluate.hindsight import grid_of
 from adaspec.replay.contender import Player, parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.recording import build_recording
@@ -140,7 +140,7 @@ def test_lifts_and_gaps_follow_from_the_rows(report, rows):
 
 def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, report):
     player = Player(build_recording(requests_of(), 8), H100_LLAMA_3_1_8B, 48)
-    grid = settings(player.recording)
+    grid = grid_of(player.recording)
     assert report["settings"] == len(grid) == 6_758 + 405
     policies = [setting.policy() for setting in grid]
     speeds = np.array(

@@ -8,7 +8,7 @@ from tiny_training import OPTIONS
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.options import silent
 from adaspec.evaluate.render.markdown import report_markdown
-from adaspec.evaluate.render.report import parse_report
+from adaspec.evaluate.report import Report
 from adaspec.replay.recording import build_recording
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ABLATIONS
@@ -73,7 +73,5 @@ def test_a_card_shows_ablations_only_where_there_are_some(found):
 
 
 def test_a_report_shows_them_too(found, trained):
-    assert "## Ablations" not in report_markdown(parse_report(trained.report))
-    assert "| no history |" in report_markdown(
-        parse_report({**trained.report, "ablations": found[0]})
-    )
+    assert "## Ablations" not in report_markdown(Report(trained.report))
+    assert "| no history |" in report_markdown(Report({**trained.report, "ablations": found[0]}))

@@ -9,9 +9,9 @@ import pytest
 import report_fakes as fakes
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.report_plots import calibration_figure
-from adaspec.evaluate.render.result_tables import calibration
+from adaspec.evaluate.render.tables import calibration
+from adaspec.evaluate.report import Report
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def judged():
 
 
 def drawn(judged):
-    return calibration_figure(parse_report({**fakes.report(), "calibration": judged}))
+    return calibration_figure(Report({**fakes.report(), "calibration": judged}))
 
 
 def test_a_line_per_source_and_depth(judged):

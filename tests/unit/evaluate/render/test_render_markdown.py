@@ -2,13 +2,12 @@ import report_fakes as fakes
 
 from adaspec.evaluate.render import markdown
 from adaspec.evaluate.render.markdown import text_markdown
-from adaspec.evaluate.render.page import Plot
-from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.table import code, foreign
+from adaspec.evaluate.report import Report
 
 
 def report_markdown(report, plots=()):
-    return markdown.report_markdown(parse_report(report), plots)
+    return markdown.report_markdown(Report(report), plots)
 
 
 def tables(text):
@@ -89,10 +88,10 @@ def test_defaults_seeds_the_command_and_what_was_left_out_are_there():
 
 
 def test_plots_are_embedded_by_their_relative_paths():
-    plots = [Plot(f"plots/{name}.png", f"The {name}") for name in "abc"]
+    plots = [(f"plots/{name}.png", f"The {name}") for name in "abc"]
     text = report_markdown(fakes.report(), plots)
-    for plot in plots:
-        assert text.count(f"]({plot.path})") == 1
+    for path, _ in plots:
+        assert text.count(f"]({path})") == 1
 
 
 def test_a_report_without_rows_says_so():
@@ -114,7 +113,7 @@ def test_a_greedy_oracle_is_not_called_a_bound():
 
 
 def test_the_plots_come_before_the_tables_of_each_workload():
-    text = report_markdown(fakes.report(), [Plot("plots/z.png", "z")])
+    text = report_markdown(fakes.report(), [("plots/z.png", "z")])
     assert text.index("plots/z.png") < text.index("## All workloads")
 
 

@@ -5,8 +5,8 @@ import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.terminal import print_report
+from adaspec.evaluate.report import Report
 
 SIX = (
     "mine",
@@ -20,7 +20,7 @@ SIX = (
 
 def printed(report, width=100):
     console = Console(file=io.StringIO(), width=width)
-    print_report(parse_report(report), console)
+    print_report(Report(report), console)
     return console.file.getvalue()
 
 

@@ -4,8 +4,8 @@ import report_fakes as fakes
 from matplotlib.text import Text
 
 from adaspec.evaluate.render import report_plots
-from adaspec.evaluate.render.report import parse_report
 from adaspec.evaluate.render.style import canvas, label_ends, looks, place, spread_out
+from adaspec.evaluate.report import Report
 
 SIX = ("mine", "b", "c", "d", "$e$", "_f")
 
@@ -31,13 +31,13 @@ def texts(figure):
 @pytest.mark.parametrize("policy", ["mine", "static:best", "fixed:best", "oracle:plan-splice"])
 def test_the_speedup_lines_hold_the_reports_numbers(policy):
     report = fakes.report()
-    (axes,) = report_plots.speedup_figure(parse_report(report)).axes
+    (axes,) = report_plots.speedup_figure(Report(report)).axes
     assert list(line(axes, policy).get_ydata()) == values(report, "all", policy)
     assert list(line(axes, policy).get_xdata()) == list(fakes.CONCURRENCIES)
 
 
 def test_every_line_is_labelled_and_none_is_a_line_at_one():
-    figure = report_plots.speedup_figure(parse_report(fakes.report(SIX)))
+    figure = report_plots.speedup_figure(Report(fakes.report(SIX)))
     (axes,) = figure.axes
     assert {*SIX, "none", "static:best", "oracle:combine"} <= set(texts(figure))
     assert any(list(each.get_ydata()) == [1.0, 1.0] for each in axes.get_lines())
@@ -45,11 +45,11 @@ def test_every_line_is_labelled_and_none_is_a_line_at_one():
 
 def drawn_of(report):
     found = (
-        report_plots.speedup_figure(parse_report(report)),
-        report_plots.lift_figure(parse_report(report)),
-        report_plots.workloads_figure(parse_report(report)),
-        report_plots.lifts_by_workload_figure(parse_report(report)),
-        report_plots.oracles_figure(parse_report(report)),
+        report_plots.speedup_figure(Report(report)),
+        report_plots.lift_figure(Report(report)),
+        report_plots.workloads_figure(Report(report)),
+        report_plots.lifts_by_workload_figure(Report(report)),
+        report_plots.oracles_figure(Report(report)),
     )
     return [figure for figure in found if figure is not None]
 
@@ -80,7 +80,7 @@ def text_box(annotation, renderer):
 
 def test_intervals_are_drawn_where_the_report_has_them():
     report = fakes.report()
-    (axes,) = report_plots.speedup_figure(parse_report(report)).axes
+    (axes,) = report_plots.speedup_figure(Report(report)).axes
     low, high = values(report, "all", "mine", "ci95")[0]
     segments = [s for each in axes.collections for s in each.get_segments()]
     assert any(np.allclose(s[:, 1], [low, high]) for s in segments)
@@ -88,7 +88,7 @@ def test_intervals_are_drawn_where_the_report_has_them():
 
 def test_the_lift_points_hold_the_reports_lifts_around_a_line_at_zero():
     report = fakes.report(("mine", "b"))
-    (axes,) = report_plots.lift_figure(parse_report(report)).axes
+    (axes,) = report_plots.lift_figure(Report(report)).axes
     for policy in ("mine", "b"):
         expected = values(report, "all", policy, "lift_over_static_best", "headline")
         assert list(line(axes, policy).get_ydata()) == expected
@@ -99,7 +99,7 @@ def test_the_lift_points_hold_the_reports_lifts_around_a_line_at_zero():
 
 def test_bars_start_at_zero_and_hold_every_workload():
     report = fakes.report()
-    figure = report_plots.oracles_figure(parse_report(report))
+    figure = report_plots.oracles_figure(Report(report))
     assert len(figure.axes) == 1 + len(fakes.WORKLOADS)
     for axes in figure.axes:
         assert axes.get_ylim()[0] == 0
@@ -113,26 +113,26 @@ def test_bars_start_at_zero_and_hold_every_workload():
 
 
 def test_each_workload_has_axes_of_its_own():
-    figure = report_plots.workloads_figure(parse_report(fakes.report()))
+    figure = report_plots.workloads_figure(Report(fakes.report()))
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == list(fakes.WORKLOADS)
 
 
 def test_one_concurrency_is_drawn_as_a_row_per_policy():
     report = fakes.report(concurrencies=(8,))
-    (axes,) = report_plots.speedup_figure(parse_report(report)).axes
+    (axes,) = report_plots.speedup_figure(Report(report)).axes
     assert "mine" in [tick.get_text() for tick in axes.get_yticklabels()]
     assert f"{values(report, 'all', 'mine')[0]:.2f}x" in texts(axes.figure)
 
 
 def test_what_a_report_does_not_hold_is_not_drawn():
-    assert report_plots.lift_figure(parse_report(fakes.report(()))) is None
-    assert report_plots.lift_figure(parse_report(fakes.protocol_report())) is None
-    assert report_plots.speedup_figure(parse_report(fakes.protocol_report())) is None
-    assert report_plots.workloads_figure(parse_report(fakes.report(workloads=("gsm8k",)))) is None
+    assert report_plots.lift_figure(Report(fakes.report(()))) is None
+    assert report_plots.lift_figure(Report(fakes.protocol_report())) is None
+    assert report_plots.speedup_figure(Report(fakes.protocol_report())) is None
+    assert report_plots.workloads_figure(Report(fakes.report(workloads=("gsm8k",)))) is None
     empty = {"schema": 1, "rows": [], "headline": []}
-    assert report_plots.speedup_figure(parse_report(empty)) is None
-    assert report_plots.oracles_figure(parse_report(empty)) is None
+    assert report_plots.speedup_figure(Report(empty)) is None
+    assert report_plots.oracles_figure(Report(empty)) is None
 
 
 def test_missing_numbers_leave_gaps_instead_of_failing():
@@ -142,21 +142,21 @@ def test_missing_numbers_leave_gaps_instead_of_failing():
             row["speedup"] = None
     for entry in report["headline"]:
         entry["lift_over_static_best"] = entry["lift_ci95"] = None
-    (axes,) = report_plots.speedup_figure(parse_report(report)).axes
+    (axes,) = report_plots.speedup_figure(Report(report)).axes
     assert list(line(axes, "mine").get_xdata()) == [1, 32, 128]
-    assert report_plots.lift_figure(parse_report(report)) is not None
-    assert report_plots.oracles_figure(parse_report(report)) is not None
+    assert report_plots.lift_figure(Report(report)) is not None
+    assert report_plots.oracles_figure(Report(report)) is not None
 
 
 def test_a_policy_has_one_colour_in_every_picture():
     report = fakes.report(("mine", "b"))
-    colour = looks(parse_report(report))["b"].colour
+    colour = looks(Report(report))["b"].colour
     for figure in (
-        report_plots.speedup_figure(parse_report(report)),
-        report_plots.lift_figure(parse_report(report)),
+        report_plots.speedup_figure(Report(report)),
+        report_plots.lift_figure(Report(report)),
     ):
         assert line(figure.axes[0], "b").get_color() == colour
-    assert looks(parse_report(fakes.report(("x", "b"), ("gsm8k",))))["b"].colour == colour
+    assert looks(Report(fakes.report(("x", "b"), ("gsm8k",))))["b"].colour == colour
 
 
 def test_spread_labels_keep_their_order_their_gap_and_the_room():
@@ -180,8 +180,8 @@ def test_labels_on_a_log_axis_stand_at_their_values():
 
 def test_adaptive_best_is_drawn_and_what_coincides_with_static_best_is_said_not_drawn():
     report = fakes.report()
-    assert line(report_plots.speedup_figure(parse_report(report)).axes[0], "adaptive:best")
-    assert line(report_plots.workloads_figure(parse_report(report)).axes[0], "adaptive:best")
+    assert line(report_plots.speedup_figure(Report(report)).axes[0], "adaptive:best")
+    assert line(report_plots.workloads_figure(Report(report)).axes[0], "adaptive:best")
     best = {
         (r["workload"], r["concurrency"]): r["speedup"]
         for r in report["rows"]
@@ -190,6 +190,6 @@ def test_adaptive_best_is_drawn_and_what_coincides_with_static_best_is_said_not_
     for row in report["rows"]:
         if row["policy"] == "hybrid:best":
             row["speedup"] = best[row["workload"], row["concurrency"]]
-    figure = report_plots.speedup_figure(parse_report(report))
+    figure = report_plots.speedup_figure(Report(report))
     assert "hybrid:best" not in [each.get_gid() for each in figure.axes[0].get_lines()]
     assert any("hybrid:best = static:best" in text for text in texts(figure))

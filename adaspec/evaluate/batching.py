@@ -1,7 +1,12 @@
-"""The lockstep evaluation: B copies of one request advance together, one request after another.
+"""The two ways in which requests run together in an evaluation, and what each makes of a report.
 
-A request's throughput is B times its decoded tokens over the mean latency of its copies. A cell's
-throughput is the mean over requests, and "all" gives the workloads equal weight.
+In the closed loop a fixed number of requests runs at once, in shuffled orders: all static settings
+run in the orders of every cell; their winners, the named policies and the oracles then run once
+more for their rows, and over resampled requests for the intervals.
+
+In lockstep B copies of one request advance together, one request after another. A request's
+throughput is B times its decoded tokens over the mean latency of its copies. A cell's throughput is
+the mean over requests, and "all" gives the workloads equal weight.
 """
 
 from __future__ import annotations
@@ -13,20 +18,87 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.evaluate.cell_result import measure, new_results, report_parts
-from adaspec.evaluate.hindsight import Speeds, grid_of, static_winners, walk_grid
-from adaspec.evaluate.intervals import BOOTSTRAP, bootstrap_ratio
-from adaspec.evaluate.options import Options, Progress, cells
+from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
+from adaspec.evaluate.hindsight import (
+    ADAPTIVE_BEST,
+    Speeds,
+    adaptive_winners,
+    grid_of,
+    grid_speeds,
+    static_winners,
+    walk_grid,
+)
+from adaspec.evaluate.intervals import (
+    BOOTSTRAP,
+    bootstrap_ratio,
+    replicate_speeds,
+    variance_ratio,
+)
+from adaspec.evaluate.options import Cell, Options, Progress, cells
 from adaspec.replay.contender import Contender, Player
+from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.paths import lockstep_speeds
 from adaspec.replay.result import Result
+
+
+def evaluate_closed_loop(
+    player: Player, named: Sequence[Contender], options: Options, progress: Progress
+) -> dict[str, Any]:
+    """The report's `rows` and `headline`, and the number of settings tried."""
+    recording = player.recording
+    orders = {
+        cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
+        for cell in cells(recording.workloads, options)
+    }
+    grid = grid_of(recording)
+    speeds = grid_speeds(player, grid, orders, options, progress)
+    winners = static_winners(grid, speeds, list(orders))
+    if recording.neural_cap:
+        adaptive = adaptive_winners(player, grid, speeds, orders, progress)
+        for cell, winner in adaptive.items():
+            winners[cell][ADAPTIVE_BEST] = winner
+    results = new_results(player, named, winners)
+    for done, (cell, result) in enumerate(results.items()):
+        progress("policies and bounds", done, len(results))
+        for name, contender in result.contenders.items():
+            runs = [player.play(contender, order, cell[1]) for order in orders[cell]]
+            result.measures[name] = measure(runs)
+    progress("policies and bounds", len(results), len(results))
+    if options.resamples >= 2:
+        _add_replicates(player, results, options, progress)
+    return report_parts(results, named, recording.workloads) | {"settings": len(grid)}
+
+
+def _add_replicates(
+    player: Player, results: dict[Cell, CellResult], options: Options, progress: Progress
+) -> None:
+    def key(contender: Contender) -> tuple[str, bool]:
+        return contender.name, player.charges(contender)
+
+    # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
+    distinct = {
+        cell: {key(contender): contender for contender in result.contenders.values()}
+        for cell, result in results.items()
+    }
+    replicates = replicate_speeds(
+        player, {cell: list(by.values()) for cell, by in distinct.items()}, options, progress
+    )
+    for cell, result in results.items():
+        sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
+        result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
+        column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
+        result.replicates = {
+            name: replicates[cell][:, column[key(contender)]]
+            for name, contender in result.contenders.items()
+        }
 
 
 def evaluate_lockstep(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
     """The report's `rows` and `headline`, and the number of settings tried."""
-    recording, grid = player.recording, grid_of(player)
+    recording = player.recording
+    grid = grid_of(recording)
     columns, cost, loads = recording.columns, player.cost.constants(), options.concurrency
 
     def walk(rules: NDArray[np.int64]) -> Speeds:

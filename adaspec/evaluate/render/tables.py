@@ -1,0 +1,419 @@
+"""Tables of a report's settings, figures and words, described once for terminal and report.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from adaspec.evaluate.options import ALL
+from adaspec.evaluate.render.table import (
+    NULL,
+    Column,
+    Mark,
+    Row,
+    Span,
+    Table,
+    Text,
+    code,
+    decimal,
+    foreign,
+    milliseconds,
+    percent,
+    plain_range,
+    signed_percent,
+    signed_range,
+    simple_table,
+    times,
+)
+from adaspec.evaluate.report import LIFT, OPPONENT, ROWS, Entry, Report, is_winner
+
+EDGE = "▲"
+"""The mark of a winner on the edge of its grid; a larger grid might have a better setting."""
+SEEN = "†"
+"""The mark of a policy whose model was trained on requests of this evaluation."""
+SOURCES = {"ngram": "n-gram", "neural": "neural"}
+_GREEDY = (
+    "The `ngram`, `neural` and `combine` oracles are greedy: each request proposes its whole "
+    "accepted span and the batch pays for the longest, so in mixed batches a short fixed draft "
+    "can beat them. `plan` and `plan-splice` are references. Only `dp` and `dp-splice` are "
+    "bounds, for one request."
+)
+
+
+def settings(report: Report) -> Table:
+    """What was evaluated and how; settings that the report lacks are left out."""
+    document = report.document
+    traces = document.get("traces", {})
+    requests = ", ".join(f"{name} {count:,}" for name, count in report.used.items())
+    left_out = "; ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
+    few_left = report.few_left()
+    batching = [
+        document.get("protocol") or document.get("batching") or NULL,
+        *(f"{key} {document[key]}" for key in ("orders", "resamples", "seed") if key in document),
+        f"draft_len up to {document['cap']}" if "cap" in document else "",
+        "prefill charged" if document.get("prefill") else "prefill not counted",
+        "decisions charged" if document.get("charge_decisions") else "",
+    ]
+    lines = [
+        ("traces", ", ".join(traces.get("sources", ()))),
+        ("requests", f"{sum(report.used.values()):,} ({requests})" if requests else ""),
+        ("left out", left_out + (f": {few_left}" if few_left else "")),
+        ("models", ", ".join(f"{w} {traces[w]}" for w in ("target", "drafter") if traces.get(w))),
+        ("cost", document.get("cost") or NULL),
+        ("batching", ", ".join(filter(None, batching))),
+        *(("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))),
+    ]
+    warnings = {"note", "left out"} if few_left else {"note"}
+    rows = [
+        [Span(label, marks=(Mark.FAINT,)), foreign(text, *[Mark.WARNING][: label in warnings])]
+        for label, text in lines
+        if text
+    ]
+    return simple_table("", ["", ""], rows, 2)
+
+
+def _adaptive_wins(report: Report) -> list[str]:
+    """A note on the cells where adaptive:best beats static:best by over 0.1%, if any."""
+    wins = [
+        f"{workload}/{load} ({times(adaptive)}, {times(static)})"
+        for workload in report.workloads
+        for load, adaptive, static in zip(
+            report.concurrencies,
+            report.figures(workload, "adaptive:best"),
+            report.figures(workload, OPPONENT),
+            strict=True,
+        )
+        if adaptive is not None and static is not None and adaptive > 1.001 * static
+    ]
+    return [f"adaptive:best beats {OPPONENT} at {', '.join(wins)}"] if wins else []
+
+
+def definitions(report: Report) -> Table | None:
+    """One sentence for each of the report's baselines and oracles."""
+    shown = (*report.baselines, *report.oracles)
+    rows: list[list[Text]] = [[code(name), ROWS[name]] for name in shown]
+    oracles = _GREEDY if report.oracles else ""
+    return simple_table("What each row is", ("row", "is"), rows, 2, oracles) if rows else None
+
+
+def defaults(report: Report) -> Table | None:
+    """The full spec for each spec without parameters."""
+    rows = [[code(s), code(text)] for s, text in report.document.get("defaults", {}).items()]
+    return simple_table("What a bare spec means", ("spec", "means"), rows, 2) if rows else None
+
+
+def requests(report: Report) -> Table | None:
+    """How many requests of each workload were evaluated, and why others were not."""
+    heads: list[Text] = ["workload", "used", *(("left out: ", foreign(w)) for w in report.reasons)]
+    rows: list[list[Text]] = []
+    for name, count in report.used.items():
+        left_out = report.left_out.get(name, {})
+        counts = [count, *(left_out.get(why, 0) for why in report.reasons)]
+        rows.append([foreign(name), *(f"{each:,}" for each in counts)])
+    return simple_table("Requests", heads, rows) if rows else None
+
+
+def footnotes(report: Report) -> list[str]:
+    """The meaning of the signs in the tables."""
+    lines = [f"{NULL} was not computed."]
+    if report.seen.intersection(report.policies):
+        lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out.")
+    return lines
+
+
+def headline(report: Report, workload: str, policy: str) -> Table:
+    """A policy's lifts over every opponent, one row per concurrency."""
+    entries = [{"concurrency": load, **e} for load, e in report.across(workload, policy)]
+    cells = [[cell(entry) for _, cell in _HEADLINE_COLUMNS] for entry in entries]
+    kept = [
+        index
+        for index, (column, _) in enumerate(_HEADLINE_COLUMNS)
+        if column.priority is None or any(row[index] != NULL for row in cells)
+    ]
+    title = [*_name(report, policy), " on ", place_name(report, workload)]
+    return Table(
+        batched(report, [*title, ": lift over each opponent"]),
+        [_HEADLINE_COLUMNS[index][0] for index in kept],
+        [[Row([row[index] for index in kept]) for row in cells]],
+        _summary(policy, entries),
+    )
+
+
+def _summary(policy: str, entries: Sequence[Entry]) -> Text:
+    """What a named policy gains at the lowest and the highest concurrency."""
+    ends = [*entries[:1], *entries[1:][-1:]]
+    runs = [
+        f"{times(entry['speedup'])} at {entry['concurrency']}"
+        for entry in ends
+        if entry.get("speedup") is not None
+    ]
+    if not runs:
+        return [code(policy), " has no speed to show."]
+    lifts = [
+        f"{'the same' if is_winner(entry) else signed_percent(entry[LIFT])}"
+        f" at {entry['concurrency']}"
+        for entry in ends
+        if entry.get(LIFT) is not None
+    ]
+    text = ", ".join(runs).replace(" at ", " no speculation at concurrency ", 1)
+    if lifts:
+        text += f"; against the best static setting in hindsight it is {', '.join(lifts)}"
+    return [code(policy), f" runs at {text}."]
+
+
+def latency(report: Report, workload: str) -> Table | None:
+    """Milliseconds per output token; None if they were not measured."""
+
+    def seconds(entry: Entry, which: str) -> float | None:
+        return (entry.get("detail", {}).get("latency_s") or {}).get(which)
+
+    limits = {load: seconds(none, "p95") for load, none in report.across(workload, "none")}
+
+    def cell(entry: Entry, load: int) -> Text:
+        median, p95, limit = seconds(entry, "median"), seconds(entry, "p95"), limits[load]
+        if median is None or p95 is None:
+            return NULL
+        slower = limit is not None and p95 > limit
+        marks = (Mark.BAD,) if slower else ()
+        return [f"{milliseconds(median)} / ", Span(milliseconds(p95), marks=marks)]
+
+    return _by_load(
+        report,
+        workload,
+        "Latency",
+        cell,
+        "Milliseconds per output token, median / 95th percentile over requests.",
+        {Mark.BAD: "the slowest requests wait longer than with none"},
+    )
+
+
+def speedups(report: Report, workload: str) -> Table | None:
+    """Every policy's speedup by concurrency."""
+    return _by_load(
+        report,
+        workload,
+        "Speedup over `none`",
+        lambda entry, _: [times(entry.get("speedup")), *_spare(plain_range(entry.get("ci95")))],
+    )
+
+
+def steps(report: Report, workload: str) -> Table | None:
+    """The tokens accepted and drafted per step; None if they were not counted."""
+    keys = ("accepted_per_step", "drafted_per_step", "neural_steps_share")
+
+    def cell(entry: Entry, _: int) -> Text:
+        accepted, drafted, share = figures = [entry.get(key) for key in keys]
+        if figures == [None, None, None]:
+            return NULL
+        return f"{decimal(accepted)} / {decimal(drafted)}, {percent(share)}"
+
+    sentence = (
+        "Tokens accepted / drafted per request and step, and the share of engine steps that "
+        "drafted with the neural drafter."
+    )
+    return _by_load(report, workload, "Tokens per step", cell, sentence)
+
+
+def lifts_alone(report: Report, policy: str) -> Table:
+    """A policy's lift over the static:best of each workload, and the worst of these lifts."""
+    rows = {name: [e for _, e in report.across(name, policy)] for name in report.alone}
+    lowest = []
+    for entries in zip(*rows.values(), strict=True):
+        known = [entry[LIFT] for entry in entries if entry.get(LIFT) is not None]
+        lowest.append(min(known) if len(known) > 1 else None)
+
+    def cell(entry: Entry, least: float | None) -> Text:
+        lift = entry.get(LIFT)
+        marks = [Mark.LOWEST] if lift is not None and lift == least else []
+        if is_winner(entry):
+            return Span(f"= `{OPPONENT}`", marks=tuple(marks))
+        return [_lift(entry, *marks), *_spare(signed_range(entry.get("lift_ci95")))]
+
+    groups = [[Row([foreign(name), *map(cell, entries, lowest)]) for name, entries in rows.items()]]
+    if report.has_all:
+        worst = report.figures(ALL, policy, "worst_workload_lift")
+        groups.append([Row([Span("worst", marks=(Mark.STRONG,)), *map(signed_percent, worst)])])
+    return Table(
+        [*_name(report, policy), f": lift over the `{OPPONENT}` of each workload alone"],
+        [Column("workload", left=True), *_loads(report)],
+        groups,
+        meanings={Mark.LOWEST: "the worst"},
+    )
+
+
+def winners(report: Report, workload: str) -> Table | None:
+    """The settings that won on a workload; None if there are none."""
+    won = [
+        (policy, *each)
+        for policy in sorted(report.baselines, key=lambda name: name != OPPONENT)
+        for each in report.winners(workload, policy)
+    ]
+    rows: list[list[Text]] = [
+        [
+            code(policy),
+            ", ".join(map(str, loads)),
+            [code(spec), f" {EDGE} ", foreign(", ".join(edge))] if edge else code(spec),
+        ]
+        for policy, spec, edge, loads in won
+    ]
+    advice = (
+        f"{EDGE} the winner lies on the edge of its grid, in the parameters named: try --policy "
+        "with values beyond the edge."
+    )
+    title: Text = ["The winning settings on ", place_name(report, workload)]
+    heads = ("best of", "at concurrency", "setting")
+    sentence = advice if any(edge for _, _, edge, _ in won) else ""
+    return simple_table(title, heads, rows, 3, sentence) if rows else None
+
+
+def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
+    """The calibration of a learned policy's probabilities, before and after drafting."""
+
+    def heads(beside: str) -> list[str]:
+        return ["ECE", "AUC", beside, "log-loss", beside]
+
+    def figures(entry: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+        values = [entry["came"], entry["ece"], entry["auc"], other["auc"]]
+        values += [entry["log_loss"], other["log_loss"]]
+        return [f"{entry['states']:,}", *(decimal(value, 3) for value in values)]
+
+    yield simple_table(
+        title,
+        ["source", "", "states", "came true", *heads("without tables")],
+        [
+            [SOURCES[source], f"S({entry['survival']})", *figures(entry, entry["without_tables"])]
+            for source, judged in document["sources"].items()
+            for entry in judged
+        ],
+        2,
+        "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
+        "drafting in the states that the policy visits. ECE is the expected calibration error over "
+        "bins of equally many states; AUC and log-loss stand beside those of the same model "
+        "without token tables.",
+    )
+    if document.get("drafted"):
+        yield simple_table(
+            f"{title}, token by token",
+            ["drafted token", "states", "right", *heads("before seen")],
+            [[str(e["token"]), *figures(e, e["before"])] for e in document["drafted"]],
+            0,
+            "Where all drafted before it were right: how well the policy knows that a drafted "
+            "token is right once it has seen it, with its confidences, and how well before.",
+        )
+
+
+def ablations(document: Mapping[str, Any], title: str = "Ablations") -> Table:
+    """What each part of a learned policy contributes."""
+    loads = [str(load) for load in document["concurrency"]]
+    return simple_table(
+        title,
+        ["", "what is missing", *(f"at {load}" for load in loads)],
+        [
+            [row["name"], row["without"], *(signed_percent(row["lift"][load]) for load in loads)]
+            for row in document["rows"]
+        ],
+        2,
+        "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
+        "without one part of it each, and of the best settings in hindsight of two simpler "
+        f"families. No intervals: differences below a percent say little. `{NULL}`: nothing was "
+        "there to take away, or, cross-fitted, one policy would have had to decide alone.",
+    )
+
+
+def place_name(report: Report, workload: str) -> Span:
+    """The name of a workload in titles."""
+    if workload != ALL:
+        return foreign(workload)
+    names = [name for name in report.workloads if name != ALL]
+    return foreign(names[0]) if len(names) == 1 else Span("all workloads, mixed")
+
+
+def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
+    """`title`, with a note if copies of one request advanced in lockstep."""
+    lockstep = report.document.get("batching") == "lockstep"
+    return [*title, *[" (lockstep batching)"][:lockstep]]
+
+
+def _by_load(
+    report: Report,
+    workload: str,
+    what: str,
+    cell: Callable[[Entry, int], Text],
+    sentence: str = "",
+    meanings: Mapping[Mark, str] | None = None,
+) -> Table | None:
+    """A table with a column per concurrency, and a row per policy with any known figure."""
+    groups = []
+    for policies, mark in (
+        (report.baselines, None),
+        (report.named, Mark.STRONG),
+        (report.oracles, Mark.FAINT),
+    ):
+        rows = []
+        for name in policies:
+            cells = [cell(entry, load) for load, entry in report.across(workload, name)]
+            if any(text != NULL for text in cells):
+                rows.append(Row([_name(report, name), *cells], mark))
+        groups.append(rows)
+    title = batched(report, [f"{what} on ", place_name(report, workload), ", by concurrency"])
+    columns = [Column("policy", left=True), *_loads(report)]
+    return Table(title, columns, groups, sentence, meanings or {}) if any(groups) else None
+
+
+def _loads(report: Report) -> list[Column]:
+    return [Column(str(load)) for load in report.concurrencies]
+
+
+def _spare(interval: str) -> list[Span]:
+    return [Span(f" {interval}", marks=(Mark.FAINT,), spare=True)] if interval else []
+
+
+def _name(report: Report, policy: str) -> list[str | Span]:
+    return [code(policy), *[f" {SEEN}"][: policy in report.seen]]
+
+
+def _lift(entry: Entry, *marks: Mark) -> Span:
+    """The lift over static:best, marked good or bad if its whole interval is on one side of 0."""
+    low, high = entry.get("lift_ci95") or (0.0, 0.0)
+    side = [Mark.GOOD] if low > 0 else [Mark.BAD] if high < 0 else []
+    lift = entry.get(LIFT)
+    return Span(signed_percent(lift), marks=(*marks, *side) if lift is not None else ())
+
+
+_HeadlineColumn = tuple[Column, Callable[[Entry], Text]]
+
+
+def _lift_column(name: str, priority: int) -> _HeadlineColumn:
+    key = f"lift_over_{name.replace(':', '_')}"
+    column = Column(f"over `{name}`", short_head=name.replace(":", "\n:"), priority=priority)
+    return column, lambda entry: signed_percent(entry.get(key))
+
+
+def _interval(entry: Entry) -> Text:
+    return f"`{OPPONENT}`" if is_winner(entry) else signed_range(entry.get("lift_ci95")) or NULL
+
+
+_HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
+    (Column("concurrency", short_head="conc."), lambda entry: str(entry["concurrency"])),
+    (Column("speedup"), lambda entry: times(entry.get("speedup"))),
+    (
+        Column(f"over `{OPPONENT}`", short_head=OPPONENT.replace(":", "\n:")),
+        lambda entry: Span("=") if is_winner(entry) else _lift(entry, Mark.STRONG),
+    ),
+    (Column("95% interval", left=True), _interval),
+    _lift_column("static:tuned", priority=8),
+    _lift_column("static:one", priority=4),
+    _lift_column("adaptive:best", priority=5),
+    _lift_column("hybrid:best", priority=2),
+    _lift_column("fixed:best", priority=6),
+    (Column("gap closed", priority=7), lambda entry: percent(entry.get("gap_closed"))),
+    (
+        Column("gap closed to `oracle:combine`", short_head="gap to\ncombine", priority=1),
+        lambda entry: percent(entry.get("gap_closed_combine")),
+    ),
+    (
+        Column("deciding, of a step", short_head="decid-\ning", priority=3),
+        lambda entry: percent(entry.get("decide_share_of_step"), 1),
+    ),
+)
+"""The columns, and the cell of each for the figures of a policy at a concurrency."""
