@@ -20,7 +20,7 @@ from time import perf_counter
 import numpy as np
 
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Arrival, Floats, Ints, Policy, Proposal
+from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
 from adaspec.step.executor import Executor
 from adaspec.vllm.batch import (
     EngineBatch,
@@ -31,14 +31,7 @@ from adaspec.vllm.batch import (
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.events import (
-    Observer,
-    Observers,
-    RequestEntered,
-    Serving,
-    StepProposed,
-    StepVerified,
-)
+from adaspec.vllm.events import Observer, Observers, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -174,13 +167,16 @@ class Session:
             cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
             for row in np.flatnonzero(current.recorded):
                 chosen[row] = []
+            current.chosen = chosen
             current.proposed = chosen if self._proposes else [[] for _ in chosen]
         if self._failed:
             return proposed
         for engine_row, tokens in zip(current.engine_rows.tolist(), current.proposed, strict=True):
             proposed[engine_row] = tokens
         self._pending = current
-        self._notify_proposed(current, chosen)
+        current.expected = self._expected(current)
+        current.decision_s = self._decision_s
+        self.observers.notify("proposed", current)
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
             error = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._stop_if_slow:
@@ -194,34 +190,11 @@ class Session:
         """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
 
-    def _notify_proposed(self, current: EngineStep, chosen: list[list[int]]) -> None:
-        step = current.step
-        assert step.proposal is not None and step.cut is not None
-        event = StepProposed(
-            step=self.step,
-            requests=current.requests,
-            batch=step.batch,
-            planned=step.planned,
-            drafts=current.drafts.drafts(current.drafts.count),
-            shown=step.forwards,
-            recorded=current.recorded,
-            proposal=step.proposal,
-            neural_len=step.cut.neural_len,
-            ngram_len=step.cut.ngram_len,
-            tokens=current.proposed,
-            chosen=chosen,
-            expected=self._expected(step.proposal),
-            decision_s=self._decision_s,
-            barred=None if current.room is None else current.room <= 0,
-        )
-        self.observers.notify("proposed", event)
-
-    def _expected(self, proposal: Proposal) -> Floats | None:
-        """How many accepted tokens the policy expects of its proposal; None if it does not say."""
+    def _expected(self, current: EngineStep) -> Floats | None:
         if self._expects is None:
             return None
         try:
-            return np.asarray(self._expects(proposal), np.float32)
+            return np.asarray(self._expects(current.step.proposal), np.float32)
         except Exception as error:
             self._expects = None  # this figure is only shown, so it may cause one fault at most
             self.breaker.fault(self.step, "expects", error)
@@ -236,29 +209,21 @@ class Session:
         if pending is None:
             return
         result = verify(pending, batch)
+        # The policy gets copies, because it may write into the arrays that it is handed.
         outcome = self._executor.outcome(
             pending.step,
-            drafted=result.drafted,
-            neural_drafted=result.neural_drafted,
-            accepted=result.accepted,
+            drafted=result.drafted.copy(),
+            neural_drafted=result.neural_drafted.copy(),
+            accepted=result.accepted.copy(),
             emitted=result.emitted,
             emitted_tokens=result.emitted_tokens,
             forwards=pending.drafts.count,
             known=result.known,
             judged=result.judged & self._proposes,
         )
-        # Observers get copies, because a policy may write into the arrays that it is handed.
-        event = StepVerified(
-            step=pending.number,
-            requests=pending.requests,
-            known=result.known,
-            drafted=result.drafted.copy(),
-            neural_drafted=result.neural_drafted.copy(),
-            accepted=result.accepted.copy(),
-            step_s=outcome.step_s,
-            took_s=since_s if result.complete else None,
-        )
-        self.observers.notify("verified", event)
+        result.step_s = outcome.step_s
+        result.took_s = since_s if result.complete else None
+        self.observers.notify("verified", result)
         if result.dropped:
             self.observers.notify("dropped", result.dropped)
         if result.known.any():
@@ -284,7 +249,7 @@ class Session:
                 )
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
-            self.observers.notify("entered", RequestEntered(name, prompt, request.recorded))
+            self.observers.notify("entered", name, prompt, request.recorded)
 
     def _new_step(self, batch: EngineBatch) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""

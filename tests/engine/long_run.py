@@ -234,12 +234,12 @@ class Lengths:
         self._tally, self._proposed = tally, {}
 
     def proposed(self, proposed):
-        self._proposed = dict(zip(proposed.requests, map(len, proposed.tokens), strict=True))
+        self._proposed = dict(zip(proposed.requests, map(len, proposed.proposed), strict=True))
         for length in self._proposed.values():
             self._tally.lengths[length] += 1
 
     def verified(self, event):
-        for row, name in enumerate(event.requests):
+        for row, name in enumerate(event.step.requests):
             if event.known[row] and event.drafted[row] < self._proposed.get(name, 0):
                 self._tally.events["drafts cut by the scheduler"] += 1
 

@@ -50,16 +50,16 @@ class Ledger(Observer):
         self.keep_alive.append(keep_alive)
 
     def proposed(self, proposed):
-        self.planned.append(proposed.planned)
+        self.planned.append(proposed.step.planned)
         self.counts.append(proposed.drafts.count)
-        self.proposed_tokens += sum(map(len, proposed.tokens))
+        self.proposed_tokens += sum(map(len, proposed.proposed))
 
     def verified(self, event):
         self.drafted += int(event.drafted.sum())
         self.accepted += int(event.accepted.sum())
 
-    def entered(self, entered):
-        self.entries.append(entered.request)
+    def entered(self, request, prompt_tokens, recorded):
+        self.entries.append(request)
 
     def left(self, requests):
         self.gone += requests

@@ -45,8 +45,8 @@ class Listener(Observer):
     barred = 0
 
     def proposed(self, proposed):
-        if proposed.barred is not None:
-            self.barred += int(proposed.barred.sum())
+        if proposed.room is not None:
+            self.barred += int((proposed.room <= 0).sum())
 
 
 @pytest.mark.parametrize(

@@ -76,11 +76,11 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
     assert any(step.recorded.any() for step in listener.proposals)
     for step in listener.proposals:
         for row in np.flatnonzero(step.recorded):
-            assert step.tokens[row] == []
+            assert step.proposed[row] == []
             assert (step.drafts.tokens[row] >= 0).all()
         if step.recorded.any():
             assert step.drafts.count == NEURAL_CAP
-        assert step.shown <= step.planned
+        assert step.step.forwards <= step.step.planned
     for entry in spy.log:
         if entry[0] == "settle":
             assert entry[1] <= NEURAL_CAP
@@ -105,7 +105,7 @@ def test_a_policy_is_shown_no_more_than_it_asked_for():
     session.add_observers(listener)
     ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
     assert not session.breaker.counts
-    assert {step.shown for step in listener.proposals} == {2}
+    assert {step.step.forwards for step in listener.proposals} == {2}
     assert {step.drafts.count for step in listener.proposals} == {NEURAL_CAP}
 
 
@@ -213,6 +213,6 @@ def test_a_learned_policy_says_what_it_expects():
         assert step.expected.shape == (len(step.requests),)
         assert (step.expected >= 0).all()
         # Spliced tokens are left out, as they are where what came is counted.
-        copied = np.where(step.neural_len > 0, 0, step.ngram_len)
-        assert (step.expected <= step.neural_len + copied + 1e-6).all()
-    assert any((step.neural_len * step.ngram_len).any() for step in listener.proposals)
+        copied = np.where(step.cut.neural_len > 0, 0, step.cut.ngram_len)
+        assert (step.expected <= step.cut.neural_len + copied + 1e-6).all()
+    assert any((step.cut.neural_len * step.cut.ngram_len).any() for step in listener.proposals)

@@ -292,7 +292,7 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
 
     class Listener(Observer):
         def proposed(self, step):
-            proposed.append((step.neural_len.tolist(), step.ngram_len.tolist()))
+            proposed.append((step.cut.neural_len.tolist(), step.cut.ngram_len.tolist()))
 
     session.add_observers(Listener())
     session.forwards = lambda: asked(possible=session.step % 3 == 0)
@@ -352,8 +352,8 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     entered = []
 
     class Listener(Observer):
-        def entered(self, entry):
-            entered.append((entry.request, entry.prompt_tokens.tolist()))
+        def entered(self, request, prompt_tokens, recorded):
+            entered.append((request, prompt_tokens.tolist()))
 
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("none"), 2)
@@ -563,9 +563,9 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     if name != "none":
         assert reached
     for step in proposed:
-        left = shortest - 1 - step.batch.position
-        np.testing.assert_array_equal(step.barred, left <= 0)
-        assert (step.neural_len + step.ngram_len <= np.maximum(left, 0)).all()
-    barred = sum(int(step.barred.sum()) for step in proposed)
+        left = shortest - 1 - step.step.batch.position
+        np.testing.assert_array_equal(step.room, left)
+        assert (step.cut.neural_len + step.cut.ngram_len <= np.maximum(left, 0)).all()
+    barred = sum(int((step.room <= 0).sum()) for step in proposed)
     assert counters["decisions/none/min_tokens"] == barred
     assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6
