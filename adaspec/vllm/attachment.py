@@ -212,14 +212,10 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
 
 def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
     """A warning if the cost model was measured on another device or with another model."""
-    mismatches = []
+    measured = []
     if cost.hardware is not None and not same_hardware(cost.hardware, device):
-        mismatches.append(f"measured on {cost.hardware}, this is {device}")
+        measured.append(f"on {cost.hardware}, this is {device}")
     if cost.target is not None and not target.is_called(cost.target):
-        mismatches.append(f"measured with {cost.target}, this is {target.name}")
-    if not mismatches:
-        return ""
-    return (
-        f"{'; '.join(mismatches)}: decisions weigh other step times than this server's; "
-        "'adaspec profile' measures these"
-    )
+        measured.append(f"with {cost.target}, this is {target.name}")
+    advice = "decisions weigh other step times than this server's; 'adaspec profile' measures these"
+    return f"measured {' and '.join(measured)}: {advice}" if measured else ""

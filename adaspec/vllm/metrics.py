@@ -137,6 +137,8 @@ METRICS = (
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
 )
+POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
+"""The labels of `policy_info`, which are keys of the header of an engine's counters."""
 SWITCHED_OFF = "policy_switched_off"
 FIGURES = (*(figure for metric in METRICS for figure in metric.figures), SWITCHED_OFF)
 INDEX = {name: index for index, name in enumerate(FIGURES)}
@@ -158,18 +160,15 @@ def announce_folder() -> Path:
     by every process that inherits the name.
     """
     configured = os.environ.get(FOLDER_VARIABLE)
-    if configured and Path(configured).is_dir() and not _belongs_to_another_server(configured):
-        return Path(configured)
+    if configured and Path(configured).is_dir():
+        is_this_servers = configured in _made or multiprocessing.parent_process() is not None
+        if is_this_servers or not Path(configured).name.startswith(_PREFIX):
+            return Path(configured)
     folder = tempfile.mkdtemp(prefix=_PREFIX)
     os.environ[FOLDER_VARIABLE] = folder
     _made.add(folder)
     atexit.register(_remove, folder, os.getpid())
     return Path(folder)
-
-
-def _belongs_to_another_server(folder: str) -> bool:
-    is_this_servers = folder in _made or multiprocessing.parent_process() is not None
-    return Path(folder).name.startswith(_PREFIX) and not is_this_servers
 
 
 def _remove(folder: str, owner: int) -> None:
