@@ -21,9 +21,8 @@ from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
-from adaspec.vllm.machine import hardware
+from adaspec.vllm.machine import find_profile, hardware
 from adaspec.vllm.options import MAX_VERIFIED, Options
-from adaspec.vllm.profiles import find_profile
 
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
 NGRAM_DEFAULT = "hybrid:4:16:0"

@@ -13,6 +13,7 @@ None of them raises: a failure is counted and becomes an empty proposal.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
@@ -26,15 +27,20 @@ from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
     EngineStep,
-    RunningRequest,
     RunningRequests,
+    common_prefix_len,
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.events import Observer, Observers, Serving
+from adaspec.vllm.events import Observers, Serving
+
+log = logging.getLogger("vllm.adaspec")
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
+_WARM_UP_TEXT = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3]
+_WARM_UP_STEPS = 3
+_LONG_WARM_UP_S = 5.0
 
 
 class RecordPolicy(BasePolicy):
@@ -82,10 +88,6 @@ class Session:
         self._expects = getattr(policy, "expects", None)
         self._record_to = 0
         self._executor = Executor(policy, self.setup, self._running.index)
-
-    def add_observers(self, *observers: Observer) -> None:
-        """Notify these observers of all future events."""
-        self.observers.add(*observers)
 
     @property
     def keeps_alive(self) -> bool:
@@ -273,7 +275,9 @@ class Session:
         )
         with self._stage("keep"):
             if not self._executor.keep(step, exempt=recorded):
-                self._drop_drafter(running)
+                for request in self._running.requests.values():  # taken from them for good
+                    request.holds_neural &= request.recorded
+                self._keeps_alive = any(request.holds_neural for request in running)
         engine_rows = np.array(ready, np.int32)
         drafts = EngineDrafts(self._executor.index, step, engine_rows, self.setup.neural_cap)
         step.source = drafts
@@ -286,12 +290,6 @@ class Session:
             recorded=recorded,
             room=None if batch.room is None else batch.room[ready].astype(np.int32),
         )
-
-    def _drop_drafter(self, running: list[RunningRequest]) -> None:
-        """Take the drafter for good from every request that is not recorded."""
-        for request in self._running.requests.values():
-            request.holds_neural &= request.recorded
-        self._keeps_alive = any(request.holds_neural for request in running)
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:
@@ -311,3 +309,40 @@ class Session:
         self._failed = True
         self._pending = None
         self.breaker.fault(self.step, stage, error, self._engine_rows)
+
+
+def warm_up(session: Session) -> None:
+    """Run a short, repetitive request through a session that is thrown away afterwards.
+
+    Every stage runs before anything is served, so that no request waits for a compiler.
+    """
+    session.counts_slow_decisions = False
+    began_s = perf_counter()
+    state = object()
+    tokens = np.array([_WARM_UP_TEXT + [4, 1, 2, 3] * (_WARM_UP_STEPS + 1) * 8], np.int32)
+    known_tokens = len(_WARM_UP_TEXT)
+    sampled, proposed = [int(tokens[0, known_tokens])], list[int]()
+    for _ in range(_WARM_UP_STEPS):
+        batch = EngineBatch(
+            requests=["warm-up"],
+            states=[state],
+            tokens=tokens,
+            prompt_tokens=np.array([len(_WARM_UP_TEXT)], np.int32),
+            known=np.array([known_tokens], np.int32),
+            sampled=[sampled],
+            verified={"warm-up": proposed},
+        )
+        session.begin(batch, {"warm-up": state})
+        known_tokens += len(sampled)
+        for count in range(session.forwards()):
+            drafted = np.array([tokens[0, known_tokens + count]], np.int32)
+            if not session.take(drafted, np.array([[-0.1, 2.0, 0.3]], np.float32)):
+                break
+        proposed = session.finish()[0]
+        expected_tokens = tokens[0, known_tokens : known_tokens + len(proposed) + 1].tolist()
+        sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
+    empty = np.zeros(0, np.int32)
+    session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
+    took_s = perf_counter() - began_s
+    if took_s > _LONG_WARM_UP_S:
+        log.info("adaspec: compiled for %.0f s; the next start on this machine need not", took_s)

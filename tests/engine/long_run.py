@@ -177,7 +177,7 @@ class Run:
             max_trace_bytes=1 if fault == "limit" else 1 << 30,
         )
         recorder = recorder_of(options, session.serving, counters)
-        session.add_observers(MetricsObserver(counters), recorder, Lengths(self.tally))
+        session.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
         count_chunks(session, self.tally)
         with injected(fault, session, recorder):
             found = serve(engine, asked, self.tally)

@@ -77,7 +77,7 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(engines, prom
     engine = engines({"method": "adaspec", "model": head, "num_speculative_tokens": 24})
     policy, ledger = Wanderer(), Ledger()
     session = engine.put(policy)
-    session.add_observers(ledger)
+    session.observers.add(ledger)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     engine.greedy(prompts, 48)
@@ -119,7 +119,7 @@ def test_modes_that_only_watch_propose_nothing_and_see_everything(
         }
     )
     ledger = Ledger()
-    engine.session.add_observers(ledger)
+    engine.session.observers.add(ledger)
     engine.judged.clear()
     assert engine.greedy(prompts, 48) == expected
     assert not engine.judged

@@ -19,8 +19,7 @@ from adaspec.bench.machine import reference_loop_s, without_garbage_collection
 from adaspec.cost.fit import MeasuredStep
 from adaspec.errors import CostError
 from adaspec.evaluate.options import Progress
-from adaspec.vllm.profiling import Plan
-from adaspec.vllm.stopwatch import PromptStep, TimedStep
+from adaspec.vllm.profiling import Plan, PromptStep, TimedStep
 
 CPU_BATCHES = (1, 2, 4, 8, 16)
 GPU_BATCHES = (1, 4, 16, 64, 128)

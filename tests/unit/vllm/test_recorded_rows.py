@@ -70,7 +70,7 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
     spy = Spy(Dice() if name == "dice" else parse_policy(name))
     session = recording(spy, 6, 0.5)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(requests, session).run()
     assert not session.breaker.counts
     assert any(step.recorded.any() for step in listener.proposals)
@@ -102,7 +102,7 @@ def test_a_policy_is_shown_no_more_than_it_asked_for():
 
     session = recording(Two(), 4, 1.0)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
     assert not session.breaker.counts
     assert {step.step.forwards for step in listener.proposals} == {2}
@@ -119,7 +119,7 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
         session.serving,
         lambda why, rows: lost.update({why: rows}),
     )
-    session.add_observers(recorder)
+    session.observers.add(recorder)
     engine = ScriptedEngine(requests, session)
     engine.run()
     recorder.close()
@@ -149,7 +149,7 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
         session.serving,
         lambda why, rows: lost.update({why: rows}),
     )
-    session.add_observers(recorder, listener, MetricsObserver(counters))
+    session.observers.add(recorder, listener, MetricsObserver(counters))
     ScriptedEngine(requests, session).run()
     recorder.close()
     assert not lost
@@ -206,7 +206,7 @@ def test_a_learned_policy_says_what_it_expects():
     policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
     session = session_of(policy, 5)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
     assert not session.breaker.counts
     for step in listener.proposals:
