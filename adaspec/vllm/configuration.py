@@ -189,14 +189,11 @@ def _check_recording(folder: Path) -> None:
     if not any(folder.iterdir()) or any(folder.glob("replica-*")):
         return
     try:
-        kind = TraceReader(folder).manifest.kind
+        found = f"a {TraceReader(folder).manifest.kind} one"
     except TraceError as error:
+        found = str(error)
+    if found != "a dense one":
         raise ServingError(
-            f"trace_dir '{folder}' holds something, and no trace that mode 'record' could go "
-            f"on with: give an empty folder, or none yet ({error})"
-        ) from error
-    if kind != "dense":
-        raise ServingError(
-            f"trace_dir '{folder}' holds a {kind} trace, mode 'record' writes a dense one: give "
-            "another folder"
+            f"trace_dir '{folder}' holds no trace that mode 'record' could go on with ({found}): "
+            "give an empty folder, or none yet"
         )
