@@ -60,7 +60,7 @@ def one_of(value: object, known: Iterable[str], what: str, error: type[AdaspecEr
     """The word given as `what`, which must be one of the known words."""
     words = list(known)
     if not isinstance(value, str) or value not in words:
-        close = nearest(value, words) if isinstance(value, str) else ""
+        close = nearest(value.lower(), words) if isinstance(value, str) else ""
         raise error(f"{what} is {shown(value)}{close} (known: {', '.join(words)})")
     return value
 

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,9 @@ MAX_DIGITS = 20
 _TOO_DEEP = "nested too deep"
 _ALIKE = bytes.maketrans(b"123456789DE", b"000000000de")
 _SUSPICIOUS = (b"0" * (MAX_DIGITS + 1), b"e000", b"e+000", b"\\ud")
-"""Byte strings one of which is in every number too large and every lone surrogate, after `_ALIKE`.
+"""One of these is in every text with a number too large or a lone surrogate, after `_ALIKE`.
 
-Only a text that contains one of these has each of its numbers checked, which is slow.
+Only such a text is looked through, which is slow.
 """
 
 
@@ -261,11 +262,10 @@ def _parsed(content: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in record:
-            raise ValueError(f"{key!r:.60} stands there twice")
-        record[key] = value
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"{twice!r:.60} stands there twice")
     return record
 
 

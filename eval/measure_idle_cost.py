@@ -131,7 +131,7 @@ class Worker:
             def proposed(self, proposed: Any) -> None:
                 worker.deciding += proposed.decision_s
 
-        session.add_observers(DecisionClock())
+        session.observers.add(DecisionClock())
         if isinstance(drafter, HeadMixin):
             base = type(drafter).__bases__[1]
             propose_drafts = base.propose

@@ -115,7 +115,7 @@ def command(
     from adaspec.bench.profile.plots import save_plots
     from adaspec.bench.profile.profile import profile_machine
     from adaspec.cost.load import save_cost
-    from adaspec.vllm.profiles import keep_profile
+    from adaspec.vllm.machine import keep_profile
     from adaspec.vllm.profiling import Subject
 
     subject = Subject(model, draft, engine, draft_method)

@@ -20,9 +20,8 @@ from adaspec.vllm.events import Serving
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
-from adaspec.vllm.session import RecordPolicy, Session
+from adaspec.vllm.session import RecordPolicy, Session, warm_up
 from adaspec.vllm.tracing import observers_of
-from adaspec.vllm.warm_up import warm_up
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
 log = logging.getLogger("vllm.adaspec")
@@ -89,7 +88,7 @@ def session_of(runner: Any, options: Options) -> Session:
     warm_up(Session(policy, serving, stop_if_slow=False))
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
-        session.add_observers(*observers_of(options, serving))
+        session.observers.add(*observers_of(options, serving))
         log.info(
             "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
             "cost model %s (%s)",
@@ -212,14 +211,10 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
 
 def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
     """A warning if the cost model was measured on another device or with another model."""
-    mismatches = []
+    measured = []
     if cost.hardware is not None and not same_hardware(cost.hardware, device):
-        mismatches.append(f"measured on {cost.hardware}, this is {device}")
+        measured.append(f"on {cost.hardware}, this is {device}")
     if cost.target is not None and not target.is_called(cost.target):
-        mismatches.append(f"measured with {cost.target}, this is {target.name}")
-    if not mismatches:
-        return ""
-    return (
-        f"{'; '.join(mismatches)}: decisions weigh other step times than this server's; "
-        "'adaspec profile' measures these"
-    )
+        measured.append(f"with {cost.target}, this is {target.name}")
+    advice = "decisions weigh other step times than this server's; 'adaspec profile' measures these"
+    return f"measured {' and '.join(measured)}: {advice}" if measured else ""

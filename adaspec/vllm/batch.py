@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Bools, Floats, Ints
+from adaspec.step.cut import Cut
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.trace.schema import CONFIDENCES
 
@@ -145,7 +146,7 @@ class EngineDrafts(ShownDrafts):
 
 @dataclass(slots=True)
 class EngineStep:
-    """A step of the requests in the engine's batch whose prompts have been read."""
+    """A step of the requests in the engine's batch whose prompts have been read, row by row."""
 
     number: int
     requests: list[str]
@@ -161,8 +162,20 @@ class EngineStep:
     """Whether the policy wants another forward."""
     drafter_unable: bool = False
     """Whether the policy wanted forwards that the drafter cannot run."""
+    chosen: list[list[int]] = field(default_factory=list)
+    """The tokens that are sent to the target in mode 'serve'."""
     proposed: list[list[int]] = field(default_factory=list)
-    """The tokens sent to the target, row by row."""
+    """The tokens sent to the target: none in modes 'shadow' and 'record'."""
+    expected: Floats | None = None
+    """How many tokens per row the policy expects to be accepted; None if it does not say."""
+    decision_s: float = 0.0
+    """The seconds that deciding took on this machine, including look-ups and index upkeep."""
+
+    @property
+    def cut(self) -> Cut:
+        """The lengths that were settled on."""
+        assert self.step.cut is not None
+        return self.step.cut
 
     def chosen_tokens(self, index: NgramIndex, vocabulary: int) -> list[list[int]]:
         """The tokens of the step's cut, row by row; a row ends before an invalid token id.
@@ -170,8 +183,7 @@ class EngineStep:
         Invalid ids can be copied from prompts, which may hold placeholders that are outside the
         vocabulary.
         """
-        cut, drafted = self.step.cut, self.drafts.tokens
-        assert cut is not None
+        cut, drafted = self.cut, self.drafts.tokens
         copied = index.propose(self.step.slots, cut.start, cut.ngram_len, drafted, cut.neural_len)
         rows = []
         for row in range(len(self.requests)):
@@ -187,12 +199,14 @@ class EngineStep:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verification:
-    """The target's verdict on a proposal, one entry per row of the step."""
+    """The target's verdict on a step's proposal, one entry per row of the step."""
 
+    step: EngineStep
     known: Bools
-    """Whether the row's result is known; if not, its entries in the other arrays mean nothing."""
+    """Whether the row's result is known: not if the request left or its draft was dropped before
+    it was verified. If not, its entries in the other arrays mean nothing."""
     drafted: Ints
     """How many tokens the target judged; the scheduler may have cut or dropped the draft."""
     neural_drafted: Ints
@@ -206,6 +220,10 @@ class Verification:
     """Requests with a draft of which the target judged no token."""
     complete: bool
     """Whether the engine's step verified this proposal and did nothing else."""
+    step_s: float = 0.0
+    """The step's time according to the cost model."""
+    took_s: float | None = None
+    """The measured seconds from one decision to the next; None if the step was not `complete`."""
 
 
 def verify(step: EngineStep, batch: EngineBatch) -> Verification:
@@ -238,11 +256,11 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
     emitted = np.full((count, int(emitted_tokens.max(initial=0))), -1, np.int32)
     for row, tokens in enumerate(emitted_rows):
         emitted[row, : len(tokens)] = tokens
-    assert step.step.cut is not None
     return Verification(
+        step,
         known,
         drafted,
-        np.minimum(step.step.cut.neural_len, drafted).astype(np.int32),
+        np.minimum(step.cut.neural_len, drafted).astype(np.int32),
         accepted,
         emitted,
         emitted_tokens,

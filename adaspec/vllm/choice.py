@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError, PolicyError, ServingError
 from adaspec.policy.artifact import CHECKSUMS, FOREST, MANIFEST
 from adaspec.policy.base import needs_of
@@ -21,9 +21,8 @@ from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
-from adaspec.vllm.machine import hardware
+from adaspec.vllm.machine import find_profile, hardware
 from adaspec.vllm.options import MAX_VERIFIED, Options
-from adaspec.vllm.profiles import find_profile
 
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
 NGRAM_DEFAULT = "hybrid:4:16:0"
@@ -150,25 +149,12 @@ def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
     if not has_head:
         return NGRAM_DEFAULT, "the default without a neural drafter"
     for name in shipped_policies():
-        made_for = _manifest_target(name)
-        if made_for is not None and target.is_called(made_for):
-            try:
-                policy = load_policy(name)
-                assert policy.manifest is not None
-                check_made_for(name, policy.manifest, target)
-            except AdaspecError:
-                continue
-            return name, f"shipped for {made_for}"
+        with suppress(AdaspecError):
+            manifest = load_policy(name).manifest
+            if manifest is not None and manifest.target and target.is_called(manifest.target):
+                check_made_for(name, manifest, target)
+                return name, f"shipped for {manifest.target}"
     return NEURAL_DEFAULT, f"the default: no shipped policy was made for {target.name}"
-
-
-def _manifest_target(name: str) -> str | None:
-    try:
-        content = (find_policy(name) / MANIFEST).read_bytes()
-        target = parse_json(content, name, AdaspecError).get("target")
-    except (OSError, AttributeError, AdaspecError):
-        return None
-    return target if isinstance(target, str) else None
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
@@ -181,17 +167,15 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
     if trained is not None and served is not None:
         if trained == served:
             return ""
+        sizes = [f"{int(each.partition('-')[0]):,} tokens" for each in (trained, served)]
         raise ServingError(
-            f"policy '{spec}' was made for another vocabulary: {_size_and_hash(trained)} of "
-            f"tokenizer '{made_for or 'unnamed'}', this server's has {_size_and_hash(served)} of "
-            f"'{target.tokenizer}': its tables would speak of other tokens; train one on traces of "
-            'this target, or leave "policy" out'
+            f"policy '{spec}' was made for another vocabulary: {sizes[0]} of tokenizer "
+            f"'{made_for or 'unnamed'}' ({trained}), this server's has {sizes[1]} of "
+            f"'{target.tokenizer}' ({served}): train one on traces of this target, or leave "
+            '"policy" out'
         )
-    if (
-        made_for is None
-        or target.is_called(made_for)
-        or _short(made_for) == _short(target.tokenizer)
-    ):
+    names = (target.name, target.other_name, target.tokenizer)
+    if made_for is None or _short(made_for) in [_short(name) for name in names if name]:
         return ""
     why = "the policy's manifest holds none" if trained is None else "this server's is not known"
     return (
@@ -199,11 +183,6 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
         f"'{target.tokenizer}', and their vocabularies could not be compared ({why}): if they "
         "differ, it foretells worse than it should"
     )
-
-
-def _size_and_hash(vocabulary: str) -> str:
-    count, _, digest = vocabulary.partition("-")
-    return f"{int(count):,} tokens (hash {digest})"
 
 
 def _cost(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
+import pkgutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,30 +18,27 @@ TESTED = ((0, 32),)
 """The versions that the engine tests have run on."""
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
-_CREATE_CONFIG = (ENGINE_ARGS, "EngineArgs", "create_speculative_config")
+_CREATE_CONFIG = f"{ENGINE_ARGS}:EngineArgs.create_speculative_config"
 _PROPOSER_METHODS = {
     "propose": ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
     "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
     "load_model": ("target_model",),
 }
-FUNCTIONS: dict[tuple[str, str, str], tuple[str, ...]] = {
+FUNCTIONS: dict[str, tuple[str, ...]] = {
     _CREATE_CONFIG: ("target_model_config", "target_parallel_config"),
-    (RUNNER, "GPUModelRunner", "__init__"): ("vllm_config", "device"),
-    (RUNNER, "GPUModelRunner", "propose_draft_token_ids"): (
-        "scheduler_output",
-        "sampled_token_ids",
-    ),
+    f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
     **{
-        (_PROPOSER, "SpecDecodeBaseProposer", name): parameters
+        f"{_PROPOSER}:SpecDecodeBaseProposer.{name}": parameters
         for name, parameters in _PROPOSER_METHODS.items()
     },
-    (_PROPOSER, "CommonAttentionMetadata", "__init__"): ("max_seq_len",),
-    ("vllm.v1.core.sched.output", "SchedulerOutput", "__init__"): ("scheduled_spec_decode_tokens",),
-    (RUNNER, "CachedRequestState", "__init__"): ("sampling_params",),
-    ("vllm.sampling_params", "SamplingParams", "min_tokens"): (),
-    ("vllm.sampling_params", "SamplingParams", "all_stop_token_ids"): (),
+    f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
+    "vllm.v1.core.sched.output:SchedulerOutput.__init__": ("scheduled_spec_decode_tokens",),
+    f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
+    "vllm.sampling_params:SamplingParams.min_tokens": (),
+    "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
 }
-"""Functions of vLLM that adaspec patches or calls, as (module, class, name), with the parameters
+"""Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
 has to exist."""
 RUNNER_ATTRIBUTES = (
@@ -83,18 +81,16 @@ def is_tested(version: str) -> bool:
     return any(version.startswith(f"{_dotted(tested)}.") for tested in TESTED)
 
 
-def signature_problems(
-    functions: Iterable[tuple[str, str, str]] = tuple(FUNCTIONS),
-) -> Iterator[str]:
+def signature_problems(paths: Iterable[str] = tuple(FUNCTIONS)) -> Iterator[str]:
     """One line for every function that is missing or lacks a parameter that adaspec relies on."""
-    for module, owner, name in functions:
-        path = f"{module}.{owner}.{name}"
+    for path in paths:
+        name = path.replace(":", ".")
         try:
-            function = getattr(getattr(importlib.import_module(module), owner), name)
+            function = pkgutil.resolve_name(path)
         except (ImportError, AttributeError):
-            yield f"{path} is missing"
+            yield f"{name} is missing"
         else:
-            yield from _parameter_problems(function, FUNCTIONS[module, owner, name], path)
+            yield from _parameter_problems(function, FUNCTIONS[path], name)
 
 
 def check_arguments() -> None:

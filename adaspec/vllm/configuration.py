@@ -114,34 +114,30 @@ def _check_combination(args: Any, target: Any, parallel: Any) -> None:
     """Refuse vLLM settings with which the plug-in cannot serve."""
     pipelines, replicas = parallel.pipeline_parallel_size, parallel.data_parallel_size
     contexts = parallel.decode_context_parallel_size
-    problem = None
-    if is_v2_forced():
-        problem = (
-            f"{V2_VARIABLE}={os.environ[V2_VARIABLE]}: method '{METHOD}' runs on model runner V1: "
-            "unset it"
-        )
-    elif getattr(args, "async_scheduling", None):
-        problem = (
-            f"async scheduling was asked for: method '{METHOD}' decides on tokens that it would "
-            "not know yet: leave --async-scheduling out"
-        )
-    elif pipelines > 1:
-        problem = (
-            f"pipeline_parallel_size={pipelines}: method '{METHOD}' needs "
-            "the whole model on every rank: use tensor parallelism"
-        )
-    elif replicas > 1 and getattr(target, "is_moe", False):
-        problem = (
-            f"data_parallel_size={replicas} with a mixture of experts: its ranks must run the "
-            f"drafter in step, which method '{METHOD}' does not: serve one replica per address"
-        )
-    elif contexts > 1:
-        problem = (
-            f"decode_context_parallel_size={contexts}: not supported by method '{METHOD}': set it "
-            "to 1"
-        )
-    if problem is not None:
-        raise ServingError(problem)
+    for is_asked_for, problem in (
+        (
+            is_v2_forced(),
+            f"{V2_VARIABLE}={os.environ.get(V2_VARIABLE)}: it runs on model runner V1: unset it",
+        ),
+        (
+            getattr(args, "async_scheduling", None),
+            "async scheduling: it decides on tokens that it would not know yet: leave "
+            "--async-scheduling out",
+        ),
+        (
+            pipelines > 1,
+            f"pipeline_parallel_size={pipelines}: it needs the whole model on every rank: use "
+            "tensor parallelism",
+        ),
+        (
+            replicas > 1 and getattr(target, "is_moe", False),
+            f"data_parallel_size={replicas} with a mixture of experts, whose ranks must run the "
+            "drafter in step: serve one replica per address",
+        ),
+        (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
+    ):
+        if is_asked_for:
+            raise ServingError(f"method '{METHOD}' does not go with {problem}")
 
 
 def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
@@ -182,13 +178,9 @@ def _check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        why = error.strerror or str(error)
-        if isinstance(error, FileExistsError):
-            nowhere = folder.is_symlink() and not folder.is_file()
-            why = "a link that leads nowhere" if nowhere else "it is a file"
         raise ServingError(
-            f"trace_dir '{folder}' cannot be written to ({why}): give a folder that the server may "
-            "write to"
+            f"trace_dir '{folder}' cannot be written to ({error.strerror}): give a folder that the "
+            "server may write to"
         ) from error
 
 
@@ -197,14 +189,11 @@ def _check_recording(folder: Path) -> None:
     if not any(folder.iterdir()) or any(folder.glob("replica-*")):
         return
     try:
-        kind = TraceReader(folder).manifest.kind
+        found = f"a {TraceReader(folder).manifest.kind} one"
     except TraceError as error:
+        found = str(error)
+    if found != "a dense one":
         raise ServingError(
-            f"trace_dir '{folder}' holds something, and no trace that mode 'record' could go "
-            f"on with: give an empty folder, or none yet ({error})"
-        ) from error
-    if kind != "dense":
-        raise ServingError(
-            f"trace_dir '{folder}' holds a {kind} trace, mode 'record' writes a dense one: give "
-            "another folder"
+            f"trace_dir '{folder}' holds no trace that mode 'record' could go on with ({found}): "
+            "give an empty folder, or none yet"
         )

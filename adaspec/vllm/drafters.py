@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ log = logging.getLogger("vllm.adaspec")
 
 _OTHER_KINDS = ("medusa", "mlp_speculator", "mlpspeculator", "dflash", "dspark")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_MAX_HEADER_BYTES = 100_000_000
-"""The longest header that a safetensors file may have."""
+_ADVICE = "give an EAGLE, EAGLE-3 or MTP head or a draft model"
 
 
 def drafter_method(
@@ -29,21 +28,21 @@ def drafter_method(
     """
     config = _read_config(model, revision)
     try:
-        declared, architectures = _declared(config)
-        if declared in _OTHER_KINDS or any(kind in architectures for kind in _OTHER_KINDS):
+        kind = config.get("speculators_model_type") or config.get("model_type") or ""
+        kinds = " ".join([kind, *(config.get("architectures") or [])]).lower()
+        if any(other in kinds for other in _OTHER_KINDS):
             raise ServingError(
-                f"drafter '{model}' is of a kind that adaspec does not drive "
-                f"({declared or architectures}): use an EAGLE, EAGLE-3 or MTP head or a draft model"
+                f"drafter '{model}' is of a kind that adaspec does not drive ({kinds}): {_ADVICE}"
             )
         if method is None:
-            method = _recognised(model, config, target, revision)
+            method = _recognised(model, kinds, config, target, revision)
         _check_fit(model, method, config, target)
+    except ServingError:
+        raise
     except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ServingError):
-            raise
         raise ServingError(
             f"drafter '{model}': its config.json is of a form that no drafter's has "
-            f"({in_one_line(error, 300)}): give an EAGLE, EAGLE-3 or MTP head or a draft model"
+            f"({in_one_line(error, 300)}): {_ADVICE}"
         ) from error
     return method
 
@@ -55,38 +54,33 @@ def _read_config(model: str, revision: str | None) -> dict[str, Any]:
         config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
     except Exception as error:
         raise ServingError(
-            f"drafter '{model}': its config.json cannot be read ({in_one_line(error, 300)}): give "
-            "a folder or hub id of an EAGLE, EAGLE-3 or MTP head or a draft model"
+            f"drafter '{model}': its config.json cannot be read ({in_one_line(error, 300)}): "
+            f"{_ADVICE}, by its folder or hub id"
         ) from error
     if not config:
         raise ServingError(f"drafter '{model}': no config.json found there")
     return dict(config)
 
 
-def _declared(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The model's type and architectures according to its config, in lower case."""
-    declared = str(config.get("speculators_model_type") or config.get("model_type") or "").lower()
-    return declared, " ".join(config.get("architectures") or []).lower()
-
-
-def _recognised(model: str, config: Mapping[str, Any], target: Target, revision: str | None) -> str:
-    declared, architectures = _declared(config)
-    for head in ("eagle3", "eagle"):  # the longer word first, because it contains the other
-        if head in declared or head in architectures:
-            return head
-    if declared.endswith("_mtp") or declared == "mtp" or "mtp" in architectures:
+def _recognised(
+    model: str, kinds: str, config: Mapping[str, Any], target: Target, revision: str | None
+) -> str:
+    if "eagle" in kinds:
+        return _eagle_in(kinds)
+    if "mtp" in kinds or (target.is_called(model) and _predicts(config)):
         return "mtp"
-    if target.is_called(model) and _predicts(config):
-        return "mtp"
-    # Early heads have the config of a Llama; only their weights tell them apart.
+    # Early heads have the config of a Llama; only their weights tell them apart. Heads read hidden
+    # states through a layer `fc`; EAGLE-3 heads norm them in another layer.
     names = weight_names(model, revision)
     if names is not None:
-        return _method_by_weights(names)
-    name = model.lower()  # vLLM goes by the name, too
-    if "eagle3" in name or "eagle-3" in name:
-        return "eagle3"
-    if "eagle" in name:
+        layers = [name.removeprefix("model.") for name in names]
+        if not any(layer.startswith("fc.") for layer in layers):
+            return "draft_model"
+        if any(x == "d2t" or "midlayer." in x or "hidden_norm." in x for x in layers):
+            return "eagle3"
         return "eagle"
+    if "eagle" in model.lower():  # vLLM goes by the name, too
+        return _eagle_in(model.lower())
     log.warning(
         "adaspec: drafter '%s' is taken for a draft model: its config says nothing else, and what "
         'its weights are called cannot be read here: if it is a head, say so by "draft_method"',
@@ -95,17 +89,8 @@ def _recognised(model: str, config: Mapping[str, Any], target: Target, revision:
     return "draft_model"
 
 
-def _method_by_weights(names: Iterable[str]) -> str:
-    # Heads read hidden states through a layer `fc`; EAGLE-3 heads norm them in another layer.
-    layers = [name.removeprefix("model.") for name in names]
-    if not any(layer.startswith("fc.") for layer in layers):
-        return "draft_model"
-    if any(
-        layer_name == "d2t" or "midlayer." in layer_name or "hidden_norm." in layer_name
-        for layer_name in layers
-    ):
-        return "eagle3"
-    return "eagle"
+def _eagle_in(name: str) -> str:
+    return "eagle3" if "eagle3" in name or "eagle-3" in name else "eagle"
 
 
 def _predicts(config: Mapping[str, Any]) -> bool:
@@ -137,6 +122,8 @@ def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Targe
 
 def weight_names(model: str, revision: str | None = None) -> frozenset[str] | None:
     """The names of all weights; None if they are not on this disk or only in pickles."""
+    from safetensors import safe_open
+
     folder = _folder(model, revision)
     if folder is None:
         return None
@@ -144,9 +131,12 @@ def weight_names(model: str, revision: str | None = None) -> frozenset[str] | No
         for name in _INDEXES:
             if (folder / name).is_file():
                 return frozenset(json.loads((folder / name).read_text("utf-8"))["weight_map"])
-        files = sorted(folder.glob("*.safetensors"))
-        return frozenset(name for file in files for name in _names_in(file)) if files else None
-    except (OSError, ValueError, KeyError, TypeError):
+        names = set[str]()
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="numpy") as weights:
+                names.update(weights.keys())
+        return frozenset(names) or None
+    except Exception:
         return None  # vLLM will report what is wrong with weights that cannot be read
 
 
@@ -161,12 +151,3 @@ def _folder(model: str, revision: str | None) -> Path | None:
     except Exception:  # an invalid id, or another version of the hub's client
         return None
     return Path(config).parent if isinstance(config, str) else None
-
-
-def _names_in(file: Path) -> set[str]:
-    """The names in a safetensors file: its first eight bytes are the length of a JSON header."""
-    with file.open("rb") as content:
-        length = int.from_bytes(content.read(8), "little")
-        if length > _MAX_HEADER_BYTES:
-            raise ValueError(f"{file}: not a safetensors file")
-        return set(json.loads(content.read(length))) - {"__metadata__"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from adaspec.policy.protocol import Batch, Bools, Drafts, Floats, Ints, Proposal, Setup
+from adaspec.policy.protocol import Ints, Setup
+from adaspec.vllm.batch import EngineStep, Verification
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -41,68 +42,6 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestEntered:
-    """A request that is seen for the first time."""
-
-    request: str
-    prompt_tokens: Ints
-    recorded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StepProposed:
-    """One step's decision, one entry per row of its batch."""
-
-    step: int
-    requests: list[str]
-    batch: Batch
-    planned: int
-    """How many forwards the policy asked for at most."""
-    drafts: Drafts
-    """Everything that was drafted. Its `count` of forwards can exceed what the policy asked for if
-    rows are recorded."""
-    shown: int
-    """How many of the drafted tokens the policy saw."""
-    recorded: Bools
-    """The rows that are drafted for in full and proposed nothing."""
-    proposal: Proposal
-    neural_len: Ints
-    """The lengths of the neural drafts after cuts."""
-    ngram_len: Ints
-    """The lengths of the n-gram drafts after cuts; they are spliced on after neural tokens."""
-    tokens: list[list[int]]
-    """The tokens sent to the target: none in modes 'shadow' and 'record', whatever the lengths."""
-    chosen: list[list[int]]
-    """The tokens that would be sent to the target in mode 'serve'."""
-    expected: Floats | None
-    """How many tokens per row the policy expects to be accepted; None if it does not say."""
-    decision_s: float
-    """The seconds that deciding took on this machine, including look-ups and index upkeep."""
-    barred: Bools | None = None
-    """The rows for which the engine takes no draft at all, whatever the policy says."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepVerified:
-    """The target's verdict on a step's proposal, one entry per row of its batch."""
-
-    step: int
-    requests: list[str]
-    known: Bools
-    """Whether the row's result is known: not if the request left or its draft was dropped before
-    it was verified."""
-    drafted: Ints
-    """How many tokens were verified."""
-    neural_drafted: Ints
-    accepted: Ints
-    step_s: float
-    """The step's time according to the cost model."""
-    took_s: float | None = None
-    """The measured seconds from one decision to the next; None if the step did more than verify
-    this proposal, such as reading a prompt."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fault:
     """A failure that serving survived."""
 
@@ -125,17 +64,17 @@ def source_of(neural_len: int, ngram_len: int) -> str:
 class Observer:
     """Ignores every event: inherit from it and override the methods for the events that matter.
 
-    Events come in the engine's own thread, so an observer must be quick. It must copy an array of
-    `StepProposed` to keep it; the arrays of `StepVerified` do not change any more.
+    Events come in the engine's own thread, so an observer must be quick. Of a step that it is told
+    of, the policy may still change what `step.batch` holds, and the engine what is `proposed`.
     """
 
-    def entered(self, event: RequestEntered) -> None:
-        """Called when a request is seen for the first time."""
+    def entered(self, request: str, prompt_tokens: Ints, recorded: bool) -> None:
+        """Called when a request is seen for the first time; its prompt must be copied to keep."""
 
-    def proposed(self, event: StepProposed) -> None:
+    def proposed(self, event: EngineStep) -> None:
         """Called when a step was decided."""
 
-    def verified(self, event: StepVerified) -> None:
+    def verified(self, event: Verification) -> None:
         """Called when the target has verified the last step's proposal."""
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from adaspec.vllm.metrics import (
     FIGURES,
     METRICS,
+    POLICY_LABELS,
     PREFIX,
     SWITCHED_OFF,
     announce_folder,
@@ -22,37 +23,31 @@ from adaspec.vllm.patching import wrap
 
 log = logging.getLogger("vllm.adaspec")
 
-POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
-"""The labels of `policy_info`, which are keys of the header of an engine's counters."""
 _REGISTERED = "__adaspec__"
 
 
 def expose() -> None:
     """Make this process show the figures of the engines that it will start; never raises."""
     try:
-        _register(announce_folder())
+        from prometheus_client import REGISTRY, multiprocess
+
+        collector = Collector(announce_folder())
+        if not getattr(REGISTRY, _REGISTERED, False):
+            REGISTRY.register(collector)
+            setattr(REGISTRY, _REGISTERED, True)
+
+        # With several API servers, vLLM makes a new registry whenever it shows its figures, and
+        # lets `MultiProcessCollector` fill it.
+        def register_both(
+            original: Any, multi_process: Any, registry: Any, *args: Any, **kwargs: Any
+        ) -> None:
+            original(multi_process, registry, *args, **kwargs)
+            if registry is not None and registry is not REGISTRY:
+                registry.register(collector)
+
+        wrap(multiprocess.MultiProcessCollector, "__init__", register_both)
     except Exception as error:
         log.warning("adaspec: no figures of it in /metrics: %r", error)
-
-
-def _register(folder: Path) -> None:
-    from prometheus_client import REGISTRY, multiprocess
-
-    collector = Collector(folder)
-    if not getattr(REGISTRY, _REGISTERED, False):
-        REGISTRY.register(collector)
-        setattr(REGISTRY, _REGISTERED, True)
-
-    # With several API servers, vLLM makes a new registry whenever it shows its figures, and lets
-    # `MultiProcessCollector` fill it.
-    def register_both(
-        original: Any, multi_process: Any, registry: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        original(multi_process, registry, *args, **kwargs)
-        if registry is not None and registry is not REGISTRY:
-            registry.register(collector)
-
-    wrap(multiprocess.MultiProcessCollector, "__init__", register_both)
 
 
 class Collector:

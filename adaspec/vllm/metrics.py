@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
-from adaspec.vllm.events import Fault, Observer, StepProposed, StepVerified, source_of
+from adaspec.vllm.batch import EngineStep, Verification
+from adaspec.vllm.events import Fault, Observer, source_of
 
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
@@ -136,6 +137,8 @@ METRICS = (
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
 )
+POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
+"""The labels of `policy_info`, which are keys of the header of an engine's counters."""
 SWITCHED_OFF = "policy_switched_off"
 FIGURES = (*(figure for metric in METRICS for figure in metric.figures), SWITCHED_OFF)
 INDEX = {name: index for index, name in enumerate(FIGURES)}
@@ -157,18 +160,15 @@ def announce_folder() -> Path:
     by every process that inherits the name.
     """
     configured = os.environ.get(FOLDER_VARIABLE)
-    if configured and Path(configured).is_dir() and not _belongs_to_another_server(configured):
-        return Path(configured)
+    if configured and Path(configured).is_dir():
+        is_this_servers = configured in _made or multiprocessing.parent_process() is not None
+        if is_this_servers or not Path(configured).name.startswith(_PREFIX):
+            return Path(configured)
     folder = tempfile.mkdtemp(prefix=_PREFIX)
     os.environ[FOLDER_VARIABLE] = folder
     _made.add(folder)
     atexit.register(_remove, folder, os.getpid())
     return Path(folder)
-
-
-def _belongs_to_another_server(folder: str) -> bool:
-    is_this_servers = folder in _made or multiprocessing.parent_process() is not None
-    return Path(folder).name.startswith(_PREFIX) and not is_this_servers
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -248,30 +248,26 @@ class MetricsObserver(Observer):
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
-        self._last: StepProposed | None = None
 
-    def proposed(self, event: StepProposed) -> None:
+    def proposed(self, event: EngineStep) -> None:
         """Count the decisions, the draft lengths and the decision time."""
         counters = self.counters
-        self._last = event
         counters.add("steps")
         for figure, rows in _decisions(event).items():
             counters.add(f"decisions/{figure}", int(rows.sum()))
-        counters.add_all("draft_len", LENGTHS, event.neural_len + event.ngram_len)
+        counters.add_all("draft_len", LENGTHS, event.cut.neural_len + event.cut.ngram_len)
         counters.add_all("decision_seconds", TIMES_S, np.array([event.decision_s]))
 
-    def verified(self, event: StepVerified) -> None:
+    def verified(self, event: Verification) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
-        counters, last = self.counters, self._last
+        counters, step = self.counters, event.step
         counters.add("modelled_step_seconds", event.step_s)
         if event.took_s is not None:
             kind = _drafted_kind(event)
             counters.add(f"clocked_steps/{kind}")
             counters.add(f"clocked_step_seconds/{kind}", event.took_s)
             counters.add(f"clocked_step_modelled_seconds/{kind}", event.step_s)
-        expected = lengths = None
-        if last is not None and last.step == event.step:
-            expected, lengths = last.expected, last.neural_len + last.ngram_len
+        lengths = step.cut.neural_len + step.cut.ngram_len
         for row in np.flatnonzero(event.known & (event.drafted > 0)).tolist():
             drafted, neural = int(event.drafted[row]), int(event.neural_drafted[row])
             accepted = int(event.accepted[row])
@@ -279,8 +275,9 @@ class MetricsObserver(Observer):
             counters.add(f"drafted_tokens/{source}", drafted)
             counters.add(f"accepted_tokens/{source}", accepted)
             # The expectation is for the whole draft, so it says nothing about one that was cut.
-            if expected is not None and lengths is not None and drafted == lengths[row]:
-                counters.add(f"expected_accepted_tokens/{source}", float(expected[row]))
+            if step.expected is not None and drafted == lengths[row]:
+                expected = float(step.expected[row])
+                counters.add(f"expected_accepted_tokens/{source}", expected)
                 counters.add(
                     f"realised_accepted_tokens/{source}",
                     min(accepted, neural) if neural else accepted,
@@ -302,15 +299,17 @@ class MetricsObserver(Observer):
         self.counters.put(SWITCHED_OFF, float(fault.switched_off))
 
 
-def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
+def _decisions(event: EngineStep) -> dict[str, NDArray[np.bool_]]:
     """For every source and reason, the rows of the step with that decision."""
-    neural, ngram = event.neural_len > 0, event.ngram_len > 0
+    step, cut = event.step, event.cut
+    assert step.proposal is not None
+    neural, ngram = cut.neural_len > 0, cut.ngram_len > 0
     undrafted = ~neural & ~ngram & ~event.recorded
-    barred = np.zeros_like(undrafted) if event.barred is None else event.barred & undrafted
+    barred = np.zeros_like(undrafted) if event.room is None else (event.room <= 0) & undrafted
     undrafted &= ~barred
-    shown = np.where(event.batch.holds_neural, event.shown, 0)
-    copy_wanted = np.asarray(event.proposal.ngram_len) > 0
-    trimmed = event.neural_len < shown
+    shown = np.where(step.batch.holds_neural, step.forwards, 0)
+    copy_wanted = np.asarray(step.proposal.ngram_len) > 0
+    trimmed = cut.neural_len < shown
     return {
         "none/recorded": event.recorded,
         "none/min_tokens": barred,
@@ -325,7 +324,7 @@ def _decisions(event: StepProposed) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def _drafted_kind(event: StepVerified) -> str:
+def _drafted_kind(event: Verification) -> str:
     """The one of `DRAFTED` that describes a step."""
     tokens = int(event.drafted.sum())
     return DRAFTED[(tokens > 0) + (tokens > SHORT * int(event.known.sum()))]

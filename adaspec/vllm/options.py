@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adaspec.documents import is_json
-from adaspec.errors import ServingError, nearest
+from adaspec.arguments import one_of
+from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
+from adaspec.errors import ServingError, nearest, shown
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -43,7 +44,6 @@ REFUSED = {
 }
 """vLLM's keys that contradict what adaspec does, and why."""
 
-MAX_TEXT = 4000
 MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
 
@@ -80,6 +80,27 @@ class Options:
     """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
     that part."""
 
+
+_LINE = matching(
+    r"(?!\s*$)[^\x00-\x1f\x7f\ud800-\udfff]{1,4000}",
+    "a text of one line, of at most 4,000 characters",
+)
+RULES = {
+    **dict.fromkeys(("model", "policy", "cost", "trace_dir", "scramble_key"), or_null(_LINE)),
+    "num_speculative_tokens": or_null(
+        Rule(
+            whole(1, MAX_VERIFIED).holds,
+            f"a whole number from 1 to {MAX_VERIFIED} (no speculation at all is mode 'off')",
+        )
+    ),
+    "max_trace_bytes": whole(1, 1 << 62),
+    "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
+    "sampling": Rule(
+        lambda value: isinstance(value, Mapping) and is_json(dict(value)),
+        "an object that JSON can hold: it goes into a manifest",
+    ),
+}
+"""The rules of what operators write; words of which one must be chosen are checked beside them."""
 
 _INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
 _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
@@ -118,63 +139,20 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 
 def _check(options: Options) -> None:
-    for name in ("model", "draft_method", "policy", "mode", "cost", "trace_dir", "scramble_key"):
+    check_values(options, RULES, "speculative config", ServingError)
+    one_of(options.mode, MODES, "speculative config: mode", ServingError)
+    if options.draft_method is not None:
+        method = options.draft_method
+        one_of(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
+    recording, no_trace = options.mode == "record", options.trace_dir is None
+    fraction = options.record_fraction
+    for name, is_missing, needed in (
+        ("draft_method", options.model is None, "a model as well: the drafter it is of"),
+        ("record_fraction", fraction and no_trace, "a trace_dir as well"),
+        ("scramble_key", no_trace, "a trace_dir as well"),
+        ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
+        ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
+    ):
         value = getattr(options, name)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise _wrong(name, value, "a text")
-        if value is not None and not _is_line(value):
-            raise _wrong(name, value, f"a text of one line, of at most {MAX_TEXT} characters")
-    for name, words in (("mode", MODES), ("draft_method", DRAFT_METHODS)):
-        value = getattr(options, name)
-        if value is not None and value not in words:
-            raise ServingError(
-                f"speculative config: {name}={value!r:.60}{nearest(value.lower(), words) or '.'} "
-                f"Known: {', '.join(words)}"
-            )
-    if options.draft_method is not None and options.model is None:
-        raise _wrong("draft_method", options.draft_method, "a model as well: the drafter it is of")
-    cap = options.num_speculative_tokens
-    if cap is not None and not _is_whole(cap, 1, MAX_VERIFIED):
-        raise _wrong(
-            "num_speculative_tokens",
-            cap,
-            f"a whole number from 1 to {MAX_VERIFIED} (no speculation at all is mode 'off')",
-        )
-    if not _is_whole(options.max_trace_bytes, 1, 1 << 62):
-        raise _wrong("max_trace_bytes", options.max_trace_bytes, "a number of bytes from 1 on")
-    fraction = 0 if options.record_fraction is None else options.record_fraction
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float):
-        raise _wrong("record_fraction", fraction, "a number from 0 to 1")
-    if not 0 <= fraction <= 1:
-        raise _wrong("record_fraction", fraction, "a number from 0 to 1")
-    if not isinstance(options.sampling, Mapping):
-        raise _wrong("sampling", options.sampling, "an object")
-    if not is_json(dict(options.sampling)):
-        raise _wrong("sampling", options.sampling, "what JSON can hold: it goes into a manifest")
-    if options.mode == "record" and options.record_fraction == 0:
-        raise _wrong("record_fraction", 0, "more than 0, or mode 'record' records nothing")
-    if options.trace_dir is None:
-        for name in ("record_fraction", "scramble_key"):
-            if getattr(options, name):
-                raise _wrong(name, getattr(options, name), "a trace_dir as well")
-        if options.mode == "record":
-            raise _wrong("mode", "record", "a trace_dir as well: the folder that recordings go to")
-
-
-def _is_whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _is_line(text: str) -> bool:
-    """Whether a text can be quoted in a message and used as a file name."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return len(text) <= MAX_TEXT and not any(
-        ord(character) < 32 or ord(character) == 127 for character in text
-    )
-
-
-def _wrong(name: str, value: object, expected: str) -> ServingError:
-    return ServingError(f"speculative config: {name}={value!r:.60}: give {expected}")
+        if value is not None and is_missing:
+            raise ServingError(f"speculative config: {name} is {shown(value)}: give {needed}")

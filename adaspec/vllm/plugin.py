@@ -6,13 +6,13 @@ operator asks for `{"method": "adaspec"}`, so that any other vLLM works even if 
 
 from __future__ import annotations
 
-import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -31,33 +31,23 @@ log = logging.getLogger("vllm.adaspec")
 
 def register() -> None:
     """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
+    with _failures_logged():
+        when_imported(ENGINE_ARGS, patch_engine_args)
+        when_imported(RUNNER, patch_runner)
+
+
+@contextmanager
+def _failures_logged() -> Iterator[None]:
+    """Log what fails instead of raising: a patch may run while vLLM imports a module."""
     try:
-        when_imported(ENGINE_ARGS, harmless(patch_engine_args))
-        when_imported(RUNNER, harmless(patch_runner))
+        yield
     except Exception as error:
-        _log_broken(error)
-
-
-def harmless(patch: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    """Log a patch's failures instead of raising: it may run while vLLM imports a module."""
-
-    @functools.wraps(patch)
-    def patch_or_log(module: ModuleType) -> None:
-        try:
-            patch(module)
-        except Exception as error:
-            _log_broken(error)
-
-    return patch_or_log
-
-
-def _log_broken(error: Exception) -> None:
-    log.warning(
-        "adaspec's plug-in did not load, so vLLM does not know method '%s' (%r): install adaspec "
-        "again, or an adaspec that knows this vLLM; 'adaspec doctor' says more",
-        METHOD,
-        error,
-    )
+        log.warning(
+            "adaspec's plug-in did not load, so vLLM does not know method '%s' (%r): install "
+            "adaspec again, or an adaspec that knows this vLLM; 'adaspec doctor' says more",
+            METHOD,
+            error,
+        )
 
 
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
@@ -66,7 +56,8 @@ def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
     The module is not imported for this, since that would load a model runner into the API server.
     """
     if name in sys.modules:
-        patch(sys.modules[name])
+        with _failures_logged():
+            patch(sys.modules[name])
     elif not any(isinstance(finder, _Watcher) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Watcher(name, patch))
 
@@ -85,22 +76,18 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            try:
-                _run_then_patch(spec.loader, self._patch)
-            except Exception as error:  # the loader's attributes may be read-only
-                _log_broken(error)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            original = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                original(module)
+                with _failures_logged():
+                    self._patch(module)
+
+            with _failures_logged():  # the loader's attributes may be read-only
+                loader.exec_module = exec_module
         return spec
-
-
-def _run_then_patch(loader: Any, patch: Callable[[ModuleType], None]) -> None:
-    original = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        original(module)
-        patch(module)
-
-    loader.exec_module = exec_module
 
 
 def patch_engine_args(module: ModuleType) -> None:

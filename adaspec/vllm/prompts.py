@@ -10,22 +10,40 @@ an `id` are numbered within their workload. `max_tokens` limits the output of th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaspec.errors import TraceError, nearest
-from adaspec.trace.importers.lines import (
-    Lines,
-    Record,
-    find_files,
-    name_of,
-    whole_numbers,
-    workload_of,
-)
+from adaspec.documents import Rule, check_keys, check_values, matching, or_null, whole
+from adaspec.errors import TraceError
+from adaspec.trace.importers.lines import Lines, Record, find_files, name_of, workload_of
 
-_FORMS = ("text", "prompt", "messages", "prompt_token_ids", "token_ids")
+_FORMS = {
+    "text": "text",
+    "prompt": "text",
+    "messages": "messages",
+    "prompt_token_ids": "token_ids",
+    "token_ids": "token_ids",
+}
+"""The keys by which a prompt may be given, and the fields of `Prompt` that they fill."""
 _KEYS = ("workload", "id", "max_tokens", *_FORMS)
+
+
+def _list_of(allowed: Callable[[Any], bool], expected: str) -> Rule:
+    return or_null(
+        Rule(lambda value: isinstance(value, list) and value and all(map(allowed, value)), expected)
+    )
+
+
+_RULES = {
+    "text": or_null(matching("(?s).+", "a text")),
+    "messages": _list_of(lambda item: isinstance(item, dict), "a list of objects"),
+    "token_ids": _list_of(
+        lambda item: type(item) is int and 0 <= item < 1 << 31, "a list of token ids"
+    ),
+    "max_tokens": or_null(whole(1, 1 << 31)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +101,7 @@ def read_prompts(file: Path) -> list[Prompt]:
 
 
 def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> Prompt:
-    for key in record:
-        if key not in _KEYS:
-            raise TraceError(f"{where}: unknown key '{key}'{nearest(key, _KEYS)}")
+    check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
     forms = [key for key in _FORMS if record.get(key) is not None]
     if len(forms) != 1:
         form_names = ", ".join(forms) or "none"
@@ -93,40 +109,12 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
     workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
-    form, value = forms[0], record[forms[0]]
-    limit = record.get("max_tokens")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise TraceError(f"{where}: max_tokens={limit!r} is not a whole number from 1 on")
-    content: dict[str, Any]
-    if form == "messages":
-        content = {"messages": _messages(value, where)}
-    elif form in ("text", "prompt"):
-        content = {"text": _text(value, form, where)}
-    else:
-        content = {"token_ids": _token_ids(value, form, where)}
-    return Prompt(
+    prompt = Prompt(
         workload=workload,
         id=name_of(record.get("id", number), "id", where),
         where=where,
-        max_tokens=limit,
-        **content,
+        max_tokens=record.get("max_tokens"),
+        **{_FORMS[forms[0]]: record[forms[0]]},
     )
-
-
-def _text(value: Any, key: str, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise TraceError(f"{where}: '{key}' is a {type(value).__name__}, expected a text")
-    return value
-
-
-def _messages(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or not value or not all(isinstance(m, dict) for m in value):
-        raise TraceError(f"{where}: 'messages' is not a list of objects")
-    return value
-
-
-def _token_ids(value: Any, key: str, where: str) -> list[int]:
-    tokens = whole_numbers(value, key, where)
-    if not len(tokens) or tokens.min() < 0:
-        raise TraceError(f"{where}: '{key}' is not a list of token ids")
-    return [int(token) for token in tokens]
+    check_values(prompt, _RULES, where, TraceError)
+    return prompt

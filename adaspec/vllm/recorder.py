@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,14 +19,8 @@ import numpy as np
 
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep
-from adaspec.vllm.events import (
-    Observer,
-    RequestEntered,
-    Serving,
-    StepProposed,
-    StepVerified,
-    source_of,
-)
+from adaspec.vllm.batch import EngineStep, Verification
+from adaspec.vllm.events import Observer, Serving, source_of
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, is_named, trace_key
 from adaspec.vllm.scrambling import Scrambler
@@ -51,17 +44,6 @@ _CLOSE_S = 30.0
 _MAX_TAIL = 32 * MAX_VERIFIED
 """How many tokens a request's record may be behind and still catch up: enough for one longest
 draft, or for many steps that a full queue dropped. A tail is only as long as its step needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A step with copies of the arrays that the policy or the engine may change afterwards."""
-
-    event: StepProposed
-    position: Ints
-    context_tokens: Ints
-    tail: Ints
-    chosen: list[list[int]]
 
 
 class Recorder(Observer):
@@ -88,44 +70,37 @@ class Recorder(Observer):
         self._queued_step = -1
         """The last step that was queued."""
         self._records: dict[str, RequestRecord] = {}
-        self._unverified: dict[int, _Step] = {}
         self._keys: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
-    def entered(self, event: RequestEntered) -> None:
+    def entered(self, request: str, prompt_tokens: Ints, recorded: bool) -> None:
         """Follow a request if there is a trace to write it to."""
-        if (self._dense if event.recorded else self._logged) is None:
+        if (self._dense if recorded else self._logged) is None:
             return
         if self._has_room(1):
-            self._positions[event.request] = 0
-            prompt = event.prompt_tokens.copy()
-            self._queue.put((self._take_entered, (event.request, prompt, event.recorded)))
+            self._positions[request] = 0
+            self._queue.put((self._take_entered, (request, prompt_tokens.copy(), recorded)))
 
-    def proposed(self, event: StepProposed) -> None:
+    def proposed(self, event: EngineStep) -> None:
         """Queue a step with the text that its requests have gained."""
-        positions = dict(zip(event.requests, event.batch.position.tolist(), strict=True))
+        batch = event.step.batch
+        positions = dict(zip(event.requests, batch.position.tolist(), strict=True))
         followed = [name for name in event.requests if name in self._positions]
         if not followed or not self._has_room(len(followed)):
             return
         missing_tokens = max(positions[name] - self._positions[name] for name in followed)
-        tail = event.batch.context.tail(min(max(missing_tokens, 1), _MAX_TAIL))
+        tail = batch.context.tail(min(max(missing_tokens, 1), _MAX_TAIL))
         self._positions.update((name, positions[name]) for name in followed)
-        step = _Step(
-            event,
-            event.batch.position.copy(),
-            event.batch.context_tokens.copy(),
-            np.array(tail),
-            [list(tokens) for tokens in event.chosen],
-        )
-        self._queue.put((self._take_step, (step,)))
-        self._queued_step = event.step
+        self._queue.put((self._take_step, (event, np.array(tail))))
+        self._queued_step = event.number
 
-    def verified(self, event: StepVerified) -> None:
-        """Queue the verification of a step."""
-        if self._logged is None or event.step != self._queued_step:
+    def verified(self, event: Verification) -> None:
+        """Queue the verification of a step; without one, tokens that follow tell what was right."""
+        is_logged = self._logged is not None and self._proposes
+        if not is_logged or event.step.number != self._queued_step:
             return
         if self._has_room(int(event.known.sum())):
             self._queue.put((self._take_verified, (event,)))
@@ -201,47 +176,39 @@ class Recorder(Observer):
             self._keys.add((workload, id))
         self._records[request] = RequestRecord(workload, id, prompt, recorded)
 
-    def _take_step(self, step: _Step) -> None:
-        event = step.event
+    def _take_step(self, event: EngineStep, tail: Ints) -> None:
+        drafts = event.drafts
         for row, name in enumerate(event.requests):
             record = self._records.get(name)
             if record is None:
                 continue
-            record.extend(int(step.position[row]), step.tail[row])
+            record.extend(int(event.step.context_tokens[row]) - len(record.prompt), tail[row])
             if event.recorded[row]:
-                drafts = event.drafts
-                record.add_draft(
-                    drafts.tokens[row], drafts.confidences[row], self._serving.record_cap
-                )
+                tokens = drafts.tokens[row, : drafts.count]
+                confidences = drafts.confidences[row, : drafts.count]
+                record.add_draft(tokens, confidences, self._serving.record_cap)
             elif not self._proposes:
-                record.steps.append(self._logged_step(record, step, row, None))
-        if self._proposes and self._logged is not None:
-            self._unverified[event.step] = step
-            for number in [
-                past_step for past_step in self._unverified if past_step < event.step - 1
-            ]:
-                del self._unverified[number]
+                record.steps.append(self._logged_step(record, event, row, None))
 
-    def _take_verified(self, event: StepVerified) -> None:
-        step = self._unverified.pop(event.step, None)
-        if step is None:
-            return
-        for row, name in enumerate(event.requests):
+    def _take_verified(self, event: Verification) -> None:
+        step = event.step
+        for row, name in enumerate(step.requests):
             record = self._records.get(name)
-            if record is not None and event.known[row] and not step.event.recorded[row]:
+            if record is not None and event.known[row] and not step.recorded[row]:
                 record.steps.append(self._logged_step(record, step, row, event))
 
     def _logged_step(
-        self, record: RequestRecord, step: _Step, row: int, verified: StepVerified | None
+        self, record: RequestRecord, event: EngineStep, row: int, verified: Verification | None
     ) -> LoggedStep:
-        tokens, accepted, step_s = step.chosen[row], UNKNOWN, None
-        neural_len, ngram_len = int(step.event.neural_len[row]), int(step.event.ngram_len[row])
+        tokens, accepted, step_s = event.chosen[row], UNKNOWN, None
+        neural_len, ngram_len = int(event.cut.neural_len[row]), int(event.cut.ngram_len[row])
         if verified is not None:
             # The scheduler may have cut the draft, so only the verified tokens count.
             tokens = tokens[: int(verified.drafted[row])]
             neural_len = int(verified.neural_drafted[row])
             ngram_len = int(verified.drafted[row]) - neural_len
             accepted, step_s = int(verified.accepted[row]), verified.step_s
+        context_tokens = int(event.step.context_tokens[row])
         return LoggedStep(
             workload=record.workload,
             id=record.id,
@@ -249,9 +216,9 @@ class Recorder(Observer):
             draft_len=len(tokens),
             accepted=accepted,
             source=source_of(neural_len, ngram_len),
-            position=int(step.position[row]),
-            context_tokens=int(step.context_tokens[row]),
-            running=len(step.event.requests),
+            position=context_tokens - len(record.prompt),
+            context_tokens=context_tokens,
+            running=len(event.requests),
             neural_len=neural_len,
             ngram_len=ngram_len,
             propensity=self._serving.propensity,

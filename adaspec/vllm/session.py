@@ -13,6 +13,7 @@ None of them raises: a failure is counted and becomes an empty proposal.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
@@ -20,28 +21,26 @@ from time import perf_counter
 import numpy as np
 
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Arrival, Floats, Ints, Policy, Proposal
+from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
 from adaspec.step.executor import Executor
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
     EngineStep,
-    RunningRequest,
     RunningRequests,
+    common_prefix_len,
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.events import (
-    Observer,
-    Observers,
-    RequestEntered,
-    Serving,
-    StepProposed,
-    StepVerified,
-)
+from adaspec.vllm.events import Observers, Serving
+
+log = logging.getLogger("vllm.adaspec")
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
+_WARM_UP_TEXT = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3]
+_WARM_UP_STEPS = 3
+_LONG_WARM_UP_S = 5.0
 
 
 class RecordPolicy(BasePolicy):
@@ -89,10 +88,6 @@ class Session:
         self._expects = getattr(policy, "expects", None)
         self._record_to = 0
         self._executor = Executor(policy, self.setup, self._running.index)
-
-    def add_observers(self, *observers: Observer) -> None:
-        """Notify these observers of all future events."""
-        self.observers.add(*observers)
 
     @property
     def keeps_alive(self) -> bool:
@@ -174,13 +169,16 @@ class Session:
             cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
             for row in np.flatnonzero(current.recorded):
                 chosen[row] = []
+            current.chosen = chosen
             current.proposed = chosen if self._proposes else [[] for _ in chosen]
         if self._failed:
             return proposed
         for engine_row, tokens in zip(current.engine_rows.tolist(), current.proposed, strict=True):
             proposed[engine_row] = tokens
         self._pending = current
-        self._notify_proposed(current, chosen)
+        current.expected = self._expected(current)
+        current.decision_s = self._decision_s
+        self.observers.notify("proposed", current)
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
             error = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._stop_if_slow:
@@ -194,34 +192,11 @@ class Session:
         """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
 
-    def _notify_proposed(self, current: EngineStep, chosen: list[list[int]]) -> None:
-        step = current.step
-        assert step.proposal is not None and step.cut is not None
-        event = StepProposed(
-            step=self.step,
-            requests=current.requests,
-            batch=step.batch,
-            planned=step.planned,
-            drafts=current.drafts.drafts(current.drafts.count),
-            shown=step.forwards,
-            recorded=current.recorded,
-            proposal=step.proposal,
-            neural_len=step.cut.neural_len,
-            ngram_len=step.cut.ngram_len,
-            tokens=current.proposed,
-            chosen=chosen,
-            expected=self._expected(step.proposal),
-            decision_s=self._decision_s,
-            barred=None if current.room is None else current.room <= 0,
-        )
-        self.observers.notify("proposed", event)
-
-    def _expected(self, proposal: Proposal) -> Floats | None:
-        """How many accepted tokens the policy expects of its proposal; None if it does not say."""
+    def _expected(self, current: EngineStep) -> Floats | None:
         if self._expects is None:
             return None
         try:
-            return np.asarray(self._expects(proposal), np.float32)
+            return np.asarray(self._expects(current.step.proposal), np.float32)
         except Exception as error:
             self._expects = None  # this figure is only shown, so it may cause one fault at most
             self.breaker.fault(self.step, "expects", error)
@@ -236,29 +211,21 @@ class Session:
         if pending is None:
             return
         result = verify(pending, batch)
+        # The policy gets copies, because it may write into the arrays that it is handed.
         outcome = self._executor.outcome(
             pending.step,
-            drafted=result.drafted,
-            neural_drafted=result.neural_drafted,
-            accepted=result.accepted,
+            drafted=result.drafted.copy(),
+            neural_drafted=result.neural_drafted.copy(),
+            accepted=result.accepted.copy(),
             emitted=result.emitted,
             emitted_tokens=result.emitted_tokens,
             forwards=pending.drafts.count,
             known=result.known,
             judged=result.judged & self._proposes,
         )
-        # Observers get copies, because a policy may write into the arrays that it is handed.
-        event = StepVerified(
-            step=pending.number,
-            requests=pending.requests,
-            known=result.known,
-            drafted=result.drafted.copy(),
-            neural_drafted=result.neural_drafted.copy(),
-            accepted=result.accepted.copy(),
-            step_s=outcome.step_s,
-            took_s=since_s if result.complete else None,
-        )
-        self.observers.notify("verified", event)
+        result.step_s = outcome.step_s
+        result.took_s = since_s if result.complete else None
+        self.observers.notify("verified", result)
         if result.dropped:
             self.observers.notify("dropped", result.dropped)
         if result.known.any():
@@ -284,7 +251,7 @@ class Session:
                 )
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
-            self.observers.notify("entered", RequestEntered(name, prompt, request.recorded))
+            self.observers.notify("entered", name, prompt, request.recorded)
 
     def _new_step(self, batch: EngineBatch) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""
@@ -308,7 +275,9 @@ class Session:
         )
         with self._stage("keep"):
             if not self._executor.keep(step, exempt=recorded):
-                self._drop_drafter(running)
+                for request in self._running.requests.values():  # taken from them for good
+                    request.holds_neural &= request.recorded
+                self._keeps_alive = any(request.holds_neural for request in running)
         engine_rows = np.array(ready, np.int32)
         drafts = EngineDrafts(self._executor.index, step, engine_rows, self.setup.neural_cap)
         step.source = drafts
@@ -321,12 +290,6 @@ class Session:
             recorded=recorded,
             room=None if batch.room is None else batch.room[ready].astype(np.int32),
         )
-
-    def _drop_drafter(self, running: list[RunningRequest]) -> None:
-        """Take the drafter for good from every request that is not recorded."""
-        for request in self._running.requests.values():
-            request.holds_neural &= request.recorded
-        self._keeps_alive = any(request.holds_neural for request in running)
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:
@@ -346,3 +309,40 @@ class Session:
         self._failed = True
         self._pending = None
         self.breaker.fault(self.step, stage, error, self._engine_rows)
+
+
+def warm_up(session: Session) -> None:
+    """Run a short, repetitive request through a session that is thrown away afterwards.
+
+    Every stage runs before anything is served, so that no request waits for a compiler.
+    """
+    session.counts_slow_decisions = False
+    began_s = perf_counter()
+    state = object()
+    tokens = np.array([_WARM_UP_TEXT + [4, 1, 2, 3] * (_WARM_UP_STEPS + 1) * 8], np.int32)
+    known_tokens = len(_WARM_UP_TEXT)
+    sampled, proposed = [int(tokens[0, known_tokens])], list[int]()
+    for _ in range(_WARM_UP_STEPS):
+        batch = EngineBatch(
+            requests=["warm-up"],
+            states=[state],
+            tokens=tokens,
+            prompt_tokens=np.array([len(_WARM_UP_TEXT)], np.int32),
+            known=np.array([known_tokens], np.int32),
+            sampled=[sampled],
+            verified={"warm-up": proposed},
+        )
+        session.begin(batch, {"warm-up": state})
+        known_tokens += len(sampled)
+        for count in range(session.forwards()):
+            drafted = np.array([tokens[0, known_tokens + count]], np.int32)
+            if not session.take(drafted, np.array([[-0.1, 2.0, 0.3]], np.float32)):
+                break
+        proposed = session.finish()[0]
+        expected_tokens = tokens[0, known_tokens : known_tokens + len(proposed) + 1].tolist()
+        sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
+    empty = np.zeros(0, np.int32)
+    session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
+    took_s = perf_counter() - began_s
+    if took_s > _LONG_WARM_UP_S:
+        log.info("adaspec: compiled for %.0f s; the next start on this machine need not", took_s)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -74,22 +75,24 @@ class TraceOutput:
 
     def flush(self) -> None:
         """Put the added rows on disk."""
-        if self._writer is None or not self._pending_rows:
-            return
-        try:
-            self._flush(self._writer)
-        except (TraceError, OSError) as error:
-            self._end("disk", str(error))
+        if self._writer is not None and self._pending_rows:
+            with self._ending_on_error():
+                self._flush(self._writer)
 
     def close(self) -> None:
         """Finish the trace."""
         if self._writer is None:
             return
-        try:
+        with self._ending_on_error():
             self._writer.close()
+        self._writer, self._closed = None, self._closed or "closed"
+
+    @contextmanager
+    def _ending_on_error(self) -> Iterator[None]:
+        try:
+            yield
         except (TraceError, OSError) as error:
             self._end("disk", str(error))
-        self._writer, self._closed = None, self._closed or "closed"
 
     def _write(self, row: Request | LoggedStep) -> None:
         writer = self._writer or self._open()
@@ -149,13 +152,10 @@ class TraceOutput:
         if writer is None:
             return
         if reason == "limit":
-            try:
+            with suppress(TraceError, OSError):
                 writer.close()
                 self._pending_rows = 0
-            except (TraceError, OSError):
-                writer.abort()
-        else:
-            writer.abort()
+        writer.abort()  # nothing to do if it was closed
         if self._pending_rows:
             self._lost(reason, self._pending_rows)
             self.rows -= self._pending_rows
@@ -167,10 +167,8 @@ def folder_bytes(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(OSError):
                 total += (Path(parent) / name).lstat().st_size
-            except OSError:
-                continue
     return total
 
 

@@ -14,7 +14,7 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Observer, Serving
-from adaspec.vllm.metrics import Counters, MetricsObserver
+from adaspec.vllm.metrics import POLICY_LABELS, Counters, MetricsObserver
 from adaspec.vllm.options import Options
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.scrambling import Scrambler, secret_in
@@ -28,15 +28,7 @@ RECORD_FLUSH_S = 5.0
 
 def observers_of(options: Options, serving: Serving) -> list[Observer]:
     """The observers that the options ask for, meant for the first rank only."""
-    counters = Counters.of_server(
-        {
-            "policy": serving.policy,
-            "version": serving.version,
-            "mode": serving.mode,
-            "drafter": serving.drafter or "",
-            "why": serving.why,
-        }
-    )
+    counters = Counters.of_server({label: getattr(serving, label) or "" for label in POLICY_LABELS})
     observers: list[Observer] = [MetricsObserver(counters)]
     if options.trace_dir is not None:
         observers.append(recorder_of(options, serving, counters))

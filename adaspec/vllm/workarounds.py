@@ -31,8 +31,8 @@ def draft_to_the_end(runner: Any) -> int:
     return int(limit)
 
 
-def detach_adapters(drafter: Any, target: Any) -> int:
-    """Make a drafter use its target's layers without adapters; returns the number of such layers.
+def detach_adapters(drafter: Any, target: Any) -> None:
+    """Make a drafter use its target's layers without adapters.
 
     With LoRA, the embedding that a head borrows is wrapped, and the wrapper expects as many tokens
     as the target has. A draft has fewer, which fails on CPU; elsewhere, a row gets another row's
@@ -40,14 +40,11 @@ def detach_adapters(drafter: Any, target: Any) -> int:
     """
     shared = {id(module) for module in target.modules()}
     parents = [module for module in drafter.modules() if id(module) not in shared]
-    count = 0
     for parent in parents:
         for name, child in list(parent.named_children()):
             base = getattr(child, "base_layer", None)
             if base is not None and type(child).__module__.startswith("vllm.lora."):
                 setattr(parent, name, base)
-                count += 1
-    return count
 
 
 def use_worker_threads() -> None:

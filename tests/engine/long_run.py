@@ -177,7 +177,7 @@ class Run:
             max_trace_bytes=1 if fault == "limit" else 1 << 30,
         )
         recorder = recorder_of(options, session.serving, counters)
-        session.add_observers(MetricsObserver(counters), recorder, Lengths(self.tally))
+        session.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
         count_chunks(session, self.tally)
         with injected(fault, session, recorder):
             found = serve(engine, asked, self.tally)
@@ -234,12 +234,12 @@ class Lengths:
         self._tally, self._proposed = tally, {}
 
     def proposed(self, proposed):
-        self._proposed = dict(zip(proposed.requests, map(len, proposed.tokens), strict=True))
+        self._proposed = dict(zip(proposed.requests, map(len, proposed.proposed), strict=True))
         for length in self._proposed.values():
             self._tally.lengths[length] += 1
 
     def verified(self, event):
-        for row, name in enumerate(event.requests):
+        for row, name in enumerate(event.step.requests):
             if event.known[row] and event.drafted[row] < self._proposed.get(name, 0):
                 self._tally.events["drafts cut by the scheduler"] += 1
 

@@ -50,16 +50,16 @@ class Ledger(Observer):
         self.keep_alive.append(keep_alive)
 
     def proposed(self, proposed):
-        self.planned.append(proposed.planned)
+        self.planned.append(proposed.step.planned)
         self.counts.append(proposed.drafts.count)
-        self.proposed_tokens += sum(map(len, proposed.tokens))
+        self.proposed_tokens += sum(map(len, proposed.proposed))
 
     def verified(self, event):
         self.drafted += int(event.drafted.sum())
         self.accepted += int(event.accepted.sum())
 
-    def entered(self, entered):
-        self.entries.append(entered.request)
+    def entered(self, request, prompt_tokens, recorded):
+        self.entries.append(request)
 
     def left(self, requests):
         self.gone += requests
@@ -77,7 +77,7 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(engines, prom
     engine = engines({"method": "adaspec", "model": head, "num_speculative_tokens": 24})
     policy, ledger = Wanderer(), Ledger()
     session = engine.put(policy)
-    session.add_observers(ledger)
+    session.observers.add(ledger)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     engine.greedy(prompts, 48)
@@ -119,7 +119,7 @@ def test_modes_that_only_watch_propose_nothing_and_see_everything(
         }
     )
     ledger = Ledger()
-    engine.session.add_observers(ledger)
+    engine.session.observers.add(ledger)
     engine.judged.clear()
     assert engine.greedy(prompts, 48) == expected
     assert not engine.judged

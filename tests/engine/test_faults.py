@@ -108,7 +108,7 @@ def test_an_observer_that_fails_is_dropped_and_costs_nothing(engines, prompts, t
 
     expected = truth()
     engine, session = served(engines, "hybrid-splice")
-    session.add_observers(Broken())
+    session.observers.add(Broken())
     assert engine.greedy(prompts, 48) == expected
     assert Broken.calls == MAX_OBSERVER_FAILURES
     assert not session.breaker.counts

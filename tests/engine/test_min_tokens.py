@@ -45,8 +45,8 @@ class Listener(Observer):
     barred = 0
 
     def proposed(self, proposed):
-        if proposed.barred is not None:
-            self.barred += int(proposed.barred.sum())
+        if proposed.room is not None:
+            self.barred += int((proposed.room <= 0).sum())
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_requests_that_may_not_stop_yet_say_what_they_say_without_speculation(
     engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:1"))
     session = engine.put(Wanderer() if policy == "wanderer" else policy)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     engine.judged.clear()
     for least in LEAST:
         assert said(engine, prompts, stops, least) == expected[least]

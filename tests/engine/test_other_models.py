@@ -25,7 +25,7 @@ def test_a_model_that_drafts_for_itself_says_what_it_says_without(
     engine = engines(MTP, target="mtp")
     session = engine.put(Wanderer() if policy == "wanderer" else policy)
     ledger = Ledger()
-    session.add_observers(ledger)
+    session.observers.add(ledger)
     count, handle = forwards_of(engine)
     assert engine.greedy(prompts, 48) == expected
     handle.remove()

@@ -8,8 +8,7 @@ import sys
 from test_server import CHECKOUT, PATIENCE_S
 
 from adaspec.cost.load import read_cost
-from adaspec.vllm.machine import hardware
-from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
+from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile, hardware
 
 ENGINE = {
     "dtype": "float32",

@@ -150,7 +150,7 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
         }
     )
     ledger = Ledger()
-    engine.session.add_observers(ledger)
+    engine.session.observers.add(ledger)
     outputs, by_vllm = judged(engine, prompts)
     assert outputs == expected
     finished(engine)

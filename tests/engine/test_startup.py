@@ -37,7 +37,7 @@ def refusal(models, config, **arguments):
     ("config", "says"),
     [
         ({**BARE, "polcy": "none"}, "did you mean 'policy'"),
-        ({**HEAD, "num_speculative_tokens": 0}, "num_speculative_tokens=0"),
+        ({**HEAD, "num_speculative_tokens": 0}, "num_speculative_tokens is 0"),
         ({**HEAD, "mode": "shadw"}, "did you mean 'shadow'"),
         ({**HEAD, "policy": "fixed:neurl:3"}, "did you mean"),
         ({**HEAD, "policy": "/no/such/policy"}, "/no/such/policy"),
@@ -55,8 +55,8 @@ def test_a_wrong_word_is_named(models, config, says):
 @pytest.mark.parametrize(
     ("key", "what", "says"),
     [
-        ("trace_dir", "file", "it is a file"),
-        ("trace_dir", "dangling", "a link that leads nowhere"),
+        ("trace_dir", "file", "cannot be written to (File exists)"),
+        ("trace_dir", "dangling", "cannot be written to (File exists)"),
         ("scramble_key", "file", "choose another place"),
         ("scramble_key", "folder", "is no file"),
         ("scramble_key", "pipe", "is no file"),

@@ -28,7 +28,7 @@ def watched(engine, tmp_path, **more):
     counters = Counters(None, {})
     options = Options(model="eagle", trace_dir=str(tmp_path / "live"), **more)
     recorder = recorder_of(options, session.serving, counters)
-    session.add_observers(recorder)
+    session.observers.add(recorder)
     return recorder, counters
 
 

@@ -66,7 +66,7 @@ def test_greedy_output_is_that_without_speculation_and_forwards_are_the_plans(
     expected = truth(tokens=96)
     engine = engines(config_of(models, trained))
     ledger = Ledger()
-    engine.session.add_observers(ledger)
+    engine.session.observers.add(ledger)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     assert engine.greedy(prompts, 96) == expected

@@ -193,5 +193,5 @@ def test_commands_work_where_neither_the_package_nor_a_home_can_be_written(
     assert evaluated.stderr == ""
     assert not list(read_only.rglob("*.nb?"))
     # Worker processes of vLLM start with these, and find what others have compiled.
-    workers = "import adaspec.vllm.warm_up, adaspec.vllm.session, adaspec.policy.learned"
+    workers = "import adaspec.vllm.session, adaspec.policy.learned"
     assert run(["-c", workers], temporary, **there).stderr == ""

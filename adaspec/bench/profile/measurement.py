@@ -18,8 +18,7 @@ import numpy as np
 from adaspec.bench.machine import reference_loop_s, without_garbage_collection
 from adaspec.errors import CostError
 from adaspec.evaluate.options import Progress
-from adaspec.vllm.profiling import Plan, ProfiledEngine
-from adaspec.vllm.stopwatch import PromptStep, TimedStep
+from adaspec.vllm.profiling import Plan, ProfiledEngine, PromptStep, TimedStep
 
 CPU_BATCHES = (1, 2, 4, 8, 16)
 GPU_BATCHES = (1, 4, 16, 64, 128)

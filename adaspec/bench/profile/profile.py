@@ -24,8 +24,7 @@ from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, StepShape
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.profiling import ProfiledEngine, Subject
-from adaspec.vllm.stopwatch import PromptStep
+from adaspec.vllm.profiling import ProfiledEngine, PromptStep, Subject
 
 SCHEMA = 1
 GOAL = 0.10

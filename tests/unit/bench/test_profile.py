@@ -20,8 +20,7 @@ from adaspec.cost.model import CostModel, StepShape
 from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
-from adaspec.vllm.profiling import Plan
-from adaspec.vllm.stopwatch import PromptStep, TimedStep
+from adaspec.vllm.profiling import Plan, PromptStep, TimedStep
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from adaspec.bench.profile.profile import Noise, Profile, Share
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitReport, load_cost
-from adaspec.vllm.profiles import FOLDER_VARIABLE, find_profile
+from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B
 FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["per_kv_s"], 0)

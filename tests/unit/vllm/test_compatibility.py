@@ -11,6 +11,12 @@ from adaspec.vllm.compatibility import FUNCTIONS, check_runner, signature_proble
 from adaspec.vllm.patching import ENGINE_ARGS
 
 
+def parts_of(path):
+    """The module, the class and the name of what a path leads to."""
+    module, _, rest = path.partition(":")
+    return module, *rest.split(".")
+
+
 def with_parameters(names):
     """A function that takes these."""
     return eval(f"lambda {', '.join(('self', *names))}: None")
@@ -19,7 +25,8 @@ def with_parameters(names):
 @pytest.fixture
 def stand_in(monkeypatch):
     """A vLLM of which nothing is there but what adaspec expects."""
-    for (module_name, owner_name, name), parameters in FUNCTIONS.items():
+    for path, parameters in FUNCTIONS.items():
+        module_name, owner_name, name = parts_of(path)
         module = sys.modules.get(module_name)
         if getattr(module, "stands_in", None) is None:
             module = types.ModuleType(module_name)
@@ -33,7 +40,7 @@ def stand_in(monkeypatch):
 
 
 def owner_of(name):
-    module, owner, _ = next(key for key in FUNCTIONS if key[2] == name)
+    module, owner, _ = next(filter(lambda parts: parts[2] == name, map(parts_of, FUNCTIONS)))
     return getattr(sys.modules[module], owner)
 
 
@@ -76,13 +83,13 @@ def test_a_vllm_that_is_as_expected_is_taken(stand_in):
     check_runner(runner(), None)
 
 
-RUNNING = [key for key in FUNCTIONS if key[0] != ENGINE_ARGS]
+RUNNING = [path for path in FUNCTIONS if not path.startswith(ENGINE_ARGS)]
 ARGUMENTS = [(key, argument) for key in RUNNING for argument in FUNCTIONS[key]]
 
 
 @pytest.mark.parametrize(("key", "argument"), ARGUMENTS)
 def test_a_renamed_argument_is_named_as_the_server_starts(stand_in, key, argument):
-    module, owner, name = key
+    module, owner, name = parts_of(key)
     others = [each for each in FUNCTIONS[key] if each != argument]
     holder = getattr(sys.modules[module], owner)
     setattr(holder, name, with_parameters([*others, "renamed"]))
@@ -90,7 +97,7 @@ def test_a_renamed_argument_is_named_as_the_server_starts(stand_in, key, argumen
     assert f"{module}.{owner}.{name} lacks the parameter {argument}" in line
 
 
-@pytest.mark.parametrize("name", sorted({key[2] for key in RUNNING} - {"__init__"}))
+@pytest.mark.parametrize("name", sorted({parts_of(key)[2] for key in RUNNING} - {"__init__"}))
 def test_a_name_that_is_gone_is_named_as_the_server_starts(stand_in, name):
     owner = owner_of(name)
     made = drafter()

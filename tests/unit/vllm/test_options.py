@@ -32,14 +32,14 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("num_speculative_tokens", True, "from 1"),
         ("num_speculative_tokens", "8", "from 1"),
         ("record_fraction", 1.5, "0 to 1"),
-        ("max_trace_bytes", 0, "max_trace_bytes=0"),
-        ("policy", 7, "policy=7"),
-        ("draft_method", "egale", "did you mean 'eagle'? Known: eagle, eagle3, mtp, draft_model"),
+        ("max_trace_bytes", 0, "max_trace_bytes is 0"),
+        ("policy", 7, "policy is 7"),
+        ("draft_method", "egale", "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model"),
         ("draft_method", "eagle", "a model as well"),
-        ("draft_method", 3, "draft_method=3"),
+        ("draft_method", 3, "draft_method is 3"),
         ("parallel_drafting", True, "does not go with"),
         ("mode", "SERVE", "did you mean 'serve'"),
-        ("mode", "x", "mode='x'. Known:"),
+        ("mode", "x", "mode is 'x' (known:"),
         ("Trace-Dir", "x", "did you mean 'trace_dir'"),
         ("", 1, "unknown key '' for method 'adaspec'. Known:"),
         ("x" * 5000, 1, "xxx"),
@@ -50,7 +50,7 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("model", "x" * 5000, "one line"),
         ("record_fraction", float("nan"), "0 to 1"),
         ("record_fraction", 10**400, "0 to 1"),
-        ("max_trace_bytes", 1 << 63, "bytes"),
+        ("max_trace_bytes", 1 << 63, "max_trace_bytes is"),
         ("sampling", {"temperature": float("nan")}, "JSON"),
         ("sampling", {"stop": {"a", "b"}}, "JSON"),
         ("sampling", {5: 1}, "JSON"),
@@ -88,7 +88,7 @@ def test_recording_needs_a_place():
 
 def test_recording_nothing_is_refused():
     config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "record_fraction": 0}
-    with pytest.raises(ServingError, match="records nothing"):
+    with pytest.raises(ServingError, match="nothing is recorded"):
         read_options(config)
 
 

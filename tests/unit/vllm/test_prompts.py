@@ -43,7 +43,7 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
         ({"token_ids": []}, "not a list of token ids"),
         ({"token_ids": [-1]}, "not a list of token ids"),
         ({"messages": ["a"]}, "not a list of objects"),
-        ({"text": "a", "max_tokens": 0}, "max_tokens=0"),
+        ({"text": "a", "max_tokens": 0}, "max_tokens is 0"),
         ({"text": "a", "id": ""}, "'id' is ''"),
     ],
 )

@@ -70,17 +70,17 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
     spy = Spy(Dice() if name == "dice" else parse_policy(name))
     session = recording(spy, 6, 0.5)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(requests, session).run()
     assert not session.breaker.counts
     assert any(step.recorded.any() for step in listener.proposals)
     for step in listener.proposals:
         for row in np.flatnonzero(step.recorded):
-            assert step.tokens[row] == []
+            assert step.proposed[row] == []
             assert (step.drafts.tokens[row] >= 0).all()
         if step.recorded.any():
             assert step.drafts.count == NEURAL_CAP
-        assert step.shown <= step.planned
+        assert step.step.forwards <= step.step.planned
     for entry in spy.log:
         if entry[0] == "settle":
             assert entry[1] <= NEURAL_CAP
@@ -102,10 +102,10 @@ def test_a_policy_is_shown_no_more_than_it_asked_for():
 
     session = recording(Two(), 4, 1.0)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
     assert not session.breaker.counts
-    assert {step.shown for step in listener.proposals} == {2}
+    assert {step.step.forwards for step in listener.proposals} == {2}
     assert {step.drafts.count for step in listener.proposals} == {NEURAL_CAP}
 
 
@@ -119,7 +119,7 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
         session.serving,
         lambda why, rows: lost.update({why: rows}),
     )
-    session.add_observers(recorder)
+    session.observers.add(recorder)
     engine = ScriptedEngine(requests, session)
     engine.run()
     recorder.close()
@@ -149,7 +149,7 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
         session.serving,
         lambda why, rows: lost.update({why: rows}),
     )
-    session.add_observers(recorder, listener, MetricsObserver(counters))
+    session.observers.add(recorder, listener, MetricsObserver(counters))
     ScriptedEngine(requests, session).run()
     recorder.close()
     assert not lost
@@ -206,13 +206,13 @@ def test_a_learned_policy_says_what_it_expects():
     policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
     session = session_of(policy, 5)
     listener = Listener()
-    session.add_observers(listener)
+    session.observers.add(listener)
     ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
     assert not session.breaker.counts
     for step in listener.proposals:
         assert step.expected.shape == (len(step.requests),)
         assert (step.expected >= 0).all()
         # Spliced tokens are left out, as they are where what came is counted.
-        copied = np.where(step.neural_len > 0, 0, step.ngram_len)
-        assert (step.expected <= step.neural_len + copied + 1e-6).all()
-    assert any((step.neural_len * step.ngram_len).any() for step in listener.proposals)
+        copied = np.where(step.cut.neural_len > 0, 0, step.cut.ngram_len)
+        assert (step.expected <= step.cut.neural_len + copied + 1e-6).all()
+    assert any((step.cut.neural_len * step.cut.ngram_len).any() for step in listener.proposals)

@@ -10,7 +10,7 @@ from adaspec.step.text import MAX_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module
-from adaspec.vllm.events import RequestEntered, Serving
+from adaspec.vllm.events import Serving
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.trace_output import TraceOutput
@@ -33,17 +33,15 @@ class Known:
 
 def proposed(step, position):
     return SimpleNamespace(
-        step=step,
+        number=step,
         requests=["r"],
-        batch=SimpleNamespace(
-            position=np.array([position], np.int32),
+        step=SimpleNamespace(
+            batch=SimpleNamespace(position=np.array([position], np.int32), context=Known(position)),
             context_tokens=np.array([len(PROMPT) + position], np.int32),
-            context=Known(position),
         ),
         drafts=SimpleNamespace(tokens=np.zeros((1, 0)), confidences=np.zeros((1, 0, 3))),
         recorded=np.zeros(1, np.bool_),
-        neural_len=np.zeros(1, np.int32),
-        ngram_len=np.ones(1, np.int32),
+        cut=SimpleNamespace(neural_len=np.zeros(1, np.int32), ngram_len=np.ones(1, np.int32)),
         chosen=[[int(TEXT[position])]],
     )
 
@@ -62,7 +60,7 @@ def told(tmp_path):
         output = TraceOutput(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
         serving = Serving("p", "why", "shadow", None, "t", None, propensity=1.0)
         made = Recorder(None, output, serving, count)
-        made.entered(RequestEntered("r", PROMPT, False))
+        made.entered("r", PROMPT, False)
         for step, position in enumerate(positions):
             made._max_queued = 0 if step in dropped else module.MAX_QUEUED
             made.proposed(proposed(step, position))

@@ -202,7 +202,7 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
 
     requests = random_requests(1, 3, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("fixed:neural:3"), 3)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     engine = ScriptedEngine(requests, session)
     while engine.running:
         engine.step()
@@ -218,7 +218,7 @@ def test_only_steps_that_do_nothing_but_verify_are_timed():
             came.append(told)
 
     session = session_of(parse_policy("fixed:neural:3"), 3)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     engine = ScriptedEngine(random_requests(1, 3, tokens=True, output_tokens=(22, 24)), session)
     late = engine.states["r2"]
     engine.running = [0, 1]
@@ -292,9 +292,9 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
 
     class Listener(Observer):
         def proposed(self, step):
-            proposed.append((step.neural_len.tolist(), step.ngram_len.tolist()))
+            proposed.append((step.cut.neural_len.tolist(), step.cut.ngram_len.tolist()))
 
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     session.forwards = lambda: asked(possible=session.step % 3 == 0)
     engine = ScriptedEngine(requests, session).run()
     assert not engine.running
@@ -327,7 +327,7 @@ def test_slow_decisions_switch_off_a_policy_only_where_no_other_rank_must_decide
 
     requests = random_requests(4, 3, tokens=True, output_tokens=(40, 44))
     session = session_of(Drowsy(), 3, stop_if_slow=alone)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     ScriptedEngine(requests, session).run()
     assert {stage for stage, _ in faults} == {"time"}
     assert session.breaker.off == alone
@@ -352,12 +352,12 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     entered = []
 
     class Listener(Observer):
-        def entered(self, entry):
-            entered.append((entry.request, entry.prompt_tokens.tolist()))
+        def entered(self, request, prompt_tokens, recorded):
+            entered.append((request, prompt_tokens.tolist()))
 
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("none"), 2)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     first = ScriptedEngine(requests[:1], session)
     first.step()
     ScriptedEngine(requests[1:], session).step()
@@ -381,7 +381,7 @@ def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once(
 
 @pytest.mark.parametrize("name", [*POLICIES, "dice"])
 def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
-    from adaspec.vllm.attachment import warm_up
+    from adaspec.vllm.session import warm_up
 
     session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
     warm_up(session)
@@ -390,7 +390,7 @@ def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
 
 
 def test_compiling_in_a_warm_up_is_no_slow_decision(monkeypatch):
-    from adaspec.vllm.attachment import warm_up
+    from adaspec.vllm.session import warm_up
 
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
     session = session_of(Drowsy(), 4, stop_if_slow=True)
@@ -501,7 +501,7 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_that_have_ended():
 
     requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
     session = session_of(Broken(), 5)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     engine = ScriptedEngine(requests, session)
     while not session.breaker.off:
         engine.step()
@@ -532,7 +532,7 @@ def test_a_policy_that_is_switched_off_is_not_complained_of_again():
             faults.append(fault.stage)
 
     session = session_of(Hopeless(), 5)
-    session.add_observers(Listener())
+    session.observers.add(Listener())
     ScriptedEngine(random_requests(8, 5, tokens=True, output_tokens=(20, 44)), session).run()
     assert faults == ["plan"] * MAX_IN_A_ROW
     assert len(session._running.requests) < 5
@@ -549,7 +549,7 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     shortest = 12
     session = session_of(Dice() if name == "dice" else parse_policy(name), 5)
     counters = Counters(None, {})
-    session.add_observers(Listener(), MetricsObserver(counters))
+    session.observers.add(Listener(), MetricsObserver(counters))
     requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
     engine = ScriptedEngine(requests, session, shortest)
     reached = 0
@@ -563,9 +563,9 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     if name != "none":
         assert reached
     for step in proposed:
-        left = shortest - 1 - step.batch.position
-        np.testing.assert_array_equal(step.barred, left <= 0)
-        assert (step.neural_len + step.ngram_len <= np.maximum(left, 0)).all()
-    barred = sum(int(step.barred.sum()) for step in proposed)
+        left = shortest - 1 - step.step.batch.position
+        np.testing.assert_array_equal(step.room, left)
+        assert (step.cut.neural_len + step.cut.ngram_len <= np.maximum(left, 0)).all()
+    barred = sum(int((step.room <= 0).sum()) for step in proposed)
     assert counters["decisions/none/min_tokens"] == barred
     assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6

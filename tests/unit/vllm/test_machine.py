@@ -9,7 +9,7 @@ import pytest
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitReport, cost_document, load_cost, save_cost
 from adaspec.errors import CostError
-from adaspec.vllm import choice, profiles
+from adaspec.vllm import choice, machine
 from adaspec.vllm.choice import Target, choose
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
@@ -19,7 +19,7 @@ FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {}, {}, [], 0)
 
 @pytest.fixture(autouse=True)
 def data(tmp_path, monkeypatch):
-    monkeypatch.setenv(profiles.FOLDER_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(machine.FOLDER_VARIABLE, str(tmp_path / "data"))
     monkeypatch.setattr(choice, "hardware", lambda: "a machine")
     return tmp_path / "data" / "profiles"
 
@@ -33,7 +33,7 @@ def chosen(name="org/model", **options):
 
 
 def test_a_kept_profile_is_the_default_of_its_model_on_its_hardware():
-    path = profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+    path = machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
     found = chosen()
     assert found.cost_name == str(path)
     assert found.cost_why == "this machine's own profile"
@@ -41,13 +41,13 @@ def test_a_kept_profile_is_the_default_of_its_model_on_its_hardware():
 
 
 def test_a_user_without_a_home_has_no_profile_and_is_told_where_one_could_be(monkeypatch):
-    monkeypatch.delenv(profiles.FOLDER_VARIABLE)
+    monkeypatch.delenv(machine.FOLDER_VARIABLE)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)
     assert chosen().cost_name == DEFAULT
-    with pytest.raises(CostError, match=f"no home: name one in .{profiles.FOLDER_VARIABLE}"):
-        profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+    with pytest.raises(CostError, match=f"no home: name one in .{machine.FOLDER_VARIABLE}"):
+        machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_user_without_a_home_has_no_profile_and_is_told_where_one_could_be(mon
     ],
 )
 def test_a_profile_of_anything_else_is_not_taken(model, drafter, made_on):
-    profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, model, drafter, made_on)
+    machine.keep_profile(H100_LLAMA_3_1_8B, FIT, model, drafter, made_on)
     assert chosen().cost_name == DEFAULT
     assert chosen().cost_why == "the default"
 
 
 def test_what_was_asked_for_comes_first(tmp_path):
-    profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+    machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
     asked = tmp_path / "asked.json"
     save_cost(H100_LLAMA_3_1_8B, asked)
     assert chosen(cost=str(asked)).cost_name == str(asked)
@@ -73,12 +73,12 @@ def test_what_was_asked_for_comes_first(tmp_path):
 
 
 def test_a_worker_that_is_told_the_path_says_the_same_reason():
-    path = profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+    path = machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
     assert chosen(cost=str(path)).cost_why == "this machine's own profile"
 
 
 def test_a_broken_profile_is_said_and_passed_over(caplog):
-    path = profiles.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+    path = machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
     path.write_text("{")
     with caplog.at_level(logging.WARNING):
         assert chosen().cost_name == DEFAULT
@@ -90,29 +90,29 @@ def test_a_folder_is_the_same_model_by_any_path_to_it(tmp_path, monkeypatch):
     (tmp_path / "models" / "target").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     whole = str(tmp_path / "models" / "target")
-    assert profiles.identity("models/target") == profiles.identity(f"{whole}/") == whole
+    assert machine.identity("models/target") == machine.identity(f"{whole}/") == whole
 
 
 def test_two_folders_of_one_name_are_two_models(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "target").mkdir(parents=True)
-    paths = [profiles.profile_path(str(tmp_path / n / "target"), None, "h") for n in ("a", "b")]
+    paths = [machine.profile_path(str(tmp_path / n / "target"), None, "h") for n in ("a", "b")]
     assert paths[0] != paths[1]
     assert all(path.name.startswith("target-") for path in paths)
 
 
 def test_a_hub_id_is_the_same_from_the_hubs_own_cache():
     cached = "/cache/models--org--model/snapshots/0123/"
-    assert profiles.identity(cached) == profiles.identity("org/model") == "org/model"
+    assert machine.identity(cached) == machine.identity("org/model") == "org/model"
 
 
 def test_profiles_live_in_the_users_data_folder(monkeypatch, tmp_path):
-    monkeypatch.delenv(profiles.FOLDER_VARIABLE)
+    monkeypatch.delenv(machine.FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert profiles.profiles_folder() == tmp_path / "adaspec" / "profiles"
+    assert machine.profiles_folder() == tmp_path / "adaspec" / "profiles"
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert profiles.profiles_folder() == tmp_path / ".local" / "share" / "adaspec" / "profiles"
+    assert machine.profiles_folder() == tmp_path / ".local" / "share" / "adaspec" / "profiles"
 
 
 @pytest.mark.parametrize(
