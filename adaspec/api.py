@@ -27,7 +27,7 @@ from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Option
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, select
 
 if TYPE_CHECKING:
-    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.policy.protocol import Policy
     from adaspec.replay.contender import Contender
     from adaspec.train.cluster import Cluster
@@ -83,7 +83,7 @@ def evaluate_policies(
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.evaluate.report_folder import EvaluationReport
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ def command(
     # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies
     from adaspec.evaluate.evaluation import refuse_beside
-    from adaspec.evaluate.report import check_destination
+    from adaspec.evaluate.report_folder import check_destination
 
     place = None if out is None else check_destination(out, force)
     if options["protocol"] is not None:

@@ -21,7 +21,7 @@ from rich.table import Table
 from adaspec.documents import json_types
 
 if TYPE_CHECKING:
-    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.places import Place
 
 PIPE_WIDTH = 100

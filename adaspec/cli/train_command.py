@@ -144,7 +144,7 @@ def _cross_fit(
 ) -> None:
     # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.evaluate.evaluation import note_costs
-    from adaspec.evaluate.report import EvaluationReport
+    from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.train.crossfit import cross_fit
 
     evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
@@ -158,7 +158,7 @@ def _cross_fit(
 
 def _check_report(out: Path, force: bool) -> Place:
     """The place for a report; raises an error, before a long evaluation, if it cannot be used."""
-    from adaspec.evaluate.report import check_destination
+    from adaspec.evaluate.report_folder import check_destination
     from adaspec.policy.artifact import CHECKSUMS, FOREST
 
     if any((out / name).exists() for name in (CHECKSUMS, FOREST)):

@@ -1,27 +1,15 @@
-"""The result of an evaluation: its document, what tables and plots ask of it, and its folder."""
+"""A report's document, and what tables and plots ask of it."""
 
 from __future__ import annotations
 
-import io
-import json
-import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adaspec import staging
-from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.options import ALL, Progress, silent
-from adaspec.places import Place
-from adaspec.trace.schema import Request
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console
+from adaspec.evaluate.options import ALL
 
 REPORT_SCHEMA = 1
 OPPONENT = "static:best"
@@ -138,108 +126,3 @@ class Report:
 def is_winner(entry: Entry) -> bool:
     """Whether the policy is the same setting that static:best picked."""
     return entry.get(LIFT) == 0 and entry.get("lift_ci95") in (None, [0.0, 0.0])
-
-
-class EvaluationReport:
-    """A report's document and the requests that were evaluated; `print` shows it as tables."""
-
-    def __init__(self, document: dict[str, Any], requests: Sequence[Request]) -> None:
-        self.document = document
-        """The whole report, as `report.json` holds it."""
-        self.requests = requests
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """A row per workload ('all' is their mix), concurrency and policy, baselines included."""
-        return list(self.document["rows"])
-
-    @property
-    def headline(self) -> list[dict[str, Any]]:
-        """The lifts of every named policy, per workload and concurrency."""
-        return list(self.document["headline"])
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes that a reader of the figures should know."""
-        return list(self.document["notes"])
-
-    def to_json(self) -> str:
-        """The document as strict JSON."""
-        return json.dumps(json_types(self.document), allow_nan=False, indent=1) + "\n"
-
-    def write(
-        self, folder: AnyPath | Place, force: bool = False, progress: Progress = silent
-    ) -> Path:
-        """Write report.json, report.md and plots to `folder`, all or nothing.
-
-        `force` replaces an existing report, and nothing else. A place that was checked before is
-        written to only if it has not changed since.
-        """
-        if isinstance(folder, Place):
-            place = folder
-        else:
-            path = path_of(folder, "folder", EvaluationError)
-            place = check_destination(path, truth(force, "force", EvaluationError))
-        with staging.whole_folder(place, EvaluationError) as staged:
-            self._fill(staged, progress)
-        return place.path
-
-    def print(self, console: Console) -> None:
-        """Show the report as tables, as wide as the console is."""
-        from adaspec.evaluate.render.terminal import print_report
-
-        print_report(Report(self.document), console)
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        page = io.StringIO()
-        self.print(Console(file=page, width=100, highlight=False))
-        return page.getvalue()
-
-    def _fill(self, folder: Path, progress: Progress) -> None:
-        # Imported here because matplotlib is slow to load.
-        from adaspec.evaluate.acceptance import acceptance
-        from adaspec.evaluate.render.markdown import report_markdown
-        from adaspec.evaluate.render.report_plots import REPORT_PLOTS
-        from adaspec.evaluate.render.trace_plots import TRACE_PLOTS
-
-        (folder / "report.json").write_text(self.to_json(), encoding="utf-8")
-        (folder / "plots").mkdir()
-        report, requests = Report(self.document), acceptance(self.requests)
-        drawings: list[tuple[str, str, Callable[[Any], Figure | None], Any]] = [
-            *((name, *each, report) for name, each in REPORT_PLOTS.items()),
-            *((name, *each, requests) for name, each in TRACE_PLOTS.items()),
-        ]
-        plots = []
-        for done, (name, caption, draw, data) in enumerate(drawings, start=1):
-            figure, path = draw(data), f"plots/{name}.png"
-            if figure is not None:
-                with warnings.catch_warnings():  # a name may be in a script that the font lacks
-                    warnings.filterwarnings("ignore", message="Glyph .* missing")
-                    figure.savefig(folder / path, format="png", metadata={"Software": None})
-                plots.append((path, caption))
-            progress("plots", done, len(drawings))
-        if not plots:
-            (folder / "plots").rmdir()
-        (folder / "report.md").write_text(report_markdown(report, plots), encoding="utf-8")
-
-
-def check_destination(folder: Path, force: bool = False) -> Place:
-    """The place at `folder`, or an EvaluationError if no report can be written there.
-
-    Call it before a long evaluation. With `force`, a folder is replaced only if it has a
-    report.json and nothing that does not belong to a report.
-    """
-    return staging.check_destination(folder, force, _CONTENTS)
-
-
-def _belongs_to_report(name: str) -> bool:
-    return name in {"report.json", "report.md", "plots"} or (
-        name.startswith("plots/") and name.endswith((".png", ".svg"))
-    )
-
-
-_CONTENTS = staging.Contents(
-    "a report", "report.json", _belongs_to_report, EvaluationError, "plots"
-)

@@ -12,7 +12,7 @@ import report_fakes as fakes
 from adaspec import places
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render import markdown
-from adaspec.evaluate.report import EvaluationReport, check_destination
+from adaspec.evaluate.report_folder import EvaluationReport, check_destination
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_file_size_limit_hit_while_writing_leaves_nothing(tmp_path):
         "from pathlib import Path\n"
         "from adaspec.errors import EvaluationError\n"
         "import adaspec.evaluate.acceptance\n"  # numba may write its caches before the limit
-        "from adaspec.evaluate.report import EvaluationReport\n"
+        "from adaspec.evaluate.report_folder import EvaluationReport\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         "try:\n"
         "    EvaluationReport(report_fakes.report(), []).write(Path(sys.argv[2]))\n"
