@@ -1,8 +1,8 @@
 """Compilation with numba: `compiled` and `inlined` functions, whose cache is never stale.
 
 numba's cache checks only the file of the outermost function. If a function that it calls in another
-file were edited, numba would not notice and would run old code. So this module, when imported,
-deletes all machine code older than the newest source with compiled code or its constants.
+file were edited, numba would not notice and would run old code. So machine code older than the
+newest source with compiled code or its constants is deleted before it can be loaded.
 
 numba keeps machine code beside the sources, or else below the user's home. If neither can be
 written, as in a container that runs as any user, it is kept in the folder for temporary files. If
@@ -30,22 +30,35 @@ _FOLDERS = ("cost", "draft", "policy", "predict", "replay", "step", "train")
 log = logging.getLogger("adaspec")
 
 
-def _drop_stale_caches(folder: Path) -> None:
-    """Delete machine code cached below `folder` that is older than the newest source."""
-    sources = [path for name in _FOLDERS for path in (_PACKAGE / name).rglob("*.py")]
-    newest = max(path.stat().st_mtime_ns for path in sources)
-    for index in folder.rglob("*.nbi"):
+@cache
+def _newest_source() -> int:
+    sources = (path for name in _FOLDERS for path in (_PACKAGE / name).rglob("*.py"))
+    return max(path.stat().st_mtime_ns for path in sources)
+
+
+@cache
+def _drop_stale_code(folder: Path) -> None:
+    """Delete machine code in a folder that is older than the newest source."""
+    for index in folder.glob("*.nbi"):
         # Another process may be deleting it, too, or the folder may be read-only, and then its
         # cache cannot come from this checkout.
         with contextlib.suppress(OSError):
-            if index.stat().st_mtime_ns < newest:
+            if index.stat().st_mtime_ns < _newest_source():
                 index.unlink()
+
+
+def _cached(function: Callable[..., Any], **options: Any) -> Any:
+    """A dispatcher whose machine code is kept in a folder, from which stale code is gone."""
+    dispatcher = njit(cache=True, **options)(function)
+    if not config.DISABLE_JIT:
+        _drop_stale_code(Path(dispatcher.stats.cache_path))
+    return dispatcher
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function with numba, and cache its machine code if a folder allows that."""
     try:
-        dispatcher = njit(cache=True, **options)(function)
+        dispatcher = _cached(function, **options)
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise
@@ -62,7 +75,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
         return njit(**options)(function)
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
-        return njit(cache=True, **options)(function)
+        return _cached(function, **options)
     finally:
         config.CACHE_DIR = before
 
@@ -89,7 +102,6 @@ def _private_folder() -> Path | None:
         is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         is_fixed = above.st_uid in (0, user) and (not is_shared or above.st_mode & stat.S_ISVTX)
         if is_private and status.st_uid == user and is_fixed:
-            _drop_stale_caches(folder)
             return folder
     except OSError:
         pass
@@ -99,8 +111,6 @@ def _private_folder() -> Path | None:
     )
     return None
 
-
-_drop_stale_caches(_PACKAGE)
 
 compiled = partial(_compile, nogil=True)
 """Decorator of functions that are compiled on their first call and release the GIL."""

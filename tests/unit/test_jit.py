@@ -44,7 +44,7 @@ def temporary(tmp_path):
     return folder
 
 
-def run(command, temporary, site=CHECKOUT, home=None, **more):
+def run(command, temporary, site=CHECKOUT, home=None, cache=None, **more):
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -54,6 +54,8 @@ def run(command, temporary, site=CHECKOUT, home=None, **more):
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(temporary)}
     if home is not None:
         environment["HOME"] = str(home)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
     done = subprocess.run(
         [sys.executable, "-P", *map(str, command)],
         env=environment,
@@ -149,6 +151,18 @@ def test_code_that_is_older_than_the_sources_is_dropped_there_too(script, tempor
     run([script], temporary)
     assert old.exists()
     assert not stale.exists()
+
+
+def test_code_of_an_older_adaspec_is_dropped_from_a_folder_that_the_user_named(
+    script, temporary, tmp_path
+):
+    run([script], temporary, cache=tmp_path / "named")
+    (code, *_) = (tmp_path / "named").rglob("loop.doubled*.nbi")
+    # Such a file names types of modules that may be gone: to load it would fail.
+    code.write_bytes(b"from an older adaspec")
+    os.utime(code, (0, 0))
+    run([script], temporary, cache=tmp_path / "named")
+    assert code.read_bytes() != b"from an older adaspec"
 
 
 @pytest.fixture
