@@ -35,6 +35,8 @@ MAX_BYTES = {
 }
 """The files of a policy's folder, all of them, and how large each may be."""
 
+_FORESTS = "forest.npz"
+"""What earlier policies held in place of `NETWORKS`."""
 _SUMMED = sorted(set(MAX_BYTES) - {CHECKSUMS})
 _RECOVER = "restore the folder from a copy"
 
@@ -137,7 +139,9 @@ def checksums(contents: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-_CONTENTS = staging.Contents("a policy", CHECKSUMS, MAX_BYTES.__contains__, PolicyError)
+_CONTENTS = staging.Contents(
+    "a policy", CHECKSUMS, {*MAX_BYTES, _FORESTS}.__contains__, PolicyError
+)
 
 
 def _read(path: Path) -> dict[str, bytes]:
@@ -163,6 +167,11 @@ def _check_names(path: Path) -> None:
         names = {file.name for file in path.iterdir()}
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read ({error.strerror}): {_RECOVER}") from error
+    if _FORESTS in names:
+        raise PolicyError(
+            f"{path}: holds {_FORESTS}, so an older adaspec trained it, whose policies predict by "
+            "trees: retrain it with 'adaspec train'"
+        )
     for name in sorted(names - MAX_BYTES.keys()):
         raise PolicyError(
             f"{path}: holds {name!r}, which no policy does{nearest(name, MAX_BYTES)}: {_RECOVER}, "

@@ -148,6 +148,14 @@ def test_checksums_that_are_not_the_folders_are_refused(folder, sums):
     assert "SHA256SUMS" in refused(folder)
 
 
+def test_a_policy_of_forests_says_to_retrain_and_may_be_replaced(folder):
+    (folder / "networks.npz").rename(folder / "forest.npz")
+    assert "holds forest.npz, so an older adaspec trained it" in refused(folder)
+    assert "retrain it with 'adaspec train'" in refused(folder)
+    fakes.written(folder, force=True)
+    assert not (folder / "forest.npz").exists()
+
+
 def test_a_link_or_a_pipe_is_no_file_of_a_policy(tmp_path, folder):
     card = folder / "CARD.md"
     card.rename(tmp_path / "elsewhere.md")
