@@ -1,0 +1,62 @@
+"""The forward of `predict.network`, as a few matrix products."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_HIGHEST = 15.8
+"""Beyond it the host's logistic function is constant."""
+
+
+class HostNetwork(Protocol):
+    """The arrays of a network."""
+
+    shift: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    flagged: NDArray[np.int32]
+    weight_1: NDArray[np.float32]
+    bias_1: NDArray[np.float32]
+    weight_2: NDArray[np.float32]
+    bias_2: NDArray[np.float32]
+    weight_3: NDArray[np.float32]
+    bias_3: NDArray[np.float32]
+    link: NDArray[np.int32]
+
+
+class DeviceNetwork:
+    """A network whose weights lie on a device."""
+
+    def __init__(self, network: HostNetwork, device: torch.device) -> None:
+        def moved(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array.copy()).to(device)
+
+        self._shift, self._scale = moved(network.shift), moved(network.scale)
+        self._flagged = moved(network.flagged).long()
+        self._layers = (
+            (moved(network.weight_1), moved(network.bias_1)),
+            (moved(network.weight_2), moved(network.bias_2)),
+        )
+        self._output = moved(network.weight_3), moved(network.bias_3)
+        self._is_probability = moved(network.link) > 0
+
+    def predict(self, features: Tensor) -> Tensor:
+        """(rows, heads) what the heads predict for float32 features."""
+        missing = features.isnan()
+        inputs = (features.sign() * features.abs().log1p() - self._shift) * self._scale
+        flags = missing.index_select(1, self._flagged).float()
+        hidden = torch.cat((inputs.where(~missing, 0.0), flags), 1)
+        for weight, bias in self._layers:
+            hidden = hidden @ weight + bias
+            hidden = hidden * _logistic(hidden)
+        weight, bias = self._output
+        output = hidden @ weight + bias
+        return torch.where(self._is_probability, _logistic(output), output)
+
+
+def _logistic(x: Tensor) -> Tensor:
+    return x.clamp(-_HIGHEST, _HIGHEST).sigmoid()
