@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     holds_neural: Tensor
     """(slots,) whether the request holds the neural drafter."""
     sampled: Tensor
-    """(rows,) the tokens that the step emitted."""
+    """(rows,) the tokens that the step emitted, 0 while a request's prompt is read in pieces."""
     rejected: Tensor
     """(rows,) the verified tokens that it did not accept."""
 
@@ -92,6 +92,8 @@ class Step:
     text: Text
     """The known text, and what was drafted."""
     context_tokens: Tensor
+    decides: Tensor
+    """Whether each row has emitted a token, and so may be given a draft."""
     rows: Rows
     past: History
     features: Tensor
@@ -112,7 +114,7 @@ class _Proposed(NamedTuple):
     """What each slot was proposed last, and on which match that was decided."""
 
     context_tokens: Tensor
-    """The known tokens then, by which a slot's next request is told from it; -1 at first."""
+    """The known tokens then, by which an outcome is known to be its; -1 where there is none."""
     length: Tensor
     start: Tensor
     candidate: Tensor
@@ -166,7 +168,7 @@ class Predictor:
         )
         features, past = observe(rows, past, self.model.tables)
         self.history.index_copy_(0, slots, past.stacked())
-        return Step(slots, text, text.length, rows, past, features)
+        return Step(slots, text, text.length, batch.sampled > 0, rows, past, features)
 
     def _outcome(self, batch: Batch, text: Text) -> Outcome:
         """What became of the last proposals, where it is theirs that the engine verified."""
@@ -285,7 +287,11 @@ class Predictor:
         """The chosen tokens; they are kept in mind until `begin` learns their outcome."""
         rows, neural_len = step.rows, lengths.neural
         last = _Proposed(
-            step.context_tokens, rows.match.length, rows.match.start, rows.candidate, neural_len
+            context_tokens=step.context_tokens.where(step.decides, -1),
+            length=rows.match.length,
+            start=rows.match.start,
+            candidate=rows.candidate,
+            neural_len=neural_len,
         )
         for column, values in zip(self._proposed, last, strict=True):
             column.index_copy_(0, step.slots, values)

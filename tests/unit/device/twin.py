@@ -9,7 +9,7 @@ import torch
 
 from adaspec.device.lengths import HIGHEST_PRICE, Lengths, expected_tokens
 from adaspec.device.predictor import Batch as DeviceBatch
-from adaspec.device.predictor import Predictor
+from adaspec.device.predictor import Predictor, Step
 from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
@@ -79,11 +79,11 @@ class Twin(BasePolicy):
         self._holds = torch.zeros(slots, dtype=torch.bool)
         self._sampled = torch.zeros(slots, dtype=torch.int32)
         self._rejected = torch.zeros(slots, dtype=torch.int32)
+        self._entered: list[int] = []
 
     def admit(self, arrival: Arrival) -> bool:
         self.predictor.enter(torch.tensor([arrival.slot]))
-        # Its prefill emitted a token, and verified none.
-        self._sampled[arrival.slot], self._rejected[arrival.slot] = 1, 0
+        self._entered.append(arrival.slot)
         return self.host.admit(arrival)
 
     def keep(self, batch: Batch) -> bool:
@@ -93,7 +93,34 @@ class Twin(BasePolicy):
         planned = self.host.plan(batch)
         planner, slots = self.host.planner, torch.from_numpy(batch.slots).long()
         self._fill_buffers(batch)
-        self.step = self.predictor.begin(
+        self._prefill()
+        self.step = self._begin(slots)
+        price = price_at(self.host._address)
+        self.predictor.expect(
+            self.step,
+            torch.tensor(price, dtype=torch.float64),
+            torch.from_numpy(planner.memory.record["factor"].copy()),
+        )
+        self._compare_before(batch)
+        return planned
+
+    def _prefill(self) -> None:
+        """Read the prompts of requests that have entered in two pieces; the second emits a token.
+
+        The engine asks for drafts after the first, too, and drops them.
+        """
+        slots = torch.tensor(self._entered, dtype=torch.int64)
+        self._sampled[slots], self._rejected[slots] = 0, 0
+        self._context[slots] -= 1
+        step = self._begin(slots)
+        self.predictor.expect(step, torch.tensor(0.1, dtype=torch.float64), torch.ones(3).double())
+        self.predictor.propose(step, self.predictor.choose(step))
+        self._context[slots] += 1
+        self._sampled[slots] = 1
+        self._entered.clear()
+
+    def _begin(self, slots: torch.Tensor) -> Step:
+        return self.predictor.begin(
             DeviceBatch(
                 slots,
                 self._tokens,
@@ -104,14 +131,6 @@ class Twin(BasePolicy):
                 self._rejected[slots],
             )
         )
-        price = price_at(self.host._address)
-        self.predictor.expect(
-            self.step,
-            torch.tensor(price, dtype=torch.float64),
-            torch.from_numpy(planner.memory.record["factor"].copy()),
-        )
-        self._compare_before(batch)
-        return planned
 
     def _fill_buffers(self, batch: Batch) -> None:
         known = batch.context_tokens
