@@ -51,10 +51,6 @@ class History(NamedTuple):
         """The columns of a (rows, HISTORY) tensor."""
         return cls(*state.unbind(1))
 
-    def stacked(self) -> Tensor:
-        """The columns as one (rows, HISTORY) tensor."""
-        return torch.stack(self, 1)
-
 
 def new_history(device: torch.device) -> Tensor:
     """The history of a request that begins."""
@@ -102,26 +98,22 @@ class Outcome(NamedTuple):
     """How many were emitted; 0 where that is not known, and then nothing is remembered."""
 
 
-def observe(rows: Rows, past: History, tables: DeviceTables) -> tuple[Tensor, History]:
-    """(rows, FEATURES) the features before drafting, and the history with what tables expect."""
-    match = rows.match
+def observe(rows: Rows, state: Tensor, tables: DeviceTables) -> tuple[Tensor, Tensor]:
+    """(rows, FEATURES) the features before drafting; (rows, HISTORY) with what tables expect."""
+    match, past = rows.match, History.of(state)
     context = (rows.prompt_tokens + rows.position).double()
-    found = match.length > 0
     goes_on = match.start == past.goes_on_at
     hits = past.neural_hits + IMAGINED_DRAFTS * NEURAL_START
-
-    def of_match(fact: Tensor) -> Tensor:
-        return fact.double().where(found, torch.nan)
-
-    facts = (
-        match.length.double(),
-        of_match(match.agree),
-        of_match(match.seen),
-        of_match((context - match.start).log()),
-        of_match(match.available.clamp(max=64)),
-        of_match(match.start < rows.prompt_tokens),
-        of_match(goes_on),
-        of_match(past.copied.where(goes_on, 0.0)),
+    of_match = (
+        match.agree,
+        match.seen,
+        (context - match.start).log(),
+        match.available.clamp(max=64),
+        match.start < rows.prompt_tokens,
+        goes_on,
+        past.copied * goes_on,
+    )
+    of_request = (
         past.hit,
         past.neural_hit,
         past.neural_mean,
@@ -131,21 +123,25 @@ def observe(rows: Rows, past: History, tables: DeviceTables) -> tuple[Tensor, Hi
         past.emitted,
         past.whole,
         past.copy,
-        rows.position.double(),
+        rows.position,
         context.log(),
-        rows.prompt_tokens.double(),
+        rows.prompt_tokens,
     )
     last, candidate = rows.tail.unbind(1), rows.candidate
     told = tables.look_up(last[-1], last[-2], last[-3], candidate[:, 0], candidate[:, 1])
-    features = torch.cat((torch.stack(facts, 1).float(), told.flatten(1)), 1)
-    expected = past._replace(
-        neural_expected=told[:, 2, 0].double(), ngram_expected=told[:, 4, 0].double()
+    features = (
+        match.length[:, None],
+        torch.stack(of_match, 1).where((match.length > 0)[:, None], torch.nan),
+        torch.stack(of_request, 1),
+        told.flatten(1),
     )
-    return features, expected
+    expected = past._replace(neural_expected=told[:, 2, 0], ngram_expected=told[:, 4, 0])
+    return torch.cat(features, 1).float(), torch.stack(expected, 1)
 
 
-def remember(past: History, outcome: Outcome) -> History:
-    """The history after a step's outcome; the candidate counts even if it was not drafted."""
+def remember(state: Tensor, outcome: Outcome) -> Tensor:
+    """(rows, HISTORY) after a step's outcome; the candidate counts even if it was not drafted."""
+    past = History.of(state)
     count = outcome.emitted_tokens
     known, found = count > 0, outcome.length > 0
     steps = torch.arange(CANDIDATE, device=count.device)
@@ -187,7 +183,7 @@ def remember(past: History, outcome: Outcome) -> History:
         neural_expected=past.neural_expected,
         ngram_expected=past.ngram_expected,
     )
-    return History(*(new.where(known, old) for new, old in zip(after, past, strict=True)))
+    return torch.stack(after, 1).where(known[:, None], state)
 
 
 def observe_evidence(
@@ -202,25 +198,18 @@ def observe_evidence(
     behind: Match,
 ) -> Tensor:
     """(rows, EVIDENCE) the features of the tokens drafted at a depth."""
-    found, behind_found = match_length > 0, behind.length > 0
-    facts = (
-        torch.full_like(expected, depth),
-        expected,
-        confidence[:, 0],
-        confidence[:, 1],
-        confidence[:, 2],
-        (agreed >= depth).double().where(found, torch.nan),
-        agreed.double().where(found, torch.nan),
-        match_length,
-        ngram_expected,
-        survival,
-        least[:, 0],
-        least[:, 1],
-        behind.length,
-        behind.agree.double().where(behind_found, torch.nan),
-        behind.seen.double().where(behind_found, torch.nan),
+    of_match = torch.stack((agreed >= depth, agreed), 1)
+    of_behind = torch.stack((behind.agree, behind.seen), 1)
+    features = (
+        torch.stack((torch.full_like(expected, depth), expected), 1),
+        confidence,
+        of_match.double().where((match_length > 0)[:, None], torch.nan),
+        torch.stack((match_length, ngram_expected, survival), 1),
+        least,
+        behind.length[:, None],
+        of_behind.double().where((behind.length > 0)[:, None], torch.nan),
     )
-    return torch.stack([fact.float() for fact in facts], 1)
+    return torch.cat(features, 1).float()
 
 
 def observe_splice(
@@ -248,5 +237,4 @@ def observe_splice(
         past.ngram_surprise,
         rows.position,
     )
-    told = tables.look_up_copy(before, copied)
-    return torch.cat((torch.stack([fact.float() for fact in facts], 1), told), 1)
+    return torch.cat((torch.stack(facts, 1), tables.look_up_copy(before, copied)), 1).float()

@@ -16,9 +16,6 @@ from torch.nn.functional import pad
 
 from adaspec.draft.trie import MAX_MATCH, RING
 
-_NO_TOKEN = -2
-"""Stands for what precedes a text; -1 may stand for a token that was not drafted."""
-
 
 class Text(NamedTuple):
     """The tokens that every row knows, with room behind them for drafted ones."""
@@ -46,20 +43,22 @@ class Match(NamedTuple):
 def read_text(buffer: Tensor, lengths: Tensor, slots: Tensor, room: int) -> Text:
     """The first lengths[slot] tokens of each slot's buffer, with room for drafted ones."""
     tokens = pad(buffer.index_select(0, slots), (0, room))
-    length = lengths.index_select(0, slots).long()
-    repeated = torch.zeros_like(tokens, dtype=torch.int8)
-    for back in range(MAX_MATCH, 0, -1):
-        place = (length - back)[:, None]
-        last = tokens.gather(1, place.clamp(min=0))
-        repeated = _continued(repeated, tokens, last.where(place >= 0, _NO_TOKEN))
-    return Text(tokens, length, repeated)
+    text = Text(
+        tokens, lengths.index_select(0, slots).long(), torch.zeros_like(tokens, dtype=torch.int8)
+    )
+    last, repeated = tail(text, MAX_MATCH), text.repeated
+    # No token is -1 but a drafted one, so nothing equals what precedes the text.
+    for step in range(MAX_MATCH):
+        repeated = _continued(repeated, tokens, last[:, step : step + 1])
+    return text._replace(repeated=repeated)
 
 
 def append(text: Text, token: Tensor) -> Text:
     """The text with a token more in every row."""
     last = token[:, None].to(text.tokens.dtype)
     tokens = text.tokens.scatter(1, text.length[:, None], last)
-    return Text(tokens, text.length + 1, _continued(text.repeated, tokens, last))
+    repeated = _continued(text.repeated, tokens, last).clamp(max=MAX_MATCH)
+    return Text(tokens, text.length + 1, repeated)
 
 
 def _continued(repeated: Tensor, tokens: Tensor, last: Tensor) -> Tensor:
@@ -67,8 +66,7 @@ def _continued(repeated: Tensor, tokens: Tensor, last: Tensor) -> Tensor:
 
     Before a place that follows the same token, one token more is repeated than before that token.
     """
-    longer = (repeated[:, :-1] + 1).clamp(max=MAX_MATCH)
-    return pad(longer * (tokens[:, :-1] == last), (1, 0))
+    return pad((repeated[:, :-1] + 1) * (tokens[:, :-1] == last), (1, 0))
 
 
 def look_up(text: Text) -> Match:

@@ -156,7 +156,7 @@ class Predictor:
         """Take in the outcome of the last step, and look at the text as it is now."""
         slots = batch.slots
         text = read_text(batch.tokens, batch.context_tokens, slots, LONGEST_NEURAL)
-        past = remember(History.of(self.history[slots]), self._outcome(batch, text))
+        state = remember(self.history[slots], self._outcome(batch, text))
         match, prompt_tokens = look_up(text), batch.prompt_tokens[slots].long()
         rows = Rows(
             prompt_tokens=prompt_tokens,
@@ -166,9 +166,9 @@ class Predictor:
             tail=tail(text, TAIL),
             candidate=copies(text, match.start, CANDIDATE),
         )
-        features, past = observe(rows, past, self.model.tables)
-        self.history.index_copy_(0, slots, past.stacked())
-        return Step(slots, text, text.length, batch.sampled > 0, rows, past, features)
+        features, state = observe(rows, state, self.model.tables)
+        self.history.index_copy_(0, slots, state)
+        return Step(slots, text, text.length, batch.sampled > 0, rows, History.of(state), features)
 
     def _outcome(self, batch: Batch, text: Text) -> Outcome:
         """What became of the last proposals, where it is theirs that the engine verified."""
