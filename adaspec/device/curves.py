@@ -70,7 +70,7 @@ def predict_before_drafting(
     price: Tensor,
 ) -> Expectations:
     """What is expected before drafting, by the features and the sources' recalibration factors."""
-    predicted = model.before.predict(features).double()
+    predicted = model.before.predict(features)
     first = _recalibrated(predicted[:, NGRAM_FIRST], knobs[NGRAM_EXPONENT], factors[NGRAM])
     first = first.where(rows.match.length > 0, 0.0)
     ngram = model.ngram.survival(first, predicted[:, NGRAM_MORE])
@@ -186,7 +186,7 @@ def _observe_draft(
     confidence = confidence[:, :2]
     least = torch.where(confidence >= expected.least, expected.least, confidence)
     assert model.evidence is not None
-    return agreed, least, model.evidence.predict(features).double()
+    return agreed, least, model.evidence.predict(features)
 
 
 def _with_earlier(survival: Tensor, depth: int, reached: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ def predict_splices(
     """
     reached = expected.neural.gather(1, depths[:, None])[:, 0]
     features = observe_splice(behind, depths, reached, rows, past, model.tables, before, copied)
-    predicted = model.splice.predict(features).double()
+    predicted = model.splice.predict(features)
     first = _recalibrated(predicted[:, SPLICE_FIRST], 1.0, factors[SPLICE])
     survival = model.spliced.survival(first, predicted[:, SPLICE_MORE])
     may_splice = rows.holds & (depths > 0) & (behind.length > 0) & (reached >= price)

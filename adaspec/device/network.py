@@ -1,4 +1,7 @@
-"""The forward of `predict.network`, as a few matrix products."""
+"""The forward of `predict.network`, as a few matrix products.
+
+They are taken in float64: an engine may let float32 products round to TF32, which has three digits.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class DeviceNetwork:
 
     def __init__(self, network: HostNetwork, device: torch.device) -> None:
         def moved(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array.copy()).to(device)
+            return torch.from_numpy(array.astype(np.float64)).to(device)
 
         self._shift, self._scale = moved(network.shift), moved(network.scale)
         self._flagged = moved(network.flagged).long()
@@ -45,10 +48,10 @@ class DeviceNetwork:
         self._is_probability = moved(network.link) > 0
 
     def predict(self, features: Tensor) -> Tensor:
-        """(rows, heads) what the heads predict for float32 features."""
-        missing = features.isnan()
-        inputs = (features.sign() * features.abs().log1p() - self._shift) * self._scale
-        flags = missing.index_select(1, self._flagged).float()
+        """(rows, heads) what the heads predict for float32 features, in float64."""
+        x, missing = features.double(), features.isnan()
+        inputs = (x.sign() * x.abs().log1p() - self._shift) * self._scale
+        flags = missing.index_select(1, self._flagged)
         hidden = torch.cat((inputs.where(~missing, 0.0), flags), 1)
         for weight, bias in self._layers:
             hidden = hidden @ weight + bias

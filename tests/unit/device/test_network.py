@@ -43,4 +43,4 @@ def test_it_is_the_formula_missing_features_included() -> None:
             hidden = np.array([v * logistic(v) for v in hidden @ weight.astype(float) + bias])
         output = hidden @ network.weight_3.astype(float) + network.bias_3
         wanted = [logistic(output[0]), output[1], logistic(output[2])]
-        np.testing.assert_allclose(row, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(row, wanted, rtol=1e-6, atol=1e-6)

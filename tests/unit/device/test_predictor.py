@@ -28,6 +28,8 @@ from twin import Twin  # noqa: E402
 
 from adaspec.device.predictor import Predictor  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class ForestOnHost:
     """A forest in place of a network."""
@@ -49,7 +51,7 @@ def make_predictor(policy: LearnedPolicy, setup: Setup) -> Predictor:
 
 
 @pytest.mark.parametrize("kind", ["tokens", "confidences"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), refills=st.booleans(), evidence=st.booleans())
 def test_every_step_of_a_random_run_is_the_hosts(
     kind: str, seed: int, refills: bool, evidence: bool
