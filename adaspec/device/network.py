@@ -19,6 +19,9 @@ _HIGHEST = 15.8
 class HostNetwork(Protocol):
     """The arrays of a network."""
 
+    source: NDArray[np.int32]
+    low: NDArray[np.float32]
+    slope: NDArray[np.float32]
     shift: NDArray[np.float32]
     scale: NDArray[np.float32]
     flagged: NDArray[np.int32]
@@ -38,9 +41,10 @@ class DeviceNetwork:
         def moved(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(array.astype(np.float64)).to(device)
 
+        self._source, self._flagged = moved(network.source).long(), moved(network.flagged).long()
+        self._low, self._slope = moved(network.low), moved(network.slope)
         self._shift, self._scale = moved(network.shift), moved(network.scale)
-        self._flagged = moved(network.flagged).long()
-        self._layers = (
+        self._hidden = (
             (moved(network.weight_1), moved(network.bias_1)),
             (moved(network.weight_2), moved(network.bias_2)),
         )
@@ -49,11 +53,12 @@ class DeviceNetwork:
 
     def predict(self, features: Tensor) -> Tensor:
         """(rows, heads) what the heads predict for float32 features, in float64."""
-        x, missing = features.double(), features.isnan()
-        inputs = (x.sign() * x.abs().log1p() - self._shift) * self._scale
-        flags = missing.index_select(1, self._flagged)
-        hidden = torch.cat((inputs.where(~missing, 0.0), flags), 1)
-        for weight, bias in self._layers:
+        given = features.index_select(1, self._source).double()
+        rise = ((given[:, None] - self._low) * self._slope).clamp(0.0, 1.0).sum(1)
+        inputs = ((rise - self._shift) * self._scale).where(~given.isnan(), 0.0)
+        missing = features.index_select(1, self._flagged).isnan()
+        hidden = torch.cat((inputs, missing), 1)
+        for weight, bias in self._hidden:
             hidden = hidden @ weight + bias
             hidden = hidden * _logistic(hidden)
         weight, bias = self._output

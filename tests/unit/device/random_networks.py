@@ -12,18 +12,22 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
 
 
 def random_network(rng: np.random.Generator, group: str, width: int = 16) -> SimpleNamespace:
-    """One for a group's features and heads, every third feature flagged."""
-    inputs, heads = len(FEATURE_NAMES[group]), len(HEADS[group])
-    flagged = np.arange(0, inputs, 3, dtype=np.int32)
+    """One for a group's features and heads, with some columns more than features."""
+    features, heads = len(FEATURE_NAMES[group]), len(HEADS[group])
+    flagged = np.arange(0, features, 3, dtype=np.int32)
+    columns = features + 7
 
     def draw(*shape: int) -> np.ndarray:
         return rng.normal(0, 0.3, shape).astype(np.float32)
 
     return SimpleNamespace(
-        shift=draw(inputs),
-        scale=draw(inputs),
+        source=rng.integers(0, features, columns).astype(np.int32),
+        low=draw(4, columns),
+        slope=abs(draw(4, columns)),
+        shift=draw(columns),
+        scale=draw(columns),
         flagged=flagged,
-        weight_1=draw(inputs + len(flagged), width),
+        weight_1=draw(columns + len(flagged), width),
         bias_1=draw(width),
         weight_2=draw(width, width),
         bias_2=draw(width),

@@ -1,46 +1,36 @@
-"""The matrix products are the formula, written out in double precision for one row."""
+"""The matrix products are the formula of `predict.network`."""
 
 from __future__ import annotations
-
-import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from random_networks import random_network  # noqa: E402
+
 from adaspec.device.network import DeviceNetwork  # noqa: E402
+from adaspec.predict.model import FEATURE_NAMES  # noqa: E402
 
 
-def test_it_is_the_formula_missing_features_included() -> None:
+@pytest.mark.parametrize("group", ["before", "evidence", "splice"])
+def test_it_is_the_formula_missing_features_included(group: str) -> None:
     rng = np.random.default_rng(2)
-    shapes = {"weight_1": (9, 16), "weight_2": (16, 16), "weight_3": (16, 3)}
-    shapes |= {"bias_1": (16,), "bias_2": (16,), "bias_3": (3,), "shift": (6,), "scale": (6,)}
-    arrays = {name: rng.normal(0, 1, shape) for name, shape in shapes.items()}
-    network = SimpleNamespace(
-        **{name: array.astype(np.float32) for name, array in arrays.items()},
-        flagged=np.array([0, 2, 5], np.int32),
-        link=np.array([1, 0, 1], np.int32),
-    )
-    features = rng.normal(0, 30, (50, 6)).astype(np.float32)
+    network = random_network(rng, group)
+    features = rng.normal(0, 2, (50, len(FEATURE_NAMES[group]))).astype(np.float32)
     features[rng.random(features.shape) < 0.2] = np.nan
     found = DeviceNetwork(network, torch.device("cpu")).predict(torch.from_numpy(features))
 
-    def logistic(x: float) -> float:
-        return 1 / (1 + math.exp(-x))
+    def logistic(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
 
-    for x, row in zip(features.tolist(), found.tolist(), strict=True):
-        inputs = [
-            0.0
-            if math.isnan(value)
-            else (math.copysign(math.log1p(abs(value)), value) - shift) * scale
-            for value, shift, scale in zip(x, network.shift, network.scale, strict=True)
-        ]
-        hidden = np.array(inputs + [float(math.isnan(x[at])) for at in network.flagged])
-        for layer in (1, 2):
-            weight, bias = getattr(network, f"weight_{layer}"), getattr(network, f"bias_{layer}")
-            hidden = np.array([v * logistic(v) for v in hidden @ weight.astype(float) + bias])
-        output = hidden @ network.weight_3.astype(float) + network.bias_3
-        wanted = [logistic(output[0]), output[1], logistic(output[2])]
-        np.testing.assert_allclose(row, wanted, rtol=1e-6, atol=1e-6)
+    given = features.astype(np.float64)[:, network.source]
+    rise = np.clip((given[:, None] - network.low) * network.slope, 0, 1).sum(1)
+    inputs = np.where(np.isnan(given), 0.0, (rise - network.shift) * network.scale)
+    hidden = np.concatenate([inputs, np.isnan(features[:, network.flagged])], 1)
+    for layer in (1, 2):
+        total = hidden @ getattr(network, f"weight_{layer}") + getattr(network, f"bias_{layer}")
+        hidden = total * logistic(total)
+    output = hidden @ network.weight_3 + network.bias_3
+    wanted = np.where(network.link == 1, logistic(output), output)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-9)
