@@ -116,7 +116,7 @@ NGRAM_MEMORY = 0.15
 NEURAL_MEMORY = 0.15
 NEURAL_START, NEURAL_MEAN_START, NGRAM_START, SPLICE_START = 0.6, 1.3, 0.5, 0.3
 SURPRISE_MEMORY, SPLICE_MEMORY = 0.08, 0.15
-_IMAGINED = 5.0
+IMAGINED_DRAFTS = 5.0
 """The number of imaginary drafts per request with the usual outcome, to shrink its share."""
 
 
@@ -195,8 +195,8 @@ def observe(
         x[8] = past[HIT]
         x[9] = past[NEURAL_HIT]
         x[10] = past[_NEURAL_MEAN]
-        hits = past[_NEURAL_HITS] + _IMAGINED * NEURAL_START
-        x[11] = hits / (past[_NEURAL_DRAFTS] + _IMAGINED)
+        hits = past[_NEURAL_HITS] + IMAGINED_DRAFTS * NEURAL_START
+        x[11] = hits / (past[_NEURAL_DRAFTS] + IMAGINED_DRAFTS)
         x[12] = past[_NEURAL_SURPRISE]
         x[13] = past[NGRAM_SURPRISE]
         x[14] = past[_EMITTED]

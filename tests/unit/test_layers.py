@@ -19,6 +19,7 @@ LAYERS = [
     "evaluate",
     "replay",
     "step",
+    "device",
     "policy",
     "predict",
     "draft",
@@ -83,6 +84,18 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path):
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(CHECKOUT)))
 def test_nothing_imports_recipes_policies_evaluations_or_tests(path):
     assert not [name for _, name in imported(path) if name.split(".")[0] in NO_CODE]
+
+
+def test_only_tensors_and_vllm_need_torch_as_a_module_loads():
+    found = {
+        path.parent.name
+        for path in modules()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in [getattr(node, "module", None) or node.names[0].name]
+        if name.split(".")[0] == "torch" or name.startswith("adaspec.device")
+    }
+    assert found == {"device", "vllm"}
 
 
 def test_every_folder_of_the_package_has_its_layer():

@@ -1,0 +1,1 @@
+"""What the learned policy computes per row, on torch tensors of any device."""

@@ -1,0 +1,92 @@
+"""A whole step runs where no tensor has values: nothing waits for the device, no shape hangs on it.
+
+A fake tensor refuses whatever would need its values (`item`, boolean indexing, `nonzero`). A meta
+tensor refuses, besides, to meet a tensor that was made on another device than its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from random_models import random_model
+
+from adaspec.policy.planner.memory import knob_row
+from adaspec.predict.tables import packed
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from random_networks import random_device_model  # noqa: E402
+from torch._subclasses.fake_tensor import (  # noqa: E402
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from adaspec.device.predictor import Batch, Predictor, Proposal  # noqa: E402
+
+SLOTS, ROWS, CONTEXT, CAP = 6, 4, 300, 12
+
+
+def run_steps(predictor: Predictor, device: torch.device, forwards: int, budget: bool) -> Proposal:
+    """A request enters, and two steps follow of which the second learns the first one's outcome."""
+    counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
+    few = torch.ones(ROWS, dtype=torch.int32, device=device)
+    batch = Batch(
+        slots=torch.arange(ROWS, device=device),
+        tokens=torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device),
+        context_tokens=counts,
+        prompt_tokens=counts // 2,
+        holds_neural=torch.ones(SLOTS, dtype=torch.bool, device=device),
+        sampled=few,
+        rejected=few - 1,
+    )
+    price = torch.zeros((), dtype=torch.float64, device=device)
+    predictor.enter(torch.zeros(1, dtype=torch.int64, device=device))
+    for _ in range(2):
+        step = predictor.begin(batch)
+        predictor.expect(step, price, torch.ones(3, dtype=torch.float64, device=device))
+        for _ in range(forwards):
+            predictor.revise(step, few, torch.zeros((ROWS, 3), device=device))
+        lengths = (
+            predictor.choose_within(step, counts[0], price) if budget else predictor.choose(step)
+        )
+        proposal = predictor.propose(step, lengths)
+        batch = batch._replace(
+            context_tokens=counts + proposal.neural_len.sum(), sampled=few + proposal.neural_len
+        )
+    return proposal
+
+
+@pytest.mark.parametrize("budget", [False, True])
+@pytest.mark.parametrize("forwards", [0, 1, 3, 8])
+@pytest.mark.parametrize("evidence", [False, True])
+def test_a_step_needs_no_tensors_values(evidence: bool, forwards: int, budget: bool) -> None:
+    device, knobs = torch.device("cpu"), knob_row({})
+    empty = np.empty(0, np.float32)
+    tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.1, 0.1, 1, 1), 3)
+    model = random_model(3, tables, evidence=evidence)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        predictor = Predictor(random_device_model(model, device), knobs, SLOTS, CAP)
+        mode.allow_non_fake_inputs = False
+        proposal = run_steps(predictor, device, forwards, budget)
+    assert proposal.tokens.shape == proposal.survival.shape == (ROWS, CAP)
+    meta = torch.device("meta")
+    predictor = Predictor(random_device_model(model, meta), knobs, SLOTS, CAP)
+    assert run_steps(predictor, meta, forwards, budget).tokens.device == meta
+
+
+@pytest.mark.parametrize(
+    "look", [lambda x: x.sum().item(), lambda x: x[x > 0], torch.nonzero, lambda x: bool(x.any())]
+)
+def test_a_look_at_values_would_be_noticed(look: Callable[[torch.Tensor], object]) -> None:
+    noticed = (DataDependentOutputException, DynamicOutputShapeException)
+    with FakeTensorMode(), pytest.raises(noticed):
+        look(torch.zeros(3))
+
+
+def test_a_tensor_on_another_device_would_be_noticed() -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        torch.zeros(3, device="meta") + torch.zeros(3)
