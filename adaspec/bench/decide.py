@@ -37,7 +37,8 @@ from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Floats, Ints, Setup
 from adaspec.policy.shipped import shipped_policies
-from adaspec.step.executor import Executor, ShownDrafts, Step
+from adaspec.step.executor import ShownDrafts, Step
+from adaspec.step.phased import executor_of
 from adaspec.trace.schema import CONFIDENCES
 
 CONTEXTS = (1024, 4096, 32768)
@@ -231,7 +232,7 @@ class MadeUpBatch:
             shows_confidences=True,
         )
         # Several batches share the model, but not the state that is carried from step to step.
-        self._executor = Executor(copy.copy(policy), setup, self._index)
+        self._executor = executor_of(copy.copy(policy), setup, self._index)
         self._slots = np.zeros(batch, np.int32)
         self._rows = np.arange(batch, dtype=np.int32)
         self._prompt = np.full(batch, tokens, np.int32)

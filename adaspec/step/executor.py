@@ -45,7 +45,7 @@ from adaspec.predict.features import CANDIDATE, TAIL
 from adaspec.step.cut import Cut, checked_lengths, named_starts, trim
 from adaspec.step.text import BehindDrafts, KnownText, Longs
 
-_NO_ROOM = np.zeros(0, np.int32)
+NO_ROOM = np.zeros(0, np.int32)
 """Stands for rows that have no limit of their own."""
 
 
@@ -113,7 +113,13 @@ class ShownDrafts:
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
         """What the index says behind the tokens of the last `drafts`."""
-        return self._behind.copies(neural_len)
+        start, available = self._behind.copies(neural_len)
+        ended = self.ended(neural_len)
+        return start, available if ended is None else np.where(ended, 0, available)
+
+    def ended(self, neural_len: Ints) -> Bools | None:
+        """The rows of which so many drafted tokens end the text: no copy follows; None: no row."""
+        return None
 
 
 class Executor:
@@ -153,9 +159,12 @@ class Executor:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
         if not np.count_nonzero(step.holds_neural) or keeps_drafter(self.policy, step.batch):
             return True
+        self._take_drafter(step, exempt)
+        return False
+
+    def _take_drafter(self, step: Step, exempt: Bools | None) -> None:
         step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
         step.batch.holds_neural[:] = step.holds_neural
-        return False
 
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
@@ -206,7 +215,7 @@ class Executor:
             drafted = neural_len > 0
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
-        trim(neural_len, ngram_len, available, self.setup.cap, _NO_ROOM if room is None else room)
+        trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
 

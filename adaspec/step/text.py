@@ -25,7 +25,12 @@ class KnownText:
     """The `Context` of a batch: look-ups in the text as far as it is known."""
 
     def __init__(
-        self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
+        self,
+        index: NgramIndex,
+        slots: Longs,
+        start: Ints,
+        tail: Ints | None = None,
+        candidate: Ints | None = None,
     ) -> None:
         """`start` says where the matches lie; no policy may hold any of these arrays.
 
@@ -33,8 +38,7 @@ class KnownText:
         handed out once, because a policy may write into what it is handed.
         """
         self._index, self._slots, self._start = index, slots, start
-        self._tail: Ints | None = tail
-        self._candidate: Ints | None = candidate
+        self._tail, self._candidate = tail, candidate
 
     def tail(self, count: int) -> Ints:
         """The last known tokens per row."""
@@ -89,8 +93,16 @@ class BehindDrafts:
 
     def _look_up(self, lengths: Ints) -> None:
         matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
-        if not _all_drafted(lengths, self._tokens):
-            _clear(matches, lengths, self._tokens)
+        clear_undrafted(
+            lengths,
+            self._tokens,
+            matches.length,
+            matches.start,
+            matches.first,
+            matches.agree,
+            matches.seen,
+            matches.available,
+        )
         self._answered, self._matches = lengths.tobytes(), matches
         self._start, self._available = matches.start.copy(), matches.available.copy()
 
@@ -140,19 +152,18 @@ def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
 
 
 @compiled
-def _all_drafted(lengths: Ints, tokens: Ints) -> bool:
-    """Whether every row asks about some tokens, and the last of them was drafted."""
+def clear_undrafted(
+    lengths: Ints,
+    tokens: Ints,
+    length: Ints,
+    start: Ints,
+    first: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+) -> None:
+    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
     for row in range(lengths.shape[0]):
         if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
-            return False
-    return True
-
-
-def _clear(matches: Matches, lengths: Ints, tokens: Ints) -> None:
-    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
-    nothing = lengths == 0
-    if tokens.shape[1]:
-        nothing |= tokens[np.arange(len(lengths)), np.maximum(lengths - 1, 0)] < 0
-    for column in (matches.length, matches.agree, matches.seen, matches.available):
-        column[nothing] = 0
-    matches.start[nothing] = matches.first[nothing] = -1
+            length[row] = agree[row] = seen[row] = available[row] = 0
+            start[row] = first[row] = -1

@@ -22,7 +22,7 @@ import numpy as np
 
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
-from adaspec.step.executor import Executor
+from adaspec.step.phased import executor_of
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
@@ -87,7 +87,7 @@ class Session:
         self._decision_s = self._began_s = 0.0
         self._expects = getattr(policy, "expects", None)
         self._record_to = 0
-        self._executor = Executor(policy, self.setup, self._running.index)
+        self._executor = executor_of(policy, self.setup, self._running.index)
 
     @property
     def keeps_alive(self) -> bool:
