@@ -15,7 +15,7 @@ from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.memory import LONGEST_NEURAL, NEURAL, NGRAM, knob_row
+from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
@@ -156,8 +156,8 @@ class LearnedPolicy:
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
-        expected = self.planner.memory.expected[: len(proposal.neural_len)]
-        return (expected[:, NGRAM] + expected[:, NEURAL]).astype(np.float32)
+        expected: Floats = stages.expected_tokens(self.address)
+        return expected
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Take in a step's outcome."""

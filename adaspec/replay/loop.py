@@ -122,7 +122,7 @@ class _Run:
             neural_drafted=cut.neural_len,
             accepted=verified.accepted,
             emitted=verified.emitted,
-            emitted_tokens=verified.emitted_tokens.copy(),
+            emitted_tokens=verified.emitted_tokens,
             forwards=step.forwards,
         )
         loop.emitted[:rows] = verified.emitted_tokens

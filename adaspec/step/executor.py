@@ -20,7 +20,7 @@ A policy that breaks a rule raises a `PolicyFault`; what else a policy raises pa
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -219,6 +219,14 @@ class Executor:
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
 
+    def copied(self, step: Step) -> Ints:
+        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
+        cut, source = step.cut, step.source
+        assert cut is not None and isinstance(source, ShownDrafts)
+        return self.index.propose(
+            step.slots, cut.start, cut.ngram_len, source.tokens, cut.neural_len
+        )
+
     def outcome(
         self,
         step: Step,
@@ -248,9 +256,17 @@ class Executor:
         )
 
     def learn(self, step: Step, outcome: Outcome) -> None:
-        """Tell the policy the outcome of its proposal; it may write into the arrays."""
+        """Tell the policy the outcome of its proposal; it may write into the arrays of its copy."""
         assert step.proposal is not None
-        self.policy.learn(step.batch, step.proposal, outcome)
+        given = replace(
+            outcome,
+            drafted=outcome.drafted.copy(),
+            neural_drafted=outcome.neural_drafted.copy(),
+            accepted=outcome.accepted.copy(),
+            emitted=outcome.emitted.copy(),
+            emitted_tokens=outcome.emitted_tokens.copy(),
+        )
+        self.policy.learn(step.batch, step.proposal, given)
 
     def release(self, slots: Ints) -> None:
         """Have the policy forget requests that have left."""

@@ -22,6 +22,7 @@ from adaspec.draft.batch import (
     SEEN,
     START,
     copy_rows,
+    propose_rows,
     survey_rows,
 )
 from adaspec.draft.behind import lookup_behind_rows
@@ -60,6 +61,8 @@ class PhasedStep(Step):
     """The known tokens of all rows."""
     observed: int = 0
     """Drafted tokens per row that the planner has taken in."""
+    copied: Ints | None = None
+    """The tokens that are copied, row by row; -1 behind them."""
 
 
 class PhasedExecutor(Executor):
@@ -144,6 +147,7 @@ class PhasedExecutor(Executor):
         source = step.source
         assert isinstance(source, ShownDrafts)
         lengths = np.empty((5, len(step.slots)), np.int32)
+        step.copied = np.empty((len(step.slots), self.setup.cap), np.int32)
         state = _settle(
             self.policy.address,
             self.index.bases,
@@ -154,6 +158,7 @@ class PhasedExecutor(Executor):
             lenient,
             NO_ROOM if room is None else room,
             lengths,
+            step.copied,
         )
         neural_len, ngram_len, start, proposed_neural, proposed_ngram = lengths
         if state == _UNSOUND:
@@ -168,6 +173,11 @@ class PhasedExecutor(Executor):
         step.proposal = Proposal(proposed_neural, proposed_ngram)
         step.cut = Cut(neural_len, ngram_len, start)
         return step.cut
+
+    def copied(self, step: Step) -> Ints:
+        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
+        assert isinstance(step, PhasedStep) and step.copied is not None
+        return step.copied
 
     def outcome(
         self,
@@ -325,11 +335,12 @@ def _settle(
     lenient: bool,
     room: Ints,
     lengths: Ints,
+    copied: Ints,
 ) -> int:
     """Choose again per row by all that is known after `count` forwards; returns the state.
 
     The rows of `lengths` become the neural and copied lengths as they can be verified, where
-    copying starts, and the lengths as they were proposed.
+    copying starts, and the lengths as they were proposed; `copied` becomes what is copied.
     """
     planner = planner_at(address)
     rows = stages.rows_of(planner)
@@ -367,7 +378,9 @@ def _settle(
         for row in range(neural_len.shape[0]):
             if neural_len[row] > 0:
                 start[row], available[row] = facts[START, row], facts[AVAILABLE, row]
-    trim(neural_len, ngram_len, available, planner.limits[0].cap, room)
+    trim(neural_len, ngram_len, available, copied.shape[1], room)
+    copied[:] = -1
+    propose_rows(bases, rows.slots, start, ngram_len, tokens, neural_len, copied)
     return _READY
 
 

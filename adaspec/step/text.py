@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
-from adaspec.policy.protocol import Bools, Ints
+from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.predict.features import CANDIDATE, TAIL
 
 Longs = NDArray[np.int64]
@@ -167,3 +167,29 @@ def clear_undrafted(
         if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
             length[row] = agree[row] = seen[row] = available[row] = 0
             start[row] = first[row] = -1
+
+
+@compiled
+def store_forward(
+    tokens: Ints,
+    confidences: Floats,
+    engine_rows: Ints,
+    holds: Bools,
+    depth: int,
+    drafted: Ints,
+    shown: Floats,
+) -> bool:
+    """Store what a forward drafted for the rows that hold the drafter; False if it does not fit.
+
+    `engine_rows` says where each row's lies in `tokens` and `confidences`.
+    """
+    if depth >= drafted.shape[1] or confidences.shape != (tokens.shape[0], shown.shape[2]):
+        return False
+    for row in range(holds.shape[0]):
+        if not 0 <= engine_rows[row] < tokens.shape[0]:
+            return False
+    for row in range(holds.shape[0]):
+        if holds[row]:
+            drafted[row, depth] = tokens[engine_rows[row]]
+            shown[row, depth] = confidences[engine_rows[row]]
+    return True
