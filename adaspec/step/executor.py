@@ -20,6 +20,7 @@ A policy that breaks a rule raises a `PolicyFault`; what else a policy raises pa
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -66,8 +67,8 @@ class DraftSource(Protocol):
 class Step:
     """One engine step of some requests, from the known text to what is verified."""
 
-    batch: Batch
-    """What the policy is shown, and plans on. It may write into it: the rest rests on copies."""
+    shows: Batch | Callable[[], Batch]
+    """`batch`, or what makes it when it is asked for first."""
     slots: Longs
     context_tokens: Ints
     holds_neural: Bools
@@ -86,6 +87,13 @@ class Step:
     shown: Drafts | None = None
     """What the policy was shown last, after `shown_forwards`."""
     shown_forwards: int = -1
+
+    @property
+    def batch(self) -> Batch:
+        """What the policy is shown and plans on; it may write into it: the rest rests on copies."""
+        if not isinstance(self.shows, Batch):
+            self.shows = self.shows()
+        return self.shows
 
 
 class ShownDrafts:

@@ -53,7 +53,7 @@ def executor_of(policy: Policy, setup: Setup, index: NgramIndex) -> Executor:
 
 @dataclass(slots=True)
 class PhasedStep(Step):
-    """A step of which the planner's memory holds the rest."""
+    """A step of which the planner's memory holds what a policy is shown."""
 
     holders: int = 0
     """How many rows hold the drafter."""
@@ -84,14 +84,12 @@ class PhasedExecutor(Executor):
         )
         _raise_for(state, slots)
         indexed, start = slots.astype(np.int64), facts[START]
-        batch = Batch(
-            slots,
-            prompt_tokens,
-            position,
-            holds_neural,
-            Matches.of_facts(facts),
-            KnownText(self.index, indexed, start),
-        )
+
+        def batch() -> Batch:
+            text = KnownText(self.index, indexed, start)
+            matches = Matches.of_facts(facts)
+            return Batch(slots, prompt_tokens, position, holds_neural, matches, text)
+
         return PhasedStep(
             batch,
             indexed,

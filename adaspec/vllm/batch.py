@@ -92,13 +92,24 @@ class RunningRequests:
         self.requests[batch.requests[row]] = request
         return request
 
-    def catch_up(self, batch: EngineBatch, step: int) -> None:
-        """Index every row's text, including the tokens sampled in this step."""
-        slots, counts, tokens = [], [], list[int]()
-        for row, name in enumerate(batch.requests):
+    def is_steady(self, batch: EngineBatch, alive: Mapping[str, object]) -> bool:
+        """Whether just the requests of the batch are known, and none has ended or entered."""
+        if len(batch.requests) != len(self.requests):
+            return False
+        for name, state in zip(batch.requests, batch.states, strict=True):
+            request = self.requests.get(name)
+            if request is None or request.state is not state or alive.get(name) is not state:
+                return False
+        return True
+
+    def catch_up(self, batch: EngineBatch, step: int) -> list[RunningRequest]:
+        """Index every row's text, including the tokens sampled in this step; returns the rows."""
+        running, slots, counts, tokens = [], [], [], list[int]()
+        rows = zip(batch.requests, batch.known.tolist(), batch.sampled, strict=True)
+        for row, (name, known, sampled) in enumerate(rows):
             request = self.requests[name]
+            running.append(request)
             request.last_step = step
-            known, sampled = int(batch.known[row]), batch.sampled[row]
             if request.tokens > known:  # the text was cut or replaced
                 self.index.close(request.slot)
                 # The index hands out the last freed slot first, so the request gets the same slot
@@ -114,9 +125,8 @@ class RunningRequests:
                 tokens.extend(sampled)
                 request.tokens += count
         if slots:
-            run = np.array(tokens, np.int32)
-            rows, lengths = np.array([slots, counts], np.int64)
-            self.index.extend(rows, run, lengths)
+            self.index.extend(slots, tokens, counts)
+        return running
 
     def _forget(self, names: Sequence[str]) -> Ints:
         slots = [self.requests.pop(name).slot for name in names]

@@ -261,7 +261,7 @@ class MetricsObserver(Observer):
             event.cut.neural_len,
             event.cut.ngram_len,
             np.asarray(step.proposal.ngram_len),
-            step.batch.holds_neural,
+            step.holds_neural,
             event.recorded,
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
 
@@ -27,6 +27,7 @@ from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
     EngineStep,
+    RunningRequest,
     RunningRequests,
     common_prefix_len,
     verify,
@@ -107,11 +108,14 @@ class Session:
         with self._stage("look-up"):
             try:
                 # Ended requests are forgotten even if the policy is off.
-                self._release(batch, alive)
+                steady = self._running.is_steady(batch, alive)
+                if not steady:
+                    self._release(batch, alive)
                 if not off:
-                    self._admit(batch)
-                    self._running.catch_up(batch, self.step)
-                    self._current = self._new_step(batch)
+                    if not steady:
+                        self._admit(batch)
+                    running = self._running.catch_up(batch, self.step)
+                    self._current = self._new_step(batch, running)
             except Exception:
                 # The state may be half updated, so the next step builds it anew from the text.
                 self._running = RunningRequests(self.setup.slots)
@@ -259,9 +263,8 @@ class Session:
             prompt = batch.tokens[row, : request.prompt_tokens]
             self.observers.notify("entered", name, prompt, request.recorded)
 
-    def _new_step(self, batch: EngineBatch) -> EngineStep | None:
+    def _new_step(self, batch: EngineBatch, running: Sequence[RunningRequest]) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""
-        running = [self._running.requests[name] for name in batch.requests]
         ready = [row for row, sampled in enumerate(batch.sampled) if sampled]
         # While no request holds the drafter, the drafter reads no prompts. A later request that
         # holds it and finds such blocks in the prefix cache drafts a little worse, which costs
