@@ -115,5 +115,9 @@ def _private_folder() -> Path | None:
 compiled = partial(_compile, nogil=True)
 """Decorator of functions that are compiled on their first call and release the GIL."""
 
+vectorized = partial(_compile, nogil=True, error_model="numpy")
+"""The same for loops over whole rows: a division by zero gives infinity, which lets them run in
+vector lanes."""
+
 inlined = partial(_compile, nogil=True, inline="always")
 """The same for formulas of a line or two that are inlined into other compiled functions."""

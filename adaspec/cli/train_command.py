@@ -159,9 +159,9 @@ def _cross_fit(
 def _check_report(out: Path, force: bool) -> Place:
     """The place for a report; raises an error, before a long evaluation, if it cannot be used."""
     from adaspec.evaluate.report_folder import check_destination
-    from adaspec.policy.artifact import CHECKSUMS, FOREST
+    from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 
-    if any((out / name).exists() for name in (CHECKSUMS, FOREST)):
+    if any((out / name).exists() for name in (CHECKSUMS, NETWORKS)):
         raise TrainingError(
             f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
             "another folder, or leave --crossfit out"

@@ -1,6 +1,6 @@
 """How well calibrated a model's survival curves are, in the states that its policy visits.
 
-Forests and curves are judged by themselves, as they predict before drafting: without planner
+Networks and curves are judged by themselves, as they predict before drafting: without planner
 settings, recalibration or evidence. A policy that reads the drafted tokens is also judged token by
 token.
 """
@@ -19,7 +19,6 @@ from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.recorder import Recorder, new_recorder
 from adaspec.predict.evidence import EXPECTED
-from adaspec.predict.forest import predict
 from adaspec.predict.model import (
     ACCEPTED_NEXT,
     NEURAL_FIRST,
@@ -28,6 +27,7 @@ from adaspec.predict.model import (
     NGRAM_MORE,
     Model,
 )
+from adaspec.predict.network import predict
 from adaspec.predict.survival import fill_survivals
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_order, pools_among
@@ -139,7 +139,7 @@ def _drafted(recording: Recording, visits: Recorder, model: Model) -> tuple[Arra
     judged = (accepted >= visits.evidence_depth - 1) & (visits.evidence_depth <= DEPTHS)
     x, depth = visits.evidence_x[judged], visits.evidence_depth[judged]
     before = x[:, EXPECTED].astype(np.float64)
-    after = predict(model.forests["evidence"], x)[:, ACCEPTED_NEXT]
+    after = predict(model.networks["evidence"], x)[:, ACCEPTED_NEXT]
     right = accepted[judged] >= depth
     predicted = np.stack([before, after], axis=1)
     return depth.astype(np.float64), right.astype(np.float64), predicted
@@ -157,8 +157,8 @@ def _judge_drafted(depth: Array, right: Array, predicted: Array) -> list[dict[st
 
 
 def survivals(model: Model, x: NDArray[np.float32], source: str) -> Array:
-    """S(1) .. S(DEPTHS) of a source by forests and curves, one row per row of features."""
-    heads = predict(model.forests["before"], x)
+    """S(1) .. S(DEPTHS) of a source by networks and curves, one row per row of features."""
+    heads = predict(model.networks["before"], x)
     first, more = (np.ascontiguousarray(heads[:, head]) for head in _HEADS[source])
     out = np.empty((len(x), DEPTHS + 1))
     fill_survivals(first, more, model.curves[source], out)

@@ -13,7 +13,7 @@ from adaspec.cost.load import load_cost, read_cost
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
-from adaspec.policy.artifact import CHECKSUMS, FOREST, load_artifact
+from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.model import feature_fingerprint
@@ -50,7 +50,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
             "fit": None if fit is None else dataclasses.asdict(fit),
         }
         return _document("cost", path, path.stat().st_size, [], parts)
-    if any((path / name).exists() for name in (CHECKSUMS, FOREST)):  # a trace has neither file
+    if any((path / name).exists() for name in (CHECKSUMS, NETWORKS)):  # a trace has neither file
         return _inspect_policy(path)
     return _inspect_trace(path, progress)
 
@@ -89,7 +89,7 @@ def _inspect_policy(path: Path) -> dict[str, Any]:
     if artifact.manifest.fingerprint == feature_fingerprint():
         policy_from(artifact)
     counts = {}
-    for name, arrays in (("forest", artifact.forest), ("tables", artifact.tables)):
+    for name, arrays in (("networks", artifact.networks), ("tables", artifact.tables)):
         counts[f"{name}_arrays"] = len(arrays)
         counts[f"{name}_values"] = sum(array.size for array in arrays.values())
     parts = {

@@ -20,16 +20,16 @@ from adaspec.policy.manifest import PolicyManifest
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
-FOREST = "forest.npz"
+NETWORKS = "networks.npz"
 TABLES = "tables.npz"
 MODEL = "model.txt"
 CARD = "CARD.md"
 
 MAX_BYTES = {
     CARD: 4 << 20,
-    FOREST: 64 << 20,
     MANIFEST: 64 << 20,
     MODEL: 128 << 20,
+    NETWORKS: 64 << 20,
     TABLES: 20_000_000,
     CHECKSUMS: 4096,
 }
@@ -47,7 +47,7 @@ class Artifact:
     """
 
     manifest: PolicyManifest
-    forest: Arrays
+    networks: Arrays
     tables: Arrays
     card: str
     path: Path
@@ -63,7 +63,7 @@ class Artifact:
 def write_artifact(
     folder: str | Path | Place,
     manifest: PolicyManifest | Mapping[str, Any],
-    forest: Mapping[str, NDArray[Any]],
+    networks: Mapping[str, NDArray[Any]],
     tables: Mapping[str, NDArray[Any]],
     model_text: str,
     card: str,
@@ -80,7 +80,7 @@ def write_artifact(
         manifest = PolicyManifest.from_record(manifest)
     contents = {
         MANIFEST: manifest.to_json().encode(),
-        FOREST: npz_bytes(forest, f"{path / FOREST}"),
+        NETWORKS: npz_bytes(networks, f"{path / NETWORKS}"),
         TABLES: npz_bytes(tables, f"{path / TABLES}"),
         MODEL: _encoded(model_text, path / MODEL),
         CARD: _encoded(card, path / CARD),
@@ -123,7 +123,7 @@ def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifac
         )
     return Artifact(
         manifest=manifest,
-        forest=npz_arrays(contents[FOREST], str(path / FOREST)),
+        networks=npz_arrays(contents[NETWORKS], str(path / NETWORKS)),
         tables=npz_arrays(contents[TABLES], str(path / TABLES)),
         card=_decoded(contents[CARD], path / CARD),
         path=path,

@@ -185,7 +185,7 @@ def load_policy(name_or_path: str | Path) -> LearnedPolicy:
 def policy_from(artifact: Artifact) -> LearnedPolicy:
     """The policy that a folder's files describe; a `PolicyError` where they do not fit together."""
     try:
-        return policy_of(artifact.name, artifact.manifest, artifact.forest, artifact.tables)
+        return policy_of(artifact.name, artifact.manifest, artifact.networks, artifact.tables)
     except (PolicyError, SpecError) as error:
         raise PolicyError(
             f"policy '{artifact.name}' cannot be used: {error}: retrain it with 'adaspec train'"
@@ -195,13 +195,13 @@ def policy_from(artifact: Artifact) -> LearnedPolicy:
 def policy_of(
     name: str,
     manifest: PolicyManifest,
-    forest: Mapping[str, NDArray[Any]],
+    networks: Mapping[str, NDArray[Any]],
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
     for spec in manifest.static_tuned.values():
         if not isinstance(parse_policy(spec), StaticPolicy):
             raise PolicyError(f"static_tuned names '{spec}', which is no static rule")
-    model = model_from(forest, tables)
+    model = model_from(networks, tables)
     neural_cap = manifest.neural_cap or 0
     return LearnedPolicy(name, model, manifest.knobs, manifest.cap, neural_cap, manifest)

@@ -1,1 +1,1 @@
-"""Features, compiled forests and survival curves."""
+"""Features, networks and survival curves."""

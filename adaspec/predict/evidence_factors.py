@@ -19,7 +19,7 @@ from adaspec.jit import compiled
 Array = NDArray[np.float64]
 
 STORED_AS = "outlook"
-"""The name of the group of arrays in `forest.npz`."""
+"""The name of the group of arrays in `networks.npz`."""
 POINTS = 5
 """The number of equally likely factors per bin."""
 BINS = 8

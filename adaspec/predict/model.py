@@ -1,4 +1,4 @@
-"""A trained model: forests, curves and token tables, in the form for compiled code."""
+"""A trained model: networks, curves and token tables, in the form for compiled code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from adaspec.predict.evidence_factors import (
     no_factors,
 )
 from adaspec.predict.features import BEFORE, fingerprint
-from adaspec.predict.forest import Forest
-from adaspec.predict.kernels import Trees
+from adaspec.predict.network import Network, network_from
 from adaspec.predict.splicing import SPLICE, probe_splice
 from adaspec.predict.survival import Curves, curve_arrays, curves_from
 from adaspec.predict.tables import Tables
@@ -35,16 +34,22 @@ EVIDENCE_HEADS = ("accepted_next", "ngram_after", "accepted_before")
 
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
 FEATURE_NAMES = {"before": BEFORE, "splice": SPLICE, "evidence": EVIDENCE}
+PROBABILITIES = frozenset(
+    (
+        *("ngram_first", "neural_first", "splice_first"),
+        *("accepted_next", "ngram_after", "accepted_before"),
+    )
+)
+"""The heads that predict a probability; the others predict the log of 1 + a number of tokens."""
 CURVES = ("ngram", "neural", "splice")
-_NAMES = ("features", "heads")
 
 
 class CompiledModel(NamedTuple):
     """The model in the form for compiled code."""
 
-    before: Trees
-    splice: Trees
-    evidence: Trees
+    before: Network
+    splice: Network
+    evidence: Network
     ngram: Curves
     neural: Curves
     spliced: Curves
@@ -54,35 +59,33 @@ class CompiledModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """All that was learned; `forests` has `evidence` only if it was trained on drafted tokens."""
+    """All that was learned; `networks` has `evidence` only if it was trained on drafted tokens."""
 
-    forests: Mapping[str, Forest]
+    networks: Mapping[str, Network]
     curves: Mapping[str, Curves]
     tables: Tables
     factors: EvidenceFactors = field(default_factory=no_factors)
 
     def __post_init__(self) -> None:
-        """Refuse forests and curves that the kernels could not use."""
-        for name, forest in self.forests.items():
+        """Refuse a model that lacks a part, or holds one that is not known."""
+        for name in self.networks:
             if name not in HEADS:
-                raise PolicyError(f"a model holds no forest '{name}'")
-            if forest.heads != HEADS[name] or forest.features != FEATURE_NAMES[name]:
-                raise PolicyError(f"forest '{name}' has other heads or features than this build")
-        if not {"before", "splice"} <= set(self.forests) or set(self.curves) != set(CURVES):
-            raise PolicyError("a model lacks a forest or curves")
+                raise PolicyError(f"a model holds no network '{name}'")
+        if not {"before", "splice"} <= set(self.networks) or set(self.curves) != set(CURVES):
+            raise PolicyError("a model lacks a network or curves")
 
     @property
     def reads_evidence(self) -> bool:
         """Whether the model uses drafted tokens and confidences."""
-        return "evidence" in self.forests
+        return "evidence" in self.networks
 
     def compiled(self) -> CompiledModel:
-        """The model for compiled code; another forest, which never runs, replaces a missing one."""
-        forests = self.forests
+        """The model for compiled code; another network, never run, replaces a missing one."""
+        networks = self.networks
         return CompiledModel(
-            before=forests["before"].trees,
-            splice=forests["splice"].trees,
-            evidence=forests.get("evidence", forests["splice"]).trees,
+            before=networks["before"],
+            splice=networks["splice"],
+            evidence=networks.get("evidence", networks["splice"]),
             ngram=self.curves["ngram"],
             neural=self.curves["neural"],
             spliced=self.curves["splice"],
@@ -90,13 +93,11 @@ class Model:
             tables=self.tables,
         )
 
-    def forest_arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of `forest.npz`."""
+    def network_arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of `networks.npz`; the fingerprint guarantees what rows and columns mean."""
         stored: dict[str, NDArray[Any]] = {}
-        for name, forest in sorted(self.forests.items()):
-            arrays = forest.to_arrays()
-            # A file has numbers only, because the fingerprint guarantees the names.
-            stored |= {f"{name}.{key}": arrays[key] for key in arrays if key not in _NAMES}
+        for name, network in sorted(self.networks.items()):
+            stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}
         for name, curves in sorted(self.curves.items()):
             stored |= curve_arrays(f"curve-{name}", curves)
         return stored | factor_arrays(self.factors)
@@ -106,10 +107,10 @@ class Model:
         return token_tables.to_arrays(self.tables)
 
 
-def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[Any]]) -> Model:
-    """The model in `forest_arrays` and `table_arrays`; unsound arrays raise a `PolicyError`."""
+def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[Any]]) -> Model:
+    """The model in `network_arrays` and `table_arrays`; unsound arrays raise a `PolicyError`."""
     groups: dict[str, dict[str, NDArray[Any]]] = {}
-    for key, value in forest.items():
+    for key, value in learned.items():
         group, _, name = key.partition(".")
         groups.setdefault(group, {})[name] = value
     curves = {}
@@ -117,26 +118,21 @@ def model_from(forest: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[
         group = f"curve-{name}"
         if set(groups.get(group, {})) != {"edges", "shapes"}:
             raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
-        curves[name] = curves_from(group, forest)
+        curves[name] = curves_from(group, learned)
     if set(groups.get(STORED_AS, {})) != {"edges", "factors"}:
         raise PolicyError("a model lacks the outlook of evidence, or it holds something else")
-    forests = {}
+    networks = {}
     for name, arrays in groups.items():
         if name.startswith("curve-") or name == STORED_AS:
             continue
         if name not in HEADS:
-            raise PolicyError(f"a model holds no forest '{name}'")
-        names = {
-            "features": np.array(FEATURE_NAMES[name], np.str_),
-            "heads": np.array(HEADS[name], np.str_),
-        }
-        if any(key in arrays for key in _NAMES):
-            raise PolicyError(f"forest '{name}' names its own features or heads")
-        forests[name] = Forest.from_arrays({**arrays, **names})
+            raise PolicyError(f"a model holds no network '{name}'")
+        features, heads = len(FEATURE_NAMES[name]), len(HEADS[name])
+        networks[name] = network_from(name, arrays, features, heads)
     extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
     if extra:
         raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
-    return Model(forests, curves, token_tables.from_arrays(tables), factors_from(forest))
+    return Model(networks, curves, token_tables.from_arrays(tables), factors_from(learned))
 
 
 def feature_fingerprint() -> str:

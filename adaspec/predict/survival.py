@@ -1,6 +1,6 @@
 """Survival curves from scores: P(accepted >= j), non-increasing in j.
 
-A source's curve is P(accepted >= 1), which a forest predicts, times the shape beyond the first
+A source's curve is P(accepted >= 1), which a network predicts, times the shape beyond the first
 token, which is an empirical curve of the positions with a second score in the same bin.
 """
 

@@ -18,7 +18,7 @@ from adaspec.arguments import path_of
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
-from adaspec.policy.artifact import CHECKSUMS, FOREST
+from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 from adaspec.policy.base import BasePolicy, needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, guarded, own_policy
@@ -114,7 +114,7 @@ _RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "adaptive", "crossfit
 def _is_folder(text: str) -> bool:
     """Whether a trained policy lies there, sound or not; a trace has neither of these files."""
     try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, FOREST))
+        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS))
     except (OSError, ValueError):  # no name that a file could have
         return False
 

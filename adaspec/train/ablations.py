@@ -28,7 +28,8 @@ from adaspec.predict.splicing import COPY_AT, SPLICE
 from adaspec.predict.tables import Tables
 from adaspec.replay.recording import Recording
 from adaspec.train.examples import Examples, rollout
-from adaspec.train.heads import Boosters, Settings, fit_before, model_of, with_constant
+from adaspec.train.heads import Boosters, Settings, fit_before, with_constant
+from adaspec.train.teacher import distilled
 from adaspec.train.training import Members, Trained, Trainer
 
 FACTS = {
@@ -280,8 +281,10 @@ def hidden(examples: Examples, names: Collection[str]) -> Examples:
 
 def without_tables(recording: Recording, trained: Trained, settings: Settings) -> Model:
     """A model of the same examples without token tables, to compare calibrations with."""
-    boosters, curves = fit_before(recording, hidden(trained.examples, TABLE_FEATURES), settings)
-    groups = {"before": boosters, "splice": trained.boosters["splice"]}
-    model = trained.model
+    examples, model = hidden(trained.examples, TABLE_FEATURES), trained.model
+    boosters, curves = fit_before(recording, examples, settings)
+    before = distilled(
+        "before", boosters, examples.decisions, settings.distilling, settings.threads
+    )
     curves["splice"] = model.curves["splice"]
-    return model_of(groups, curves, model.tables, model.factors)
+    return replace(model, networks={**model.networks, "before": before}, curves=curves)

@@ -142,10 +142,11 @@ def _settings(manifest: PolicyManifest, options: Options) -> str:
 
 def _files(entries: int) -> str:
     return (
-        "`forest.npz`: decision trees and survival curves. `model.txt`: the same trees in "
-        f"LightGBM's own words. `tables.npz`: {entries:,} entries of token tables: how "
-        "often drafts were accepted after one, two or three tokens. Their keys are salted hashes "
-        "of token ids of the training text; entries that fewer than "
+        "`networks.npz`: the networks that predict, and survival curves. `model.txt`: the decision "
+        "trees that the networks were distilled from, in LightGBM's own words. `tables.npz`: "
+        f"{entries:,} entries of token tables: how often drafts were accepted after one, two or "
+        "three tokens. Their keys are salted hashes of token ids of the training text; entries "
+        "that fewer than "
         f"{MIN_REQUESTS} training requests share are dropped. The salt lies beside them: "
         "whoever guesses a short run of tokens can look up whether it was common."
     )

@@ -93,7 +93,7 @@ def identified_depth(hazards: Hazards) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A model, the boosters it was compiled from, and the longest neural draft it may ask for."""
+    """A model, the boosters it was distilled from, and the longest neural draft it may ask for."""
 
     model: Model
     boosters: dict[str, Boosters]
@@ -125,7 +125,9 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
     examples = Examples(decisions, _splices(log, seen, before, curves["neural"]))
     splice, curves["splice"] = fit_splice(log.recording, examples, settings)
     boosters = {"before": before, "splice": splice}
-    return Fitted(model_of(boosters, curves, maker.make(everyone)), boosters, deepest)
+    tables = maker.make(everyone)
+    model = model_of(boosters, examples.by_group, curves, tables, settings)
+    return Fitted(model, boosters, deepest)
 
 
 def _fit_neural(
@@ -170,10 +172,8 @@ def hazard_curves(
     return Curves(edges.astype(np.float64), np.cumprod(hazard, axis=1))
 
 
-def survival(boosters: Boosters, source: str, curves: Curves, x: Floats) -> Array:
-    """P(accepted >= j) for each row of features, the same as the compiled model predicts."""
-    first = np.asarray(boosters[f"{source}_first"].predict(x), np.float64)
-    more = np.asarray(boosters[f"{source}_more"].predict(x), np.float64)
+def survival(first: Array, more: Array, curves: Curves) -> Array:
+    """P(accepted >= j) for each row, by what a source's two heads predict."""
     curve = first[:, None] * curves.shapes[np.searchsorted(curves.edges, more, side="right")]
     curve[:, 0] = 1.0
     return curve
@@ -198,7 +198,11 @@ def _splices(log: Log, seen: Seen, before: Boosters, curves: Curves) -> Sample:
     if not len(step):
         return NO_SPLICES
     x = seen.splice_x[filled]
-    x[:, _SURVIVAL] = survival(before, "neural", curves, seen.x[step])[np.arange(len(step)), tokens]
+    first, more = (
+        np.asarray(before[head].predict(seen.x[step]), np.float64)
+        for head in ("neural_first", "neural_more")
+    )
+    x[:, _SURVIVAL] = survival(first, more, curves)[np.arange(len(step)), tokens]
     return sample(log.at[step], x, tokens)
 
 

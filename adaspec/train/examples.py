@@ -77,6 +77,11 @@ class Examples:
         """The samples of all three kinds."""
         return self.decisions, self.splices, self.evidence
 
+    @property
+    def by_group(self) -> dict[str, Sample]:
+        """The samples by the group of heads that is fitted on each."""
+        return {"before": self.decisions, "splice": self.splices, "evidence": self.evidence}
+
 
 def pooled(parts: list[Examples]) -> Examples:
     """All examples of the parts as one."""

@@ -1,9 +1,9 @@
-"""Fits LightGBM's boosters on examples, and makes a model of them."""
+"""Fits LightGBM's boosters on examples, and distils a model from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import lightgbm
 import numpy as np
@@ -13,14 +13,15 @@ from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST
 from adaspec.predict.evidence import EVIDENCE, EXPECTED
 from adaspec.predict.evidence_factors import EvidenceFactors, fit_factors, no_factors
 from adaspec.predict.features import BEFORE
-from adaspec.predict.forest import Forest
-from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.model import HEADS, Model, no_curves
+from adaspec.predict.network import Network, constant_network
 from adaspec.predict.splicing import SPLICE
 from adaspec.predict.survival import Curves, fit_curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.recording import Recording
-from adaspec.train.compilation import compile_forest
-from adaspec.train.examples import Array, Examples, Floats, Longs
+from adaspec.train.distillation import Distilling
+from adaspec.train.examples import Array, Examples, Floats, Longs, Sample
+from adaspec.train.teacher import distilled
 
 Boosters = dict[str, lightgbm.Booster]
 
@@ -47,7 +48,7 @@ Fitter = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How trees are grown."""
+    """How trees are grown, and networks distilled from them."""
 
     seed: int = 0
     rounds: int = 90
@@ -61,10 +62,14 @@ class Settings:
     parts: int = 3
     """Number of parts into which requests are dealt, to score each part by trees that never saw it.
     Below 2, curves are fitted over the scores of trees that saw the requests."""
+    distilling: Distilling = field(default_factory=Distilling)
 
     def rough(self) -> Settings:
         """Settings for models that only steer rollouts."""
-        return replace(self, rounds=60, rate=0.1, max_examples=60_000, parts=0)
+        distilling = replace(self.distilling, passes=6)
+        return replace(
+            self, rounds=60, rate=0.1, max_examples=60_000, parts=0, distilling=distilling
+        )
 
     def parameters(self, objective: str, examples: int) -> dict[str, object]:
         """LightGBM's parameters, by which the same data and seed always give the same trees."""
@@ -235,28 +240,30 @@ def fit_evidence(
     return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
 
-def constant_forest(group: str, value: float) -> Forest:
-    """A forest all of whose heads always predict `value`."""
-    names = FEATURE_NAMES[group]
-    return compile_forest({head: constant(value, names) for head in HEADS[group]}, names)
-
-
 def with_constant(model: Model, group: str, value: float) -> Model:
     """The model with constant heads in a group."""
-    return replace(model, forests={**model.forests, group: constant_forest(group, value)})
+    return replace(model, networks={**model.networks, group: constant_heads(group, value)})
+
+
+def constant_heads(group: str, value: float) -> Network:
+    """A network all of whose heads always predict `value`."""
+    return constant_network([value] * len(HEADS[group]))
 
 
 def model_of(
-    boosters: Mapping[str, Mapping[str, lightgbm.Booster]],
+    boosters: Mapping[str, Boosters],
+    samples: Mapping[str, Sample],
     curves: Mapping[str, Curves],
     tables: Tables,
+    settings: Settings,
     factors: EvidenceFactors | None = None,
 ) -> Model:
-    """The model compiled from these boosters."""
-    forests = {
-        group: compile_forest(heads, FEATURE_NAMES[group]) for group, heads in boosters.items()
+    """The model whose networks predict what these boosters predict for the samples' features."""
+    networks = {
+        group: distilled(group, heads, samples[group], settings.distilling, settings.threads)
+        for group, heads in boosters.items()
     }
-    return Model(forests, curves, tables, factors or no_factors())
+    return Model(networks, curves, tables, factors or no_factors())
 
 
 def request_at(recording: Recording, at: Longs) -> Longs:

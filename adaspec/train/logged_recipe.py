@@ -26,6 +26,8 @@ from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
+from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE, NGRAM_FIRST, NGRAM_MORE
+from adaspec.predict.network import predict
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, seen_in, survival
 from adaspec.train.cluster import Cluster
@@ -110,11 +112,11 @@ def train_logged(
         metrics=metrics,
         **names,
     )
-    forest, tables = fitted.model.forest_arrays(), fitted.model.table_arrays()
-    policy = policy_of(folder.resolve().name, manifest, forest, tables)
+    networks, tables = fitted.model.network_arrays(), fitted.model.table_arrays()
+    policy = policy_of(folder.resolve().name, manifest, networks, tables)
     trained, held_out = _counts(training), _counts(kept_back)
     card = _card(manifest, log, trained, held_out, left_out, len(tables["keys"]))
-    write_artifact(place, manifest, forest, tables, model_text(fitted.boosters), card)
+    write_artifact(place, manifest, networks, tables, model_text(fitted.boosters), card)
     requests_used = {"trained": trained, "held_out": held_out, "left_out": left_out}
     return Product(folder, policy, manifest, requests_used)
 
@@ -122,16 +124,16 @@ def train_logged(
 def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     """How well the fit predicts each outcome that the log of unseen requests shows."""
     x = seen_in(log, [(fitted.model.tables, np.ones(len(log.recording), np.bool_))]).x
-    before, curves = fitted.boosters["before"], fitted.model.curves
+    curves, heads = fitted.model.curves, predict(fitted.model.networks["before"], x)
     columns, positions = log.recording.columns, log.at
     matched = columns.match[positions] > 0
-    predicted = survival(before, "ngram", curves["ngram"], x)
+    predicted = survival(heads[:, NGRAM_FIRST], heads[:, NGRAM_MORE], curves["ngram"])
     results = {
         "ngram S(1)": _prediction_quality(
             predicted[matched, 1], columns.run[positions[matched]] >= 1, np.ones(int(matched.sum()))
         )
     }
-    predicted = survival(before, "neural", curves["neural"], x)
+    predicted = survival(heads[:, NEURAL_FIRST], heads[:, NEURAL_MORE], curves["neural"])
     hazards = hazards_of(log)
     for depth in range(1, fitted.neural_cap + 1):
         chosen = hazards.depth == depth

@@ -116,7 +116,7 @@ def train_policy(
         spread=None if cluster is None else cluster.spread,
     )
     trained = trainer.train_all()
-    forest, tables = trained.model.forest_arrays(), trained.model.table_arrays()
+    networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     everyone = np.ones(len(recording), np.bool_)
     (tuned,) = tuned_rules(recording, [everyone], cost, options, progress)
     evidence = []
@@ -137,7 +137,7 @@ def train_policy(
         knobs=KNOBS | trained.knobs,
     )
     # The policy is made of the arrays that a server will load, so that these are judged.
-    policy = policy_of(folder.resolve().name, manifest, forest, tables)
+    policy = policy_of(folder.resolve().name, manifest, networks, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
@@ -162,7 +162,7 @@ def train_policy(
     manifest = dataclasses.replace(manifest, metrics=metrics)
     text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, len(tables["keys"]))
-    write_artifact(place, manifest, forest, tables, text, card)
+    write_artifact(place, manifest, networks, tables, text, card)
     requests = {
         "trained": corpus.trained.counts,
         "held_out": corpus.held_out.counts,

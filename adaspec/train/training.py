@@ -31,7 +31,7 @@ from adaspec.train.examples import NO_EVIDENCE, NO_SPLICES, Examples, evened, po
 from adaspec.train.heads import (
     Boosters,
     Settings,
-    constant_forest,
+    constant_heads,
     fit_before,
     fit_evidence,
     fit_splice,
@@ -82,7 +82,7 @@ def in_threads(workers: int) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model, the knobs tuned for it, and the boosters it was compiled from."""
+    """A model, the knobs tuned for it, and the boosters it was distilled from."""
 
     model: Model
     knobs: dict[str, float]
@@ -228,13 +228,15 @@ class Trainer:
         boosters, factors = {"before": before, "splice": splice}, None
         if evidence:
             boosters["evidence"], factors = fit_evidence(self.recording, examples, settings)
-        return model_of(boosters, {**curves, "splice": spliced}, tables, factors), boosters
+        curves["splice"] = spliced
+        samples = examples.by_group
+        return model_of(boosters, samples, curves, tables, settings, factors), boosters
 
     def _blank(self, tables: Tables) -> LearnedPolicy:
         """A policy without knowledge, to record examples while a static rule drives the loop."""
-        forests = {group: constant_forest(group, 0.5) for group in ("before", "splice")}
+        networks = {group: constant_heads(group, 0.5) for group in ("before", "splice")}
         curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
-        return self._policy(Model(forests, curves, tables, no_factors()))
+        return self._policy(Model(networks, curves, tables, no_factors()))
 
     def _roll_rules(self, policy: LearnedPolicy, fold: Members) -> Examples:
         """The examples that the policy records while static rules drive the loop."""

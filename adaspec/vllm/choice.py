@@ -13,7 +13,7 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, PolicyError, ServingError
-from adaspec.policy.artifact import CHECKSUMS, FOREST, MANIFEST
+from adaspec.policy.artifact import CHECKSUMS, MANIFEST, NETWORKS
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
@@ -139,7 +139,7 @@ def _digest(spec: str) -> str | None:
 
 def _is_policy_folder(text: str) -> bool:
     try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, FOREST, MANIFEST))
+        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS, MANIFEST))
     except (OSError, ValueError):
         return False
 

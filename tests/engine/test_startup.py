@@ -84,7 +84,7 @@ def test_mode_record_refuses_a_folder_that_holds_something_else(models, tmp_path
     assert "no trace that mode 'record' could go on with" in line
 
 
-@pytest.mark.parametrize("missing", ["manifest.json", "forest.npz", "tables.npz", "SHA256SUMS"])
+@pytest.mark.parametrize("missing", ["manifest.json", "networks.npz", "tables.npz", "SHA256SUMS"])
 def test_a_policy_of_which_a_file_is_missing_is_refused(models, tmp_path, missing):
     policy = changed(tmp_path / "ours", tokenizer="target")
     (tmp_path / "ours" / missing).unlink()
@@ -200,9 +200,9 @@ def test_a_cap_beyond_the_policys_is_refused(models, tmp_path):
 
 def test_a_policy_whose_file_was_changed_is_refused(models, tmp_path):
     policy = changed(tmp_path / "ours", tokenizer="target")
-    with (tmp_path / "ours" / "forest.npz").open("ab") as file:
+    with (tmp_path / "ours" / "networks.npz").open("ab") as file:
         file.write(b"x")
-    assert "forest.npz" in refusal(models, {**HEAD, "policy": policy})
+    assert "networks.npz" in refusal(models, {**HEAD, "policy": policy})
 
 
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):

@@ -25,7 +25,7 @@ from adaspec.policy.artifact import MAX_BYTES, load_artifact  # noqa: E402
 
 RAW, RESIGNED = 3_000, 7_000
 NAMES = sorted(MAX_BYTES)
-PARSED = ["manifest.json", "forest.npz", "tables.npz", "CARD.md"]
+PARSED = ["manifest.json", "networks.npz", "tables.npz", "CARD.md"]
 MOST_MEMORY = 4 << 20
 """Beyond which a load would be out of proportion to a policy of 4 kB."""
 
@@ -159,7 +159,7 @@ def load(folder):
 
 
 def is_possible(artifact):
-    arrays = [*artifact.forest.values(), *artifact.tables.values()]
+    arrays = [*artifact.networks.values(), *artifact.tables.values()]
     return all(array.dtype.kind in "biuf" for array in arrays) and (
         sum(array.nbytes for array in arrays) <= sum(artifact.files.values())
     )

@@ -24,10 +24,9 @@ from adaspec.policy.planner.lengths import choose_lengths
 from adaspec.policy.planner.memory import KNOBS, Memory, knob_row, new_memory
 from adaspec.predict.evidence_factors import no_factors
 from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
-from adaspec.predict.model import FEATURE_NAMES, HEADS, Model, no_curves
+from adaspec.predict.model import HEADS, Model, no_curves
 from adaspec.predict.tables import packed
-from adaspec.train.compilation import compile_forest
-from adaspec.train.heads import constant
+from adaspec.train.heads import constant_heads
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md"
 HEADING = "## A worked example"
@@ -64,10 +63,7 @@ ROWS = RowFacts(
 
 def fresh_memory() -> Memory:
     """The planner's memory with the example's rate, of a model that is never asked."""
-    nothing = {}
-    for group, heads in HEADS.items():
-        names = FEATURE_NAMES[group]
-        nothing[group] = compile_forest({head: constant(0.5, names) for head in heads}, names)
+    nothing = {group: constant_heads(group, 0.5) for group in HEADS}
     few = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), few, few, few, (0, 0, 0, 0), 1)
     curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}

@@ -21,8 +21,8 @@ from adaspec.cost.model import Costs
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.planner.state import Planner, new_planner
-from adaspec.predict.forest import Forest
-from adaspec.predict.model import FEATURE_NAMES, HEADS, CompiledModel, Model, no_curves
+from adaspec.predict.model import HEADS, CompiledModel, Model, no_curves
+from adaspec.predict.network import constant_network
 from adaspec.predict.tables import packed
 
 _typeof: Any = numba.typeof
@@ -59,7 +59,7 @@ def _empty_model() -> Model:
     longest = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
     empty = np.empty(0, np.float32)
     return Model(
-        forests={group: _empty_forest(group) for group in HEADS},
+        networks={group: constant_network([0.0] * len(heads)) for group, heads in HEADS.items()},
         curves={name: no_curves(most) for name, most in longest.items()},
         tables=packed(np.empty(0, np.uint64), empty, empty, empty, (0, 0, 0, 0), 1),
     )
@@ -78,26 +78,6 @@ def _planner_type() -> Any:
     costs = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, np.empty(0))
     addresses = np.zeros(1, np.int64)
     return _typeof(new_planner([model], addresses, knobs, costs, 1, 1, 1, reads_drafts=False))
-
-
-def _empty_forest(group: str) -> Forest:
-    heads = len(HEADS[group])
-    return Forest(
-        features=FEATURE_NAMES[group],
-        heads=HEADS[group],
-        head_trees=np.zeros(heads + 1, np.int64),
-        head_constant=np.zeros(heads),
-        head_scale=np.ones(heads),
-        head_link=np.zeros(heads, np.int8),
-        tree_slots=np.zeros(1, np.int64),
-        slot_column=np.zeros(0, np.int32),
-        slot_number=np.zeros(0),
-        column_feature=np.zeros(0, np.int32),
-        column_nan=np.zeros(0, np.int8),
-        column_zero=np.zeros(0, np.int8),
-        column_words=np.zeros(1, np.int32),
-        words=np.zeros(0, np.uint32),
-    )
 
 
 def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:

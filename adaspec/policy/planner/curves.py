@@ -27,7 +27,6 @@ from adaspec.policy.planner.memory import (
 from adaspec.policy.planner.recalibration import factor_of, recalibrated
 from adaspec.predict.evidence import observe_evidence
 from adaspec.predict.features import CANDIDATE, BehindMatches, RowFacts, observe
-from adaspec.predict.kernels import predict_rows
 from adaspec.predict.model import (
     ACCEPTED_BEFORE,
     ACCEPTED_NEXT,
@@ -41,6 +40,7 @@ from adaspec.predict.model import (
     SPLICE_MORE,
     CompiledModel,
 )
+from adaspec.predict.network import predict_rows
 from adaspec.predict.splicing import observe_splice
 from adaspec.predict.survival import fill_survival
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError, nearest
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import FEATURES, HISTORY
-from adaspec.predict.kernels import Scratch
 from adaspec.predict.model import HEADS, Model
+from adaspec.predict.network import Scratch, new_scratch
 from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
 from adaspec.predict.tables import LEVELS
 
@@ -147,12 +147,10 @@ class Memory(NamedTuple):
 
 def new_memory(models: Sequence[Model], slots: int) -> Memory:
     """Fresh memory for so many slots, with room for whichever of the models predicts."""
-    scratch = {}
-    for name in HEADS:
-        # A forest that is missing is never run.
-        forests = [model.forests.get(name, model.forests["splice"]) for model in models]
-        largest = max((forest.scratch() for forest in forests), key=lambda each: len(each.keys))
-        scratch[f"{name}_scratch"] = largest
+    compiled = [model.compiled() for model in models]
+    scratch = {
+        f"{name}_scratch": new_scratch([getattr(each, name) for each in compiled]) for name in HEADS
+    }
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
     return Memory(
         history=np.zeros((slots, HISTORY)),

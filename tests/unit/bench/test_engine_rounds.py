@@ -91,7 +91,7 @@ CANDIDATES_BY_LOAD = {1: [Candidate(NONE, "", None)]}
 def options(tmp_path):
     for folder in ("policy", "head"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "policy" / "SHA256SUMS").write_text("aa  forest.npz\n")
+    (tmp_path / "policy" / "SHA256SUMS").write_text("aa  networks.npz\n")
     (tmp_path / "head" / "config.json").write_text("{}")
     (tmp_path / "head" / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "cost.json").write_text("{}")

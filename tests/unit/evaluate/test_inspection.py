@@ -72,8 +72,8 @@ def write_policy(folder, fingerprint):
         training_requests=("0123456789abcdef",),
         seed=1,
     )
-    forest, tables = {"threshold": np.zeros(3)}, {"keys": np.zeros((2, 2), np.uint64)}
-    write_artifact(folder, manifest, forest, tables, "tree", "# Card")
+    networks, tables = {"threshold": np.zeros(3)}, {"keys": np.zeros((2, 2), np.uint64)}
+    write_artifact(folder, manifest, networks, tables, "tree", "# Card")
     return folder
 
 
@@ -170,7 +170,7 @@ def test_a_policy_folder_is_known_by_its_checksums(policy):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "forest.npz").write_bytes(b"y"), "its SHA-256 is"),
+        (lambda folder: (folder / "networks.npz").write_bytes(b"y"), "its SHA-256 is"),
         (lambda folder: (folder / "tables.npz").unlink(), "is missing"),
         (lambda folder: (folder / "SHA256SUMS").unlink(), "SHA256SUMS: is missing"),
         (lambda folder: (folder / "extra.bin").write_bytes(b"?"), "extra.bin"),

@@ -27,7 +27,7 @@ def manifest(**changes):
     return PolicyManifest(**{**fields, **changes})
 
 
-def forest():
+def networks():
     return {
         "threshold": np.array([0.5, np.nan, -np.inf], np.float32),
         "feature": np.array([[0, 1], [2, 3]], np.int16),
@@ -43,7 +43,11 @@ def tables():
 
 def written(path, force=False, **changes):
     content = dict(  # noqa: C408
-        manifest=manifest(), forest=forest(), tables=tables(), model_text="tree\n", card="# Card\n"
+        manifest=manifest(),
+        networks=networks(),
+        tables=tables(),
+        model_text="tree\n",
+        card="# Card\n",
     )
     write_artifact(path, **{**content, **changes}, force=force)
     return path
@@ -81,6 +85,6 @@ def same(one, other):
     return (
         one.manifest == other.manifest
         and one.card == other.card
-        and arrays(one.forest) == arrays(other.forest)
+        and arrays(one.networks) == arrays(other.networks)
         and arrays(one.tables) == arrays(other.tables)
     )

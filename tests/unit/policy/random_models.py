@@ -4,52 +4,46 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import lightgbm
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.evidence_factors import POINTS, EvidenceFactors, no_factors
-from adaspec.predict.forest import Forest
-from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
+from adaspec.predict.model import FEATURE_NAMES, HEADS, PROBABILITIES, Model
+from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import Tables
-from adaspec.train.compilation import compile_forest
 
-REGRESSIONS = {"ngram_more", "neural_more", "splice_more", "splice_gain"}
-FRACTIONS = {"ngram_hit_rate", "neural_hit_rate", "expected", "survival_so_far", "neural_survival"}
+Floats = NDArray[np.float32]
 
 
 @lru_cache(maxsize=64)
-def random_forest(group: str, seed: int) -> Forest:
-    """Boosters fitted to noise over features of every size, missing ones included."""
+def random_network(group: str, seed: int, width: int = 12) -> Network:
+    """A network of random weights: probabilities between 0.02 and 0.98, mostly, and few tokens."""
     rng = np.random.default_rng([seed, len(group)])
-    names = FEATURE_NAMES[group]
-    x = rng.integers(0, 9, (400, len(names))).astype(np.float32)
-    for column, name in enumerate(names):
-        if name in FRACTIONS or "after" in name or name.startswith("ngram_"):
-            x[:, column] = rng.random(400)
-        elif name in ("logprob", "margin", "least_logprob", "least_margin"):
-            x[:, column] = -rng.exponential(1.0, 400)
-    x[rng.random(x.shape) < 0.1] = np.nan
-    boosters = {}
-    for head in HEADS[group]:
-        smooth = head in REGRESSIONS
-        y = np.log1p(rng.integers(0, 12, 400)) if smooth else (rng.random(400) < 0.6).astype(float)
-        boosters[head] = lightgbm.train(
-            {
-                "objective": "regression" if smooth else "binary",
-                "num_leaves": 6,
-                "learning_rate": 0.4,
-                "min_child_samples": 5,
-                "verbose": -1,
-                "num_threads": 1,
-                "seed": seed,
-            },
-            lightgbm.Dataset(x, y, feature_name=list(names)),
-            4,
-        )
-    return compile_forest(boosters, names)
+    features, heads = len(FEATURE_NAMES[group]), HEADS[group]
+    columns = features + 5
+    flagged = np.flatnonzero(rng.random(features) < 0.5).astype(np.int32)
+
+    def normal(*shape: int, spread: float = 1.0) -> Floats:
+        return rng.normal(0.0, spread / np.sqrt(shape[0]), shape).astype(np.float32)
+
+    return Network(
+        source=rng.permutation(np.arange(columns) % features).astype(np.int32),
+        low=rng.uniform(-3.0, 8.0, (INTERVALS, columns)).astype(np.float32),
+        slope=rng.uniform(0.2, 3.0, (INTERVALS, columns)).astype(np.float32),
+        shift=rng.uniform(0.0, 1.5, columns).astype(np.float32),
+        scale=rng.uniform(0.5, 2.0, columns).astype(np.float32),
+        flagged=flagged,
+        weight_1=normal(columns + len(flagged), width, spread=2.0),
+        bias_1=normal(width),
+        weight_2=normal(width, width, spread=2.0),
+        bias_2=normal(width),
+        weight_3=normal(width, len(heads), spread=3.0),
+        bias_3=np.full(len(heads), 0.5, np.float32),
+        link=np.array([PROBABILITY if h in PROBABILITIES else NUMBER for h in heads], np.int32),
+    )
 
 
 def random_curves(rng: np.random.Generator, longest: int) -> Curves:
@@ -64,7 +58,7 @@ def random_model(seed: int, tables: Tables, *, evidence: bool) -> Model:
     rng = np.random.default_rng([seed, 1])
     groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
     return Model(
-        forests={group: random_forest(group, seed % 8) for group in groups},
+        networks={group: random_network(group, seed % 8) for group in groups},
         curves={
             "ngram": random_curves(rng, int(rng.integers(1, LONGEST_NGRAM + 4))),
             "neural": random_curves(rng, int(rng.integers(1, LONGEST_NEURAL + 2))),

@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back(folder):
     assert found.manifest == fakes.manifest()
     assert found.card == "# Card\n"
     assert found.name == "mine"
-    for held, given in ((found.forest, fakes.forest()), (found.tables, fakes.tables())):
+    for held, given in ((found.networks, fakes.networks()), (found.tables, fakes.tables())):
         assert list(held) == sorted(given)
         for name, array in given.items():
             assert held[name].dtype == array.dtype
@@ -63,16 +63,16 @@ def test_what_is_written_is_read_back(folder):
 def test_the_same_content_gives_the_same_bytes_at_any_time_and_in_any_order(tmp_path, monkeypatch):
     one = fakes.written(tmp_path / "one")
     monkeypatch.setattr(time, "time", lambda: 2e9)
-    reverse = dict(reversed(fakes.forest().items()))
+    reverse = dict(reversed(fakes.networks().items()))
     reverse["feature"] = np.asfortranarray(reverse["feature"]).astype(">i2")
-    other = fakes.written(tmp_path / "other", forest=reverse)
+    other = fakes.written(tmp_path / "other", networks=reverse)
     assert fakes.contents(one) == fakes.contents(other)
 
 
 def test_a_policy_written_from_what_was_read_has_the_same_bytes(tmp_path, folder):
     found = load_artifact(folder)
     again = fakes.written(
-        tmp_path / "again", manifest=found.manifest, forest=found.forest, tables=found.tables
+        tmp_path / "again", manifest=found.manifest, networks=found.networks, tables=found.tables
     )
     assert fakes.contents(folder) == fakes.contents(again)
 
@@ -84,8 +84,8 @@ def test_the_manifest_may_be_given_as_json_has_it(tmp_path, folder):
 
 
 def test_numpy_and_sha256sum_can_read_what_is_written(folder):
-    with np.load(folder / "forest.npz", allow_pickle=False) as held:
-        for name, array in fakes.forest().items():
+    with np.load(folder / "networks.npz", allow_pickle=False) as held:
+        for name, array in fakes.networks().items():
             np.testing.assert_array_equal(held[name], array)
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True)
 
@@ -199,17 +199,17 @@ class Bomb:
 
 def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     armed = np.array([Bomb()], dtype=object)
-    assert "not an array" in refused_with(folder, "forest.npz", npz(a=npy(armed)))
+    assert "not an array" in refused_with(folder, "networks.npz", npz(a=npy(armed)))
     fakes.written(folder, force=True)
     assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="array 'a' is of object"):
-        fakes.written(folder, forest={"a": armed}, force=True)
+        fakes.written(folder, networks={"a": armed}, force=True)
 
 
 def test_a_zip_bomb_is_refused_unread(folder):
     bomb = npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22)))
     assert len(bomb) < 1 << 16
-    assert "is compressed" in refused_with(folder, "forest.npz", bomb)
+    assert "is compressed" in refused_with(folder, "networks.npz", bomb)
 
 
 def test_members_that_overlap_are_refused_unread(folder):
@@ -218,13 +218,13 @@ def test_members_that_overlap_are_refused_unread(folder):
     at = archive.rindex(b"PK\x01\x02")
     offset = (0).to_bytes(4, "little")
     assert "bbbb" in refused_with(
-        folder, "forest.npz", archive[: at + 42] + offset + archive[at + 46 :]
+        folder, "networks.npz", archive[: at + 42] + offset + archive[at + 46 :]
     )
     # Two entries that both claim nearly the whole file.
     small = npz(aaaa=npy(np.zeros(1000)), bbbb=b"")
     at, size = small.rindex(b"PK\x01\x02"), small[18:22]
     both = small[: at + 20] + size + size + small[at + 28 :]
-    assert "claim more than" in refused_with(folder, "forest.npz", both)
+    assert "claim more than" in refused_with(folder, "networks.npz", both)
 
 
 @pytest.mark.parametrize(
@@ -248,15 +248,15 @@ def test_members_that_overlap_are_refused_unread(folder):
 def test_a_crafted_header_is_refused_unevaluated(folder, descr, shape):
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     crafted = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
-    assert "forest.npz a.npy" in refused_with(folder, "forest.npz", npz(a=crafted))
+    assert "networks.npz a.npy" in refused_with(folder, "networks.npz", npz(a=crafted))
 
 
 def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
     good = npy(np.zeros(1))
     for name in ("../a", "/etc/a", "a b", "a/b", ""):
-        assert "not an array's name" in refused_with(folder, "forest.npz", npz(**{name: good}))
+        assert "not an array's name" in refused_with(folder, "networks.npz", npz(**{name: good}))
     twice = npz(aaaa=good, aaab=good).replace(b"aaab", b"aaaa")
-    assert "comes twice" in refused_with(folder, "forest.npz", twice)
+    assert "comes twice" in refused_with(folder, "networks.npz", twice)
 
 
 def test_texts_that_are_no_texts_are_refused(folder):

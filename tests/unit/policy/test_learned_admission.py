@@ -14,7 +14,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.admission import update_drafter
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.protocol import Arrival, Batch, Setup
-from adaspec.predict.model import FEATURE_NAMES, HEADS, Model
+from adaspec.predict.model import Model
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import packed
 from adaspec.replay.learned import run_learned
@@ -22,8 +22,7 @@ from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
 from adaspec.trace.synthetic import WORKLOADS, synthesize
-from adaspec.train.compilation import compile_forest
-from adaspec.train.heads import constant
+from adaspec.train.heads import constant_heads
 
 CAP = 48
 NONE = np.empty(0, np.float32)
@@ -33,13 +32,7 @@ EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
 def optimist(*, evidence: bool) -> LearnedPolicy:
     """Says at every position that both drafters are right seven times in ten."""
     groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
-    forests = {
-        group: compile_forest(
-            {head: constant(0.7, FEATURE_NAMES[group]) for head in HEADS[group]},
-            FEATURE_NAMES[group],
-        )
-        for group in groups
-    }
+    networks = {group: constant_heads(group, 0.7) for group in groups}
     curves = {
         name: Curves(np.empty(0), np.append(1.0, 0.8 ** np.arange(longest))[None])
         for name, longest in (
@@ -48,7 +41,7 @@ def optimist(*, evidence: bool) -> LearnedPolicy:
             ("splice", LONGEST_SPLICE),
         )
     }
-    return LearnedPolicy("optimist", Model(forests, curves, EMPTY), {}, CAP, 8)
+    return LearnedPolicy("optimist", Model(networks, curves, EMPTY), {}, CAP, 8)
 
 
 def recording_of(requests: list[Request], *, evidence: bool) -> Recording:

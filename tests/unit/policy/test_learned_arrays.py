@@ -20,10 +20,10 @@ def model_of(*, evidence: bool) -> Model:
 @pytest.mark.parametrize("evidence", [False, True])
 def test_a_model_comes_back_from_its_arrays(evidence: bool) -> None:
     model = model_of(evidence=evidence)
-    back = model_from(model.forest_arrays(), model.table_arrays())
+    back = model_from(model.network_arrays(), model.table_arrays())
     assert back.reads_evidence is evidence
     for whole, again in (
-        (model.forest_arrays(), back.forest_arrays()),
+        (model.network_arrays(), back.network_arrays()),
         (model.table_arrays(), back.table_arrays()),
     ):
         assert list(whole) == list(again)
@@ -33,7 +33,7 @@ def test_a_model_comes_back_from_its_arrays(evidence: bool) -> None:
 
 def test_a_model_that_lacks_any_array_or_has_one_too_many_is_refused() -> None:
     model = model_of(evidence=True)
-    arrays, tables = model.forest_arrays(), model.table_arrays()
+    arrays, tables = model.network_arrays(), model.table_arrays()
     for name in arrays:
         with pytest.raises(PolicyError):
             model_from({key: arrays[key] for key in arrays if key != name}, tables)

@@ -53,14 +53,14 @@ def test_every_feature_is_a_fact_of_the_past_or_of_the_tables():
 
 
 def features_used(model):
-    forest = model.forests["before"]
-    return {BEFORE[at] for at in forest.column_feature}
+    network = model.networks["before"]
+    return {BEFORE[at] for at in (*network.source, *network.flagged)}
 
 
 @pytest.mark.parametrize(
     ("name", "hidden"), [("no token tables", TABLE_FEATURES), ("no history", HISTORY_FEATURES)]
 )
-def test_no_tree_asks_for_a_hidden_feature(trainer, name, hidden):
+def test_no_network_sees_a_hidden_feature(trainer, name, hidden):
     assert hidden
     used = features_used(AblatedTrainer(BY_NAME[name], trainer).train_all().model)
     assert used

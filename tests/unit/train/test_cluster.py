@@ -96,7 +96,7 @@ def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
         there = tiny_trainer(spread=cluster.spread).train_all()
     assert heard == []
     assert there.knobs == here.knobs
-    mine, theirs = here.model.forest_arrays(), there.model.forest_arrays()
+    mine, theirs = here.model.network_arrays(), there.model.network_arrays()
     assert mine.keys() == theirs.keys()
     for name in mine:
         np.testing.assert_array_equal(mine[name], theirs[name])

@@ -28,7 +28,7 @@ from adaspec.train.corpus import HELD_OUT, gather, is_held_out
 
 pytestmark = pytest.mark.slow
 
-FILES = ["CARD.md", "SHA256SUMS", "forest.npz", "manifest.json", "model.txt", "tables.npz"]
+FILES = ["CARD.md", "SHA256SUMS", "networks.npz", "manifest.json", "model.txt", "tables.npz"]
 
 
 def contents(folder):
@@ -352,7 +352,7 @@ def test_a_policy_for_other_features_or_with_odd_knobs_is_refused(trained, tmp_p
     }
     for field, (value, said) in changes.items():
         manifest = dataclasses.replace(found.manifest, **{field: value})
-        write_artifact(tmp_path / field, manifest, found.forest, found.tables, "text", "card")
+        write_artifact(tmp_path / field, manifest, found.networks, found.tables, "text", "card")
         with pytest.raises(AdaspecError, match=said) as error:
             parse_contender(str(tmp_path / field))
         assert field in str(error.value)

@@ -81,7 +81,7 @@ def learned(tmp_path):
             fingerprint=feature_fingerprint(),
             knobs={},
         )
-        arrays = policy.model.forest_arrays(), policy.model.table_arrays()
+        arrays = policy.model.network_arrays(), policy.model.table_arrays()
         write_artifact(tmp_path / "mine", own, *arrays, "tree\n", "# Card\n", force=True)
         return str(tmp_path / "mine")
 

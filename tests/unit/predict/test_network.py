@@ -1,0 +1,172 @@
+"""A network predicts by its definition, bit for bit the same wherever a row stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adaspec.errors import PolicyError
+from adaspec.predict.network import (
+    BLOCK,
+    INTERVALS,
+    NUMBER,
+    PROBABILITY,
+    Network,
+    constant_network,
+    network_from,
+    new_scratch,
+    predict,
+    predict_rows,
+)
+
+FEATURES, HEADS = 7, 3
+
+
+def random_network(random, width=10, flagged=(1, 4), columns=9):
+    inputs = columns + len(flagged)
+
+    def normal(*shape):
+        return random.normal(0, 1, shape).astype(np.float32)
+
+    return Network(
+        source=random.integers(0, FEATURES, columns).astype(np.int32),
+        low=normal(INTERVALS, columns),
+        slope=np.abs(normal(INTERVALS, columns)),
+        shift=normal(columns),
+        scale=normal(columns),
+        flagged=np.array(flagged, np.int32),
+        weight_1=normal(inputs, width),
+        bias_1=normal(width),
+        weight_2=normal(width, width),
+        bias_2=normal(width),
+        weight_3=normal(width, HEADS),
+        bias_3=normal(HEADS),
+        link=np.array([PROBABILITY, NUMBER, PROBABILITY], np.int32),
+    )
+
+
+def rows_of(random, count):
+    """Features of every size and sign, zero and missing ones included."""
+    x = random.normal(0, 1, (count, FEATURES)) * 10.0 ** random.integers(-4, 6, (count, FEATURES))
+    x[random.random(x.shape) < 0.1] = 0.0
+    x[random.random(x.shape) < 0.2] = np.nan
+    return x.astype(np.float32)
+
+
+def predict_by_definition(network, x):
+    """The formula of the module's docstring, in float64."""
+    x = x.astype(np.float64)
+    missing, given = np.isnan(x), x[:, network.source]
+    rise = np.clip((given[:, None, :] - network.low) * network.slope, 0, 1).sum(1)
+    inputs = np.where(np.isnan(given), 0.0, (rise - network.shift) * network.scale)
+    hidden = np.concatenate([inputs, missing[:, network.flagged]], axis=1)
+    for weight, bias in (
+        (network.weight_1, network.bias_1),
+        (network.weight_2, network.bias_2),
+    ):
+        total = hidden @ weight.astype(np.float64) + bias
+        hidden = total / (1 + np.exp(-total))
+    out = hidden @ network.weight_3.astype(np.float64) + network.bias_3
+    return np.where(network.link == PROBABILITY, 1 / (1 + np.exp(-out)), out)
+
+
+@pytest.mark.parametrize("width", [1, 3, 10, 64])
+@pytest.mark.parametrize("rows", [0, 1, 2, 5, BLOCK, 2 * BLOCK + 3])
+def test_a_network_predicts_by_its_definition(width, rows):
+    random = np.random.default_rng([width, rows])
+    network, x = random_network(random, width), rows_of(random, rows)
+    np.testing.assert_allclose(
+        predict(network, x), predict_by_definition(network, x), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_a_row_has_the_same_bits_wherever_it_stands_and_whatever_is_beside_it():
+    random = np.random.default_rng(4)
+    network, x = random_network(random), rows_of(random, 50)
+    together = predict(network, x)
+    for row in range(50):
+        assert np.array_equal(predict(network, x[row : row + 1])[0], together[row])
+    order = random.permutation(50)
+    assert np.array_equal(predict(network, x[order]), together[order])
+
+
+def test_one_scratch_serves_networks_of_all_sizes():
+    random = np.random.default_rng(5)
+    small, large = random_network(random, 3, (), 2), random_network(random, 20, (0, 2, 3), 30)
+    scratch, x = new_scratch([small, large]), rows_of(random, 9)
+    for network in (large, small, large):
+        out = np.zeros((9, HEADS))
+        predict_rows(network, x, 9, scratch, out)
+        assert np.array_equal(out, predict(network, x))
+
+
+def test_a_feature_beyond_all_intervals_counts_as_their_end():
+    random = np.random.default_rng(6)
+    network, x = random_network(random), rows_of(random, 2)
+    x[1], x[0, 2], x[1, 2] = x[0], 1e9, 1e30
+    first, second = predict(network, x)
+    assert np.array_equal(first, second)
+
+
+def test_a_constant_network_says_the_same_of_everything():
+    x = rows_of(np.random.default_rng(8), 5)
+    assert predict(constant_network([0.5, 2.0]), x).tolist() == [[0.5, 2.0]] * 5
+
+
+def test_a_network_comes_back_from_its_arrays():
+    network = random_network(np.random.default_rng(9))
+    again = network_from("before", network._asdict(), FEATURES, HEADS)
+    for name, array in network._asdict().items():
+        assert np.array_equal(getattr(again, name), array)
+
+
+def test_a_damaged_network_is_refused_in_one_line_or_predicts_by_its_definition():
+    random = np.random.default_rng(10)
+    sound = 0
+    for _ in range(600):
+        arrays = {name: array.copy() for name, array in random_network(random)._asdict().items()}
+        name = str(random.choice(list(arrays)))
+        array = arrays[name]
+        match int(random.integers(0, 8)):
+            case 0:
+                raw = bytearray(array.tobytes())
+                raw[random.integers(len(raw))] ^= 1 << int(random.integers(8))
+                arrays[name] = np.frombuffer(raw, array.dtype).reshape(array.shape)
+            case 1:
+                arrays[name] = array[: random.integers(0, len(array) + 1)]
+            case 2:
+                kinds = [np.float64, np.int64, np.object_, ">i4", "U3"]
+                arrays[name] = array.astype(kinds[random.integers(len(kinds))])
+            case 3:
+                arrays[name] = array[None]
+            case 4:
+                array.flat[random.integers(array.size)] = random.integers(-3, 12)
+            case 5 if array.dtype == np.float32:
+                array.flat[random.integers(array.size)] = random.choice([np.nan, np.inf, 1e30])
+            case 6:
+                del arrays[name]
+            case _:
+                arrays["more"] = array
+        try:
+            network = network_from("before", arrays, FEATURES, HEADS)
+        except PolicyError as error:
+            assert str(error).startswith("network 'before': ")
+            assert "\n" not in str(error)
+            continue
+        sound += 1
+        if any(np.abs(array).max(initial=0) > 1e3 for array in network):
+            continue  # where the logistic function's last digit counts, float32 has none
+        x = rows_of(random, 3)
+        with np.errstate(all="ignore"):
+            expected = predict_by_definition(network, x)
+            got = predict(network, x)
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+    assert 0 < sound < 300
+
+
+def test_a_network_of_too_many_units_is_refused():
+    network = random_network(np.random.default_rng(11), 600)
+    with pytest.raises(
+        PolicyError, match="600 hidden units: at most 4096 and 1 to 512 can be used"
+    ):
+        network_from("before", network._asdict(), FEATURES, HEADS)
