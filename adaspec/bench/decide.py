@@ -13,7 +13,7 @@ import itertools
 import resource
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -37,7 +37,8 @@ from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Floats, Ints, Setup
 from adaspec.policy.shipped import shipped_policies
-from adaspec.step.executor import Executor, ShownDrafts, Step
+from adaspec.step.executor import ShownDrafts, Step
+from adaspec.step.phased import executor_of
 from adaspec.trace.schema import CONFIDENCES
 
 CONTEXTS = (1024, 4096, 32768)
@@ -87,6 +88,10 @@ class DecideRow:
     last_tenth_us: float | None = None
     matched: float | None = None
     """The share of rows that had a match."""
+    served: bool = False
+    """Whether a session decided, on a machine that a model keeps busy (see `bench.served`)."""
+    metric_us: float | None = None
+    """The median of what the server's own metric of deciding says; None unless `served`."""
     steps: int = 0
     skipped: str | None = None
     """The reason why there are no figures; None if there are."""
@@ -124,10 +129,11 @@ def bench_decide(
     batches: Sequence[int] = BATCHES,
     steps: int = STEPS,
     report: Progress = silent,
+    made_up: Callable[[LearnedPolicy, CostModel, int, int], MadeUpBatch] | None = None,
 ) -> Decided:
     """Time that many complete steps of every policy at every context length and batch size.
 
-    `report` is called with the progress.
+    `report` is called with the progress; `made_up` makes each batch, a `MadeUpBatch` if not given.
     """
     reference_loop_s(1)
     running: list[MadeUpBatch] = []
@@ -138,12 +144,12 @@ def bench_decide(
         report("taking in prompts", done, len(cells))
         shortage = reserve_memory(batch * (tokens + OUTPUT) * BYTES_PER_TOKEN)
         if shortage is None:
-            running.append(MadeUpBatch(policy, _cost_of(policy), batch, tokens))
+            running.append((made_up or MadeUpBatch)(policy, _cost_of(policy), batch, tokens))
         else:
             rows.append(_row(policy, batch, tokens, skipped=shortage))
     report("taking in prompts", len(cells), len(cells))
     reference_s, memory = _run(running, steps, report)
-    rows += [made_up.row(reference_s) for made_up in running]
+    rows += [each.row(reference_s) for each in running]
     order = [policy.name for policy in policies]
     rows.sort(key=lambda row: (order.index(row.policy), row.context_tokens, row.batch))
     first, last = _tenths(memory)
@@ -221,27 +227,34 @@ class MadeUpBatch:
         self._rng = np.random.default_rng([tokens, batch])
         self._words = _partly_new(make_contexts(batch, tokens + OUTPUT, tokens + batch), tokens)
         self.drafted = min(DRAFTED, policy.neural_cap)
-        self._index = NgramIndex()
-        setup = Setup(
-            cost=cost,
-            cap=policy.cap,
-            neural_cap=policy.neural_cap,
-            slots=batch,
-            shows_tokens=True,
-            shows_confidences=True,
-        )
-        # Several batches share the model, but not the state that is carried from step to step.
-        self._executor = Executor(copy.copy(policy), setup, self._index)
-        self._slots = np.zeros(batch, np.int32)
         self._rows = np.arange(batch, dtype=np.int32)
         self._prompt = np.full(batch, tokens, np.int32)
         # Positions are staggered, so that requests do not leave all at once.
         self._position = self._rng.integers(1, OUTPUT - DRAFTED - 1, batch).astype(np.int32)
-        self._holds = np.ones(batch, np.bool_)
-        for row in range(batch):
+        self._start(cost)
+
+    def _start(self, cost: CostModel) -> None:
+        """Take in the prompts."""
+        self._index = NgramIndex()
+        setup = Setup(
+            cost=cost,
+            cap=self.policy.cap,
+            neural_cap=self.policy.neural_cap,
+            slots=self.batch,
+            shows_tokens=True,
+            shows_confidences=True,
+        )
+        self._executor = executor_of(self.policy_of_its_own(), setup, self._index)
+        self._slots = np.zeros(self.batch, np.int32)
+        self._holds = np.ones(self.batch, np.bool_)
+        for row in range(self.batch):
             self._slots[row] = self._enter(row)
-        self._counts = np.zeros(batch, np.int32)
+        self._counts = np.zeros(self.batch, np.int32)
         self._emitted = np.zeros(0, np.int32)
+
+    def policy_of_its_own(self) -> LearnedPolicy:
+        """The policy: several batches share its model, but not what is kept from step to step."""
+        return copy.copy(self.policy)
 
     def step(self, timed: bool) -> None:
         """Decide once for the whole batch."""
@@ -260,7 +273,7 @@ class MadeUpBatch:
             executor.forward_ran(step)
         t3 = perf_counter()
         cut = executor.settle(step)
-        index.propose(step.slots, cut.start, cut.ngram_len, tokens[self.drafted], cut.neural_len)
+        executor.copied(step)
         t4 = perf_counter()
         drafted = cut.neural_len + cut.ngram_len
         counts = np.minimum(right_counts, drafted) + 1

@@ -56,6 +56,15 @@ def _read_array() -> NDArray[np.float64]:
     return np.ones((256 << 20) // 8)
 
 
+@compiled
+def read_memory(words: NDArray[np.float64]) -> float:
+    """Read all of an array; the interpreter is free meanwhile."""
+    total = 0.0
+    for word in words:
+        total += word
+    return total
+
+
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Collect no garbage inside the block, unless the block itself asks for it."""

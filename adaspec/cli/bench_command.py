@@ -12,6 +12,7 @@ from rich.table import Table
 
 from adaspec.bench import decide as deciding
 from adaspec.bench import lookup as looking_up
+from adaspec.bench import served as serving
 from adaspec.cli.bench_engine import engine_command
 from adaspec.cli.group import NamingGroup
 from adaspec.cli.options import json_option, numbers_option, whole_option
@@ -63,12 +64,19 @@ command.add_command(engine_command)
     deciding.STEPS,
     help="Steps per batch and context; 100000 shows whether time or memory grow.",
 )
+@click.option(
+    "--server",
+    "served",
+    is_flag=True,
+    help="Decide as a server does, between forwards of a model that empty the caches.",
+)
 @json_option("Print JSON, and nothing else, to stdout.")
 def decide(
     policies: tuple[str, ...],
     contexts: tuple[int, ...],
     batches: tuple[int, ...],
     steps: int,
+    served: bool,
     as_json: bool,
 ) -> None:
     """Time a learned policy's whole step: index, features, prediction, planning, splicing.
@@ -79,13 +87,18 @@ def decide(
     tokens with confidences, chooses again, splices, and learns. About half the requests have a
     match. Requests are made up, and leave after 512 tokens for others to enter.
 
+    With --server, the plug-in's session decides, with all its bookkeeping; before each of its calls
+    64 MB are read, and the other cores read memory all the time. That is several times slower than
+    from warm caches, and what a server on a CPU pays; "metric" is what its own metric would say.
+
     
     Example:
       adaspec bench decide --policy policies/mine --batches 1,128
     """
     with ProgressBar() as bar:
         benched = deciding.find_benched(policies)
-        decided = deciding.bench_decide(benched, contexts, batches, steps, bar)
+        measure = serving.bench_served if served else deciding.bench_decide
+        decided = measure(benched, contexts, batches, steps, bar)
     if as_json:
         print_json(asdict(decided))
     else:
@@ -121,11 +134,14 @@ def _print_policy(console: Console, policy: str, rows: Sequence[deciding.DecideR
     )
     add_columns(table, "context", "batch", "median", "p99", "look-up", "before", "while", "after")
     add_columns(table, "first tenth", "last tenth")
+    if rows[0].served:
+        add_columns(table, "metric")
 
     def cells(row: deciding.DecideRow) -> list[str]:
         times_us = (row.median_us, row.p99_us, row.lookup_us, row.before_us, row.while_us)
         more_us = (row.after_us, row.first_tenth_us, row.last_tenth_us)
-        figures = [f"{time_us:.1f}" for time_us in (*times_us, *more_us)]
+        served_us = (row.metric_us,) if row.served else ()
+        figures = [f"{time_us:.1f}" for time_us in (*times_us, *more_us, *served_us)]
         return [f"{row.context_tokens:,}", str(row.batch), *figures]
 
     add_sections(table, (cells(row) for row in rows if row.skipped is None))

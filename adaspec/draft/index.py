@@ -58,6 +58,11 @@ class NgramIndex:
         self._free: list[int] = []
         self._slabs = Slabs()
 
+    @property
+    def bases(self) -> Longs:
+        """Where each slot's request lies, for compiled code; another array once one more opens."""
+        return self._bases
+
     def open(self, tokens: ArrayLike) -> int:
         """Index a new request's prompt; returns its slot, which `close` frees again."""
         prompt = _tokens(tokens)
@@ -134,8 +139,9 @@ class NgramIndex:
         first, counts = _rows(starts, len(rows)), _rows(lengths, len(rows))
         behind, known = _tails(tails, tail_lengths, len(rows))
         drafts = _unknown(len(rows), max(0, max(counts.tolist(), default=0)))
-        closed = batch.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
-        _check_open(rows, closed)
+        _check_open(
+            rows, batch.propose_rows(self._bases, rows, first, counts, behind, known, drafts)
+        )
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
@@ -165,8 +171,7 @@ class NgramIndex:
             )
         rows = _rows(slots)
         starts, lengths = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
-        closed = batch.match_vllm_rows(self._bases, rows, min_n, max_n, starts, lengths)
-        _check_open(rows, closed)
+        _check_open(rows, batch.match_vllm_rows(self._bases, rows, min_n, max_n, starts, lengths))
         return starts, lengths
 
     def nbytes(self) -> int:
@@ -176,17 +181,18 @@ class NgramIndex:
     def _request(self, slot: int) -> RequestBuffer:
         request = self._requests[slot] if 0 <= slot < len(self._requests) else None
         if request is None:
-            raise _closed(slot)
+            raise closed(slot)
         return request
 
 
-def _check_open(rows: Longs, closed: int) -> None:
+def _check_open(rows: Longs, first_closed: int) -> None:
     """Raise a `DraftError` if compiled code returned a row whose slot is not open, and not -1."""
-    if closed >= 0:
-        raise _closed(rows[closed])
+    if first_closed >= 0:
+        raise closed(int(rows[first_closed]))
 
 
-def _closed(slot: int) -> DraftError:
+def closed(slot: int) -> DraftError:
+    """The error of a slot that is not open."""
     return DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
 
 

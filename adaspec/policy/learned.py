@@ -15,7 +15,7 @@ from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.memory import LONGEST_NEURAL, NEURAL, NGRAM, knob_row
+from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
@@ -56,7 +56,8 @@ class LearnedPolicy:
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
-        self._reads_drafts = self.model.reads_evidence and setup.shows_tokens
+        self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
+        """Whether drafted tokens change what is expected."""
         self._model = Pinned(self.model.compiled())
         planner = new_planner(
             [self.model],
@@ -66,32 +67,33 @@ class LearnedPolicy:
             setup.slots,
             min(self.cap, setup.cap),
             self._neural_cap,
-            reads_drafts=self._reads_drafts,
+            reads_drafts=self.reads_drafts,
         )
         self._pinned = Pinned(planner)
-        self._address = self._pinned.address
+        self.address = self._pinned.address
+        """Where the planner lies, for its compiled stages."""
         self.planner: Planner = self._pinned.value
         """The memory that the compiled stages work on."""
         self._observed = self._forwards = 0
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter as long as it pays for its keep-alive."""
-        stages.enter(self._address, arrival.slot)
+        stages.enter(self.address, arrival.slot)
         slot, prompt, rows = arrival.slot, arrival.prompt_tokens, arrival.running
-        return bool(stages.admits(self._address, slot, prompt, rows))
+        return bool(stages.admits(self.address, slot, prompt, rows))
 
     def keep(self, batch: Batch) -> bool:
         """Held on to, unless the load has become one at which it does not pay."""
         rows, holders = len(batch), int(np.count_nonzero(batch.holds_neural))
         context = int(batch.context_tokens.sum())
-        return bool(stages.keeps(self._address, rows, holders, context))
+        return bool(stages.keeps(self.address, rows, holders, context))
 
     def plan(self, batch: Batch) -> int:
         """Predict, and weigh the batch's plans against the forwards that they take."""
         self._observed = self._forwards = 0
         matches = batch.matches
         planned: int = stages.plan_columns(
-            self._address,
+            self.address,
             batch.slots,
             batch.prompt_tokens,
             batch.position,
@@ -108,10 +110,10 @@ class LearnedPolicy:
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as planned, or, where drafts are read, as long as the batch gains by it."""
-        if not self._reads_drafts:
+        if not self.reads_drafts:
             return True
         self._observe(batch, drafts)
-        wants_forward: bool = stages.proceeds(self._address, drafts.count)
+        wants_forward: bool = stages.proceeds(self.address, drafts.count)
         return wants_forward
 
     def _observe(self, batch: Batch, drafts: Drafts) -> None:
@@ -120,7 +122,7 @@ class LearnedPolicy:
             drafted = batch.holds_neural & (drafts.tokens[:, depth - 1] >= 0)
             behind = drafts.behind(np.where(drafted, depth, 0).astype(np.int32))
             stages.revise_columns(
-                self._address,
+                self.address,
                 depth,
                 drafts.tokens,
                 drafts.confidences,
@@ -136,13 +138,13 @@ class LearnedPolicy:
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Choose again per row by all that is now known, splices included."""
         count = self._forwards = drafts.count
-        if self._reads_drafts:
+        if self.reads_drafts:
             self._observe(batch, drafts)
         neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
-        if stages.choose(self._address, count, neural_len, ngram_len):
+        if stages.choose(self.address, count, neural_len, ngram_len):
             behind = drafts.behind(neural_len)
             stages.splice_columns(
-                self._address,
+                self.address,
                 neural_len,
                 behind.length,
                 behind.agree,
@@ -154,13 +156,13 @@ class LearnedPolicy:
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
-        expected = self.planner.memory.expected[: len(proposal.neural_len)]
-        return (expected[:, NGRAM] + expected[:, NEURAL]).astype(np.float32)
+        expected: Floats = stages.expected_tokens(self.address)
+        return expected
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Take in a step's outcome."""
         stages.learn(
-            self._address,
+            self.address,
             outcome.emitted,
             outcome.emitted_tokens,
             outcome.drafted,

@@ -18,7 +18,8 @@ from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, 
 from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, verify
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.step.executor import DraftSource, Executor, Step
+from adaspec.step.executor import DraftSource, Step
+from adaspec.step.phased import executor_of
 
 Ints = NDArray[np.int32]
 
@@ -72,7 +73,7 @@ class _Run:
             shows_tokens=recording.shows_tokens,
             shows_confidences=recording.shows_confidences,
         )
-        self.executor = Executor(policy, setup, self.index)
+        self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, refills, False)
         self.decision_s = 0.0
         self._admit(0)
@@ -121,7 +122,7 @@ class _Run:
             neural_drafted=cut.neural_len,
             accepted=verified.accepted,
             emitted=verified.emitted,
-            emitted_tokens=verified.emitted_tokens.copy(),
+            emitted_tokens=verified.emitted_tokens,
             forwards=step.forwards,
         )
         loop.emitted[:rows] = verified.emitted_tokens

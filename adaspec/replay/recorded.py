@@ -42,12 +42,11 @@ class RecordedDrafts(ShownDrafts):
         )
         super().__init__(index, step, tokens, confidences)
 
-    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """Nothing at the output's end: the sequence has ended, and a splice there costs nothing."""
-        start, available = super().copies(count, neural_len)
+    def ended(self, neural_len: Ints) -> Bools:
+        """The rows whose output ends there: the sequence is over, and a splice costs nothing."""
         accepted = self._columns.neural[self._place]
-        ended = (accepted >= neural_len) & (neural_len >= self._left)
-        return start, np.where(ended, 0, available).astype(np.int32)
+        ended: Bools = (accepted >= neural_len) & (neural_len >= self._left)
+        return ended
 
 
 class HiddenDrafts:

@@ -35,8 +35,8 @@ def checked_lengths(
     neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
     ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
     if lenient:
-        _shorten(neural_len, ngram_len, holds, forwards)
-    sound, splices = _check(neural_len, ngram_len, holds, forwards)
+        shorten(neural_len, ngram_len, holds, forwards)
+    sound, splices = is_sound(neural_len, ngram_len, holds, forwards)
     if not sound:
         raise PolicyFault(
             f"policy '{name}' proposes more neural tokens than were drafted ({forwards}), or a "
@@ -76,7 +76,8 @@ def trim(neural_len: Ints, ngram_len: Ints, available: Ints, cap: int, room: Int
 
 
 @compiled
-def _shorten(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> None:
+def shorten(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> None:
+    """Shorten neural lengths to what was drafted; what was to be copied behind them goes."""
     for row in range(neural_len.shape[0]):
         drafted = forwards if holds[row] else 0
         if neural_len[row] > drafted:
@@ -85,7 +86,7 @@ def _shorten(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> 
 
 
 @compiled
-def _check(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> tuple[bool, bool]:
+def is_sound(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> tuple[bool, bool]:
     """Whether every row proposes what was drafted for it, no less than nothing; if any splices."""
     splices = False
     for row in range(neural_len.shape[0]):

@@ -20,7 +20,8 @@ A policy that breaks a rule raises a `PolicyFault`; what else a policy raises pa
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ from adaspec.predict.features import CANDIDATE, TAIL
 from adaspec.step.cut import Cut, checked_lengths, named_starts, trim
 from adaspec.step.text import BehindDrafts, KnownText, Longs
 
-_NO_ROOM = np.zeros(0, np.int32)
+NO_ROOM = np.zeros(0, np.int32)
 """Stands for rows that have no limit of their own."""
 
 
@@ -66,8 +67,8 @@ class DraftSource(Protocol):
 class Step:
     """One engine step of some requests, from the known text to what is verified."""
 
-    batch: Batch
-    """What the policy is shown, and plans on. It may write into it: the rest rests on copies."""
+    shows: Batch | Callable[[], Batch]
+    """`batch`, or what makes it when it is asked for first."""
     slots: Longs
     context_tokens: Ints
     holds_neural: Bools
@@ -86,6 +87,13 @@ class Step:
     shown: Drafts | None = None
     """What the policy was shown last, after `shown_forwards`."""
     shown_forwards: int = -1
+
+    @property
+    def batch(self) -> Batch:
+        """What the policy is shown and plans on; it may write into it: the rest rests on copies."""
+        if not isinstance(self.shows, Batch):
+            self.shows = self.shows()
+        return self.shows
 
 
 class ShownDrafts:
@@ -113,7 +121,13 @@ class ShownDrafts:
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
         """What the index says behind the tokens of the last `drafts`."""
-        return self._behind.copies(neural_len)
+        start, available = self._behind.copies(neural_len)
+        ended = self.ended(neural_len)
+        return start, available if ended is None else np.where(ended, 0, available)
+
+    def ended(self, neural_len: Ints) -> Bools | None:
+        """The rows of which so many drafted tokens end the text: no copy follows; None: no row."""
+        return None
 
 
 class Executor:
@@ -153,9 +167,12 @@ class Executor:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
         if not np.count_nonzero(step.holds_neural) or keeps_drafter(self.policy, step.batch):
             return True
+        self._take_drafter(step, exempt)
+        return False
+
+    def _take_drafter(self, step: Step, exempt: Bools | None) -> None:
         step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
         step.batch.holds_neural[:] = step.holds_neural
-        return False
 
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
@@ -206,9 +223,17 @@ class Executor:
             drafted = neural_len > 0
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
-        trim(neural_len, ngram_len, available, self.setup.cap, _NO_ROOM if room is None else room)
+        trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
+
+    def copied(self, step: Step) -> Ints:
+        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
+        cut, source = step.cut, step.source
+        assert cut is not None and isinstance(source, ShownDrafts)
+        return self.index.propose(
+            step.slots, cut.start, cut.ngram_len, source.tokens, cut.neural_len
+        )
 
     def outcome(
         self,
@@ -239,9 +264,17 @@ class Executor:
         )
 
     def learn(self, step: Step, outcome: Outcome) -> None:
-        """Tell the policy the outcome of its proposal; it may write into the arrays."""
+        """Tell the policy the outcome of its proposal; it may write into the arrays of its copy."""
         assert step.proposal is not None
-        self.policy.learn(step.batch, step.proposal, outcome)
+        given = replace(
+            outcome,
+            drafted=outcome.drafted.copy(),
+            neural_drafted=outcome.neural_drafted.copy(),
+            accepted=outcome.accepted.copy(),
+            emitted=outcome.emitted.copy(),
+            emitted_tokens=outcome.emitted_tokens.copy(),
+        )
+        self.policy.learn(step.batch, step.proposal, given)
 
     def release(self, slots: Ints) -> None:
         """Have the policy forget requests that have left."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
-from adaspec.policy.protocol import Bools, Ints
+from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.predict.features import CANDIDATE, TAIL
 
 Longs = NDArray[np.int64]
@@ -25,7 +25,12 @@ class KnownText:
     """The `Context` of a batch: look-ups in the text as far as it is known."""
 
     def __init__(
-        self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
+        self,
+        index: NgramIndex,
+        slots: Longs,
+        start: Ints,
+        tail: Ints | None = None,
+        candidate: Ints | None = None,
     ) -> None:
         """`start` says where the matches lie; no policy may hold any of these arrays.
 
@@ -33,8 +38,7 @@ class KnownText:
         handed out once, because a policy may write into what it is handed.
         """
         self._index, self._slots, self._start = index, slots, start
-        self._tail: Ints | None = tail
-        self._candidate: Ints | None = candidate
+        self._tail, self._candidate = tail, candidate
 
     def tail(self, count: int) -> Ints:
         """The last known tokens per row."""
@@ -89,8 +93,16 @@ class BehindDrafts:
 
     def _look_up(self, lengths: Ints) -> None:
         matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
-        if not _all_drafted(lengths, self._tokens):
-            _clear(matches, lengths, self._tokens)
+        clear_undrafted(
+            lengths,
+            self._tokens,
+            matches.length,
+            matches.start,
+            matches.first,
+            matches.agree,
+            matches.seen,
+            matches.available,
+        )
         self._answered, self._matches = lengths.tobytes(), matches
         self._start, self._available = matches.start.copy(), matches.available.copy()
 
@@ -140,19 +152,44 @@ def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
 
 
 @compiled
-def _all_drafted(lengths: Ints, tokens: Ints) -> bool:
-    """Whether every row asks about some tokens, and the last of them was drafted."""
+def clear_undrafted(
+    lengths: Ints,
+    tokens: Ints,
+    length: Ints,
+    start: Ints,
+    first: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+) -> None:
+    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
     for row in range(lengths.shape[0]):
         if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
+            length[row] = agree[row] = seen[row] = available[row] = 0
+            start[row] = first[row] = -1
+
+
+@compiled
+def store_forward(
+    tokens: Ints,
+    confidences: Floats,
+    engine_rows: Ints,
+    holds: Bools,
+    depth: int,
+    drafted: Ints,
+    shown: Floats,
+) -> bool:
+    """Store what a forward drafted for the rows that hold the drafter; False if it does not fit.
+
+    `engine_rows` says where each row's lies in `tokens` and `confidences`.
+    """
+    if depth >= drafted.shape[1] or confidences.shape != (tokens.shape[0], shown.shape[2]):
+        return False
+    for row in range(holds.shape[0]):
+        if not 0 <= engine_rows[row] < tokens.shape[0]:
             return False
+    for row in range(holds.shape[0]):
+        if holds[row]:
+            drafted[row, depth] = tokens[engine_rows[row]]
+            shown[row, depth] = confidences[engine_rows[row]]
     return True
-
-
-def _clear(matches: Matches, lengths: Ints, tokens: Ints) -> None:
-    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
-    nothing = lengths == 0
-    if tokens.shape[1]:
-        nothing |= tokens[np.arange(len(lengths)), np.maximum(lengths - 1, 0)] < 0
-    for column in (matches.length, matches.agree, matches.seen, matches.available):
-        column[nothing] = 0
-    matches.start[nothing] = matches.first[nothing] = -1

@@ -71,7 +71,7 @@ class NoListeningWhileDrafting(LearnedPolicy):
     def plan(self, batch: Batch) -> int:
         """Plan the forwards that would pay if nothing were learned from their tokens."""
         super().plan(batch)
-        forwards: int = stages.forwards_unread(self._address)
+        forwards: int = stages.forwards_unread(self.address)
         return forwards
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
@@ -91,7 +91,7 @@ class NoListeningAfterDrafting(LearnedPolicy):
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Choose as if no drafted token had been seen; only the matches behind them are used."""
-        if self._reads_drafts:
+        if self.reads_drafts:
             self._observe(batch, drafts)
             memory = self.planner.memory
             memory.neural[:], memory.ngram[:] = self._predicted
@@ -113,11 +113,11 @@ class NoBatchPlanning(LearnedPolicy):
             return 0
         # Ties go to the most forwards, as in the full policy: they bring evidence and cost nothing.
         most = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1).min()
-        return self._neural_cap if self._reads_drafts and most > 0 else int(most)
+        return self._neural_cap if self.reads_drafts and most > 0 else int(most)
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as long as any request gains by more forwards."""
-        if not self._reads_drafts:
+        if not self.reads_drafts:
             return True
         super().proceed(batch, drafts)  # reads the drafted tokens
         values = self._values(batch, drafts.count)
@@ -127,7 +127,7 @@ class NoBatchPlanning(LearnedPolicy):
     def _values(self, batch: Batch, count: int) -> NDArray[np.float64]:
         """Values of `count` forwards and more, for each request that has the drafter."""
         holds = self.planner.rows.holds_neural[: len(batch)]
-        values: NDArray[np.float64] = _net_values(self._address, self._reads_drafts, count)[holds]
+        values: NDArray[np.float64] = _net_values(self.address, self.reads_drafts, count)[holds]
         return values
 
 
@@ -144,6 +144,7 @@ def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.floa
             add_foreseen_value(state, row, count, most, state.price, values[row])
         else:
             add_row_value(state, row, most, state.price, values[row])
+        values[row] = np.cumsum(values[row])
         for forwards in range(most + 1):
             values[row, forwards] -= share * paid_forwards(state.costs, forwards, True)
     return values

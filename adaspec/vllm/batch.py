@@ -12,7 +12,10 @@ from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.cut import Cut
 from adaspec.step.executor import ShownDrafts, Step
+from adaspec.step.text import store_forward
 from adaspec.trace.schema import CONFIDENCES
+
+NO_SLOTS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class RunningRequests:
         ended = [
             name for name, request in self.requests.items() if alive.get(name) is not request.state
         ]
-        return ended, self._forget(ended)
+        return (ended, self._forget(ended)) if ended else ([], NO_SLOTS)
 
     def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
         """Forget the requests longest absent from the batch until every row can have a slot.
@@ -75,7 +78,7 @@ class RunningRequests:
         entering = sum(name not in self.requests for name in batch.requests)
         missing = len(self.requests) + entering - self.slots
         if missing <= 0:
-            return [], np.zeros(0, np.int32)
+            return [], NO_SLOTS
         running = set(batch.requests)
         absent = [name for name in self.requests if name not in running]
         absent.sort(key=lambda name: self.requests[name].last_step)
@@ -89,13 +92,24 @@ class RunningRequests:
         self.requests[batch.requests[row]] = request
         return request
 
-    def catch_up(self, batch: EngineBatch, step: int) -> None:
-        """Index every row's text, including the tokens sampled in this step."""
-        slots, counts, tokens = [], [], []
-        for row, name in enumerate(batch.requests):
+    def is_steady(self, batch: EngineBatch, alive: Mapping[str, object]) -> bool:
+        """Whether just the requests of the batch are known, and none has ended or entered."""
+        if len(batch.requests) != len(self.requests):
+            return False
+        for name, state in zip(batch.requests, batch.states, strict=True):
+            request = self.requests.get(name)
+            if request is None or request.state is not state or alive.get(name) is not state:
+                return False
+        return True
+
+    def catch_up(self, batch: EngineBatch, step: int) -> list[RunningRequest]:
+        """Index every row's text, including the tokens sampled in this step; returns the rows."""
+        running, slots, counts, tokens = [], [], [], list[int]()
+        rows = zip(batch.requests, batch.known.tolist(), batch.sampled, strict=True)
+        for row, (name, known, sampled) in enumerate(rows):
             request = self.requests[name]
+            running.append(request)
             request.last_step = step
-            known, sampled = int(batch.known[row]), batch.sampled[row]
             if request.tokens > known:  # the text was cut or replaced
                 self.index.close(request.slot)
                 # The index hands out the last freed slot first, so the request gets the same slot
@@ -112,6 +126,7 @@ class RunningRequests:
                 request.tokens += count
         if slots:
             self.index.extend(slots, tokens, counts)
+        return running
 
     def _forget(self, names: Sequence[str]) -> Ints:
         slots = [self.requests.pop(name).slot for name in names]
@@ -126,21 +141,31 @@ class EngineDrafts(ShownDrafts):
     def __init__(self, index: NgramIndex, step: Step, engine_rows: Ints, neural_cap: int) -> None:
         """`engine_rows` maps each row of the step to its row in the engine's batch."""
         shape = (len(engine_rows), neural_cap)
-        super().__init__(
-            index,
-            step,
-            np.full(shape, -1, np.int32),
-            np.full((*shape, len(CONFIDENCES)), np.nan, np.float32),
-        )
+        tokens = np.empty(shape, np.int32)
+        confidences = np.empty((*shape, len(CONFIDENCES)), np.float32)
+        tokens.fill(-1)
+        confidences.fill(np.nan)
+        super().__init__(index, step, tokens, confidences)
         self._engine_rows = engine_rows
         self.count = 0
         """Forwards run for drafting; recorded rows can make it more than the policy asked for."""
 
     def take(self, tokens: Ints, confidences: Floats) -> None:
         """Store the output of one forward: one token for every row of the engine's batch."""
-        holds = self._holds
-        self.tokens[holds, self.count] = tokens[self._engine_rows[holds]]
-        self.confidences[holds, self.count] = confidences[self._engine_rows[holds]]
+        stored = store_forward(
+            np.ascontiguousarray(tokens, np.int32),
+            np.ascontiguousarray(confidences, np.float32),
+            self._engine_rows,
+            self._holds,
+            self.count,
+            self.tokens,
+            self.confidences,
+        )
+        if not stored:
+            raise IndexError(
+                f"forward {self.count + 1} gave {np.shape(tokens)} tokens and "
+                f"{np.shape(confidences)} confidences"
+            )
         self.count += 1
 
 
@@ -177,18 +202,24 @@ class EngineStep:
         assert self.step.cut is not None
         return self.step.cut
 
-    def chosen_tokens(self, index: NgramIndex, vocabulary: int) -> list[list[int]]:
+    def chosen_tokens(self, copied: Ints, vocabulary: int) -> list[list[int]]:
         """The tokens of the step's cut, row by row; a row ends before an invalid token id.
+
+        `copied` are those that are copied.
 
         Invalid ids can be copied from prompts, which may hold placeholders that are outside the
         vocabulary.
         """
-        cut, drafted = self.cut, self.drafts.tokens
-        copied = index.propose(self.step.slots, cut.start, cut.ngram_len, drafted, cut.neural_len)
-        rows = []
-        for row in range(len(self.requests)):
-            tokens: list[int] = drafted[row, : cut.neural_len[row]].tolist()
-            tokens += copied[row, : cut.ngram_len[row]].tolist()
+        cut = self.cut
+        neural_len, ngram_len = cut.neural_len.tolist(), cut.ngram_len.tolist()
+        drafted, rows = self.drafts.tokens, []
+        for row, (neural, ngram) in enumerate(zip(neural_len, ngram_len, strict=True)):
+            tokens: list[int] = drafted[row, :neural].tolist() if neural else []
+            if ngram:
+                tokens += copied[row, :ngram].tolist()
+            if not tokens or (min(tokens) >= 0 and max(tokens) < vocabulary):
+                rows.append(tokens)
+                continue
             for position, token in enumerate(tokens):
                 if not 0 <= token < vocabulary:
                     del tokens[position:]
@@ -218,6 +249,8 @@ class Verification:
     """Whether the target judged the row's draft; an empty draft counts as judged."""
     dropped: list[str]
     """Requests with a draft of which the target judged no token."""
+    any_known: bool
+    """Whether any row is known."""
     complete: bool
     """Whether the engine's step verified this proposal and did nothing else."""
     step_s: float = 0.0
@@ -228,12 +261,12 @@ class Verification:
 
 def verify(step: EngineStep, batch: EngineBatch) -> Verification:
     """Read the outcome of a step's proposal from the engine's next batch."""
-    count = len(step.requests)
     engine_rows = {name: row for row, name in enumerate(batch.requests)}
-    context = step.step.context_tokens
-    known, judged = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    drafted, accepted = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    emitted_rows: list[Sequence[int]] = [() for _ in range(count)]
+    context, recorded = step.step.context_tokens.tolist(), step.recorded.tolist()
+    neural_len = step.cut.neural_len.tolist()
+    counts: list[tuple[int, int, int, int]] = []
+    facts: list[tuple[bool, bool]] = []
+    emitted_rows: list[Sequence[int]] = []
     dropped, verified_requests = [], set()
     for row, name in enumerate(step.requests):
         engine_row = engine_rows.get(name)
@@ -247,25 +280,34 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
         if proposed and not verified:
             dropped.append(name)
         if not sampled or len(sampled) > 1 + verified:
+            counts.append((0, 0, 0, 0))
+            facts.append((False, False))
+            emitted_rows.append(())
             continue
-        known[row], emitted_rows[row] = True, sampled
-        judged[row] = not step.recorded[row] and bool(verified or not proposed)
-        drafted[row], accepted[row] = verified, len(sampled) - 1
+        emitted_rows.append(sampled)
+        facts.append((True, not recorded[row] and bool(verified or not proposed)))
+        neural = min(neural_len[row], verified)
+        counts.append((verified, neural, len(sampled) - 1, len(sampled)))
         verified_requests.add(name)
-    emitted_tokens = np.array([len(tokens) for tokens in emitted_rows], np.int32)
-    emitted = np.full((count, int(emitted_tokens.max(initial=0))), -1, np.int32)
-    for row, tokens in enumerate(emitted_rows):
-        emitted[row, : len(tokens)] = tokens
+    drafted, neural_drafted, accepted, emitted_tokens = np.array(
+        list(zip(*counts, strict=True)), np.int32
+    )
+    known, judged = np.array(list(zip(*facts, strict=True)), np.bool_)
+    most = max(len(tokens) for tokens in emitted_rows)
+    emitted = np.array(
+        [[*tokens, *[-1] * (most - len(tokens))] for tokens in emitted_rows], np.int32
+    )
     return Verification(
         step,
         known,
         drafted,
-        np.minimum(step.cut.neural_len, drafted).astype(np.int32),
+        neural_drafted,
         accepted,
-        emitted,
+        emitted.reshape(len(emitted_rows), most),
         emitted_tokens,
         judged,
         dropped,
+        bool(verified_requests),
         bool(verified_requests) and verified_requests.issuperset(batch.requests),
     )
 

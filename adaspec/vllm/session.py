@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from time import perf_counter
+from types import TracebackType
 
 import numpy as np
 
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
-from adaspec.step.executor import Executor
+from adaspec.step.phased import executor_of
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
     EngineStep,
+    RunningRequest,
     RunningRequests,
     common_prefix_len,
     verify,
@@ -86,8 +87,10 @@ class Session:
         self._keeps_alive = False
         self._decision_s = self._began_s = 0.0
         self._expects = getattr(policy, "expects", None)
+        self._any_recorded = False
+        """Whether the current step has recorded rows."""
         self._record_to = 0
-        self._executor = Executor(policy, self.setup, self._running.index)
+        self._executor = executor_of(policy, self.setup, self._running.index)
 
     @property
     def keeps_alive(self) -> bool:
@@ -101,16 +104,18 @@ class Session:
         self._open(len(batch.requests))
         off = self._failed = self.breaker.off
         if not off:
-            with self._stage("learn"):
-                self._learn(batch, since_s)
+            self._learn(batch, since_s)
         with self._stage("look-up"):
             try:
                 # Ended requests are forgotten even if the policy is off.
-                self._release(batch, alive)
+                steady = self._running.is_steady(batch, alive)
+                if not steady:
+                    self._release(batch, alive)
                 if not off:
-                    self._admit(batch)
-                    self._running.catch_up(batch, self.step)
-                    self._current = self._new_step(batch)
+                    if not steady:
+                        self._admit(batch)
+                    running = self._running.catch_up(batch, self.step)
+                    self._current = self._new_step(batch, running)
             except Exception:
                 # The state may be half updated, so the next step builds it anew from the text.
                 self._running = RunningRequests(self.setup.slots)
@@ -165,10 +170,13 @@ class Session:
             return proposed
         with self._stage("settle"):
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
-            chosen = current.chosen_tokens(self._executor.index, self.serving.vocabulary)
-            cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
-            for row in np.flatnonzero(current.recorded):
-                chosen[row] = []
+            chosen = current.chosen_tokens(
+                self._executor.copied(current.step), self.serving.vocabulary
+            )
+            if self._record_to:
+                cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
+                for row in np.flatnonzero(current.recorded):
+                    chosen[row] = []
             current.chosen = chosen
             current.proposed = chosen if self._proposes else [[] for _ in chosen]
         if self._failed:
@@ -210,26 +218,28 @@ class Session:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        result = verify(pending, batch)
-        # The policy gets copies, because it may write into the arrays that it is handed.
-        outcome = self._executor.outcome(
-            pending.step,
-            drafted=result.drafted.copy(),
-            neural_drafted=result.neural_drafted.copy(),
-            accepted=result.accepted.copy(),
-            emitted=result.emitted,
-            emitted_tokens=result.emitted_tokens,
-            forwards=pending.drafts.count,
-            known=result.known,
-            judged=result.judged & self._proposes,
-        )
-        result.step_s = outcome.step_s
-        result.took_s = since_s if result.complete else None
-        self.observers.notify("verified", result)
-        if result.dropped:
-            self.observers.notify("dropped", result.dropped)
-        if result.known.any():
-            self._executor.learn(pending.step, outcome)
+        result = None
+        with self._stage("learn"):
+            result = verify(pending, batch)
+            outcome = self._executor.outcome(
+                pending.step,
+                drafted=result.drafted,
+                neural_drafted=result.neural_drafted,
+                accepted=result.accepted,
+                emitted=result.emitted,
+                emitted_tokens=result.emitted_tokens,
+                forwards=pending.drafts.count,
+                known=result.known,
+                judged=result.judged if self._proposes else np.zeros_like(result.judged),
+            )
+            result.step_s = outcome.step_s
+            result.took_s = since_s if result.complete else None
+            if result.any_known:
+                self._executor.learn(pending.step, outcome)
+        if result is not None:
+            self.observers.notify("verified", result)
+            if result.dropped:
+                self.observers.notify("dropped", result.dropped)
 
     def _release(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
         for names, slots in (self._running.remove_ended(alive), self._running.make_room(batch)):
@@ -253,9 +263,8 @@ class Session:
             prompt = batch.tokens[row, : request.prompt_tokens]
             self.observers.notify("entered", name, prompt, request.recorded)
 
-    def _new_step(self, batch: EngineBatch) -> EngineStep | None:
+    def _new_step(self, batch: EngineBatch, running: Sequence[RunningRequest]) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""
-        running = [self._running.requests[name] for name in batch.requests]
         ready = [row for row, sampled in enumerate(batch.sampled) if sampled]
         # While no request holds the drafter, the drafter reads no prompts. A later request that
         # holds it and finds such blocks in the prefix cache drafts a little worse, which costs
@@ -264,21 +273,30 @@ class Session:
         if not ready:
             return None
         stepping = [running[row] for row in ready]
-        recorded = np.array([request.recorded for request in stepping], np.bool_)
-        self._record_to = self.serving.record_cap if recorded.any() else 0
-        prompt = np.array([request.prompt_tokens for request in stepping], np.int32)
-        step = self._executor.begin(
-            np.array([request.slot for request in stepping], np.int32),
-            prompt,
-            np.array([request.tokens for request in stepping], np.int32) - prompt,
-            np.array([request.holds_neural for request in stepping], np.bool_),
+        holds, recorded = np.array(
+            [
+                [request.holds_neural for request in stepping],
+                [request.recorded for request in stepping],
+            ],
+            np.bool_,
         )
+        self._any_recorded = bool(recorded.any())
+        self._record_to = self.serving.record_cap if self._any_recorded else 0
+        slots, prompt, position, engine_rows = np.array(
+            [
+                [request.slot for request in stepping],
+                [request.prompt_tokens for request in stepping],
+                [request.tokens - request.prompt_tokens for request in stepping],
+                ready,
+            ],
+            np.int32,
+        )
+        step = self._executor.begin(slots, prompt, position, holds)
         with self._stage("keep"):
             if not self._executor.keep(step, exempt=recorded):
                 for request in self._running.requests.values():  # taken from them for good
                     request.holds_neural &= request.recorded
                 self._keeps_alive = any(request.holds_neural for request in running)
-        engine_rows = np.array(ready, np.int32)
         drafts = EngineDrafts(self._executor.index, step, engine_rows, self.setup.neural_cap)
         step.source = drafts
         return EngineStep(
@@ -291,16 +309,9 @@ class Session:
             room=None if batch.room is None else batch.room[ready].astype(np.int32),
         )
 
-    @contextmanager
-    def _stage(self, stage: str) -> Iterator[None]:
-        """Add the stage's time to the decision time, and turn an exception into a fault."""
-        before_s, began_s = self._decision_s, perf_counter()
-        try:
-            yield
-        except Exception as error:
-            self._fault(stage, error)
-        # A nested stage has already added its time, which must not count twice.
-        self._decision_s = before_s + perf_counter() - began_s
+    def _stage(self, stage: str) -> _Stage:
+        """Adds the stage's time to the decision time, and turns an exception into a fault."""
+        return _Stage(self, stage)
 
     def _fault(self, stage: str, error: Exception) -> None:
         if self._failed:  # several faults in one step count as one
@@ -309,6 +320,32 @@ class Session:
         self._failed = True
         self._pending = None
         self.breaker.fault(self.step, stage, error, self._engine_rows)
+
+
+class _Stage:
+    """The context of a stage; a generator's would take longer than some stages do."""
+
+    __slots__ = ("_before_s", "_began_s", "_name", "_session")
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session, self._name = session, name
+
+    def __enter__(self) -> None:
+        self._before_s = self._session._decision_s
+        self._began_s = perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        failed = isinstance(error, Exception)
+        if isinstance(error, Exception):
+            self._session._fault(self._name, error)
+        # A nested stage has already added its time, which must not count twice.
+        self._session._decision_s = self._before_s + perf_counter() - self._began_s
+        return failed
 
 
 def warm_up(session: Session) -> None:

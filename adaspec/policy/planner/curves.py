@@ -77,12 +77,14 @@ def predict_before_drafting(
             first = 0.0
         fill_survival(first, predicted[NEURAL_MORE], model.neural, memory.neural[row])
         spliced = np.expm1(predicted[SPLICE_GAIN])
-        spliced = min(spliced, LONGEST_SPLICE) * weight - charge
-        memory.splice_expected[row] = spliced if spliced > 0 else 0.0
+        spliced = max(min(spliced, LONGEST_SPLICE) * weight - charge, 0.0)
+        memory.splice_expected[row] = spliced
+        # Rows are taken out once: what is reached through the memory is looked up at every use.
+        neural, splice_value = memory.neural[row], memory.splice_value[row]
         for k in range(LONGEST_NEURAL + 1):
-            memory.splice_value[row, k] = memory.neural[row, k] * memory.splice_expected[row]
-            memory.splice_len[row, k] = 0
-            memory.splice_tokens[row, k] = 0.0
+            splice_value[k] = neural[k] * spliced
+        memory.splice_len[row] = 0
+        memory.splice_tokens[row] = 0.0
         memory.agreed[row] = 0
         memory.least_confidence[row] = np.nan
 
@@ -127,8 +129,9 @@ def revise_by_draft(
             # A copy that says what this token says is had by keeping it; another one is right only
             # where this token is wrong.
             wrong = max(0.0, 1.0 - predicted[ACCEPTED_NEXT])
+            spliced = memory.splice[row, depth - 1]
             for j in range(1, LONGEST_SPLICE + 1):
-                memory.splice[row, depth - 1, j] *= wrong
+                spliced[j] *= wrong
             for k in range(1, depth):
                 weigh_splice(memory, row, k, price)
         before, after = neural[depth], 0.0
@@ -136,9 +139,11 @@ def revise_by_draft(
             after = neural[depth - 1] * min(1.0, predicted[ACCEPTED_NEXT])
         if depth == 1:
             after = min(1.0, after * neural_factor)
+        scale = after / before if before > 0 else 0.0
+        splice_value, expected = memory.splice_value[row], memory.splice_expected[row]
         for k in range(depth, LONGEST_NEURAL + 1):
-            neural[k] = neural[k] * after / before if before > 0 else 0.0
-            memory.splice_value[row, k] = neural[k] * memory.splice_expected[row]
+            neural[k] *= scale
+            splice_value[k] = neural[k] * expected
         if rows.length[row] > 0:
             first = recalibrated(predicted[NGRAM_AFTER], knobs[NGRAM_EXPONENT], ngram_factor)
             _revise_ngram(memory, row, depth, first)
@@ -213,7 +218,8 @@ def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
     ngram, neural = memory.ngram[row], memory.neural[row]
     scale = first / ngram[1] if ngram[1] > 0 else 0.0
     for k in range(1, LONGEST_NGRAM + 1):
-        ngram[k] = min(1.0, ngram[k] * scale)
+        scaled = ngram[k] * scale
+        ngram[k] = scaled if scaled < 1.0 else 1.0
     # Tokens that both propose are right together, and where they part one of them is wrong.
     agreed = min(memory.agreed[row], depth)
     if agreed == depth:
@@ -317,8 +323,9 @@ def _raise_to(survival: Array, depth: int, least: float) -> None:
         return
     for k in range(1, depth + 1):
         survival[k] = max(survival[k], least)
+    scale = least / before if before > 0 else 0.0
     for k in range(depth + 1, LONGEST_NGRAM + 1):
-        survival[k] = survival[k] * least / before if before > 0 else 0.0
+        survival[k] *= scale
 
 
 @compiled
@@ -327,5 +334,6 @@ def _lower_to(survival: Array, depth: int, most: float) -> None:
     before = survival[depth]
     if most >= before:
         return
+    scale = most / before
     for k in range(depth, LONGEST_NGRAM + 1):
-        survival[k] = survival[k] * most / before
+        survival[k] *= scale

@@ -92,22 +92,27 @@ def best_neural(memory: Memory, row: int, most: int, price: float, cap: int) -> 
 
 
 @compiled
-def add_row_value(state: BatchState, row: int, most: int, price: float, total: Array) -> None:
-    """Add to `total` what a row's best plan is worth with 0 .. `most` forwards at hand."""
+def add_row_value(state: BatchState, row: int, most: int, price: float, gains: Array) -> None:
+    """Add to `gains` what a row's best plan is worth without forwards, and more with each of them.
+
+    There are 0 .. `most` forwards.
+    """
     survival, splice_value = state.memory.neural[row], state.memory.splice_value[row]
     best, value = state.memory.ngram_value[row], 0.0
-    total[0] += best
+    gains[0] += best
     for k in range(1, most + 1):
         value += survival[k] - price
-        best = max(best, value + splice_value[k] if k < state.cap else value)
-        total[k] += best
+        with_splice = value + splice_value[k] if k < state.cap else value
+        if with_splice > best:
+            gains[k] += with_splice - best
+            best = with_splice
 
 
 @compiled
 def add_foreseen_value(
-    state: BatchState, row: int, count: int, most: int, price: float, total: Array
+    state: BatchState, row: int, count: int, most: int, price: float, gains: Array
 ) -> None:
-    """Add to `total` the same from `count` forwards on, the next two tokens seen before they count.
+    """Add to `gains` the same from `count` forwards on, the next two tokens seen before they count.
 
     Where a token turns out to be poor, the row falls back on its best plan of before: a forward is
     worth what its token yields, and what it tells. Beyond the second, what is told is not foreseen.
@@ -119,35 +124,34 @@ def add_foreseen_value(
     for k in range(1, first):
         value += survival[k] - price
         now = max(now, value + splice_value[k] if k < cap else value)
-    total[count] += now
+    gains[count] += now
     if first > most or survival[first] <= 0:
-        for k in range(first, most + 1):
-            total[k] += now
         return
     belief = survival[first] / survival[count]
-    first_factors = factors.factors[factor_bin(belief, factors)]
+    first_factors, most_seen = factors.factors[factor_bin(belief, factors)], 1.0 / belief
     share = 1.0 / first_factors.shape[0]
     second_belief = survival[second] / survival[first] if second <= most else 0.0
     second_factors = factors.factors[factor_bin(second_belief, factors)]
+    most_seen_then = 1.0 / second_belief if second_belief > 0 else 0.0
     for factor in first_factors:
-        seen = min(factor, 1.0 / belief)
-        reached = survival[first] * seen
-        first_value = value + reached - price
+        seen = min(factor, most_seen)
+        first_value = value + survival[first] * seen - price
         best_first = max(
             now, first_value + splice_value[first] * seen if first < cap else first_value
         )
-        total[first] += best_first * share
-        if reached <= 0 or second_belief <= 0:
-            for k in range(second, most + 1):
-                total[k] += best_first * share
-            continue
+        gains[first] += (best_first - now) * share
         for second_factor in second_factors:
-            both = seen * min(second_factor, 1.0 / second_belief)
+            both = seen * min(second_factor, most_seen_then)
             best, further = best_first, first_value
             for k in range(second, most + 1):
+                # Later tokens survive less often, and what may be spliced on is worth less.
+                if survival[k] * both <= price:
+                    break
                 further += survival[k] * both - price
-                best = max(best, further + splice_value[k] * both if k < cap else further)
-                total[k] += best * share * share
+                with_splice = further + splice_value[k] * both if k < cap else further
+                if with_splice > best:
+                    gains[k] += (with_splice - best) * share * share
+                    best = with_splice
 
 
 @compiled
@@ -156,13 +160,15 @@ def weigh_batch(state: BatchState, count: int, most: int, price: float) -> None:
 
     Where drafts are read, what the next ones will tell is foreseen.
     """
-    total = state.memory.batch_value
-    total[: most + 1] = 0.0
+    values = state.memory.batch_value
+    values[: most + 1] = 0.0
     for row in range(state.rows.slots.shape[0]):
         if state.reads_drafts:
-            add_foreseen_value(state, row, count, most, price, total)
+            add_foreseen_value(state, row, count, most, price, values)
         else:
-            add_row_value(state, row, most, price, total)
+            add_row_value(state, row, most, price, values)
+    for forwards in range(1, most + 1):
+        values[forwards] += values[forwards - 1]
 
 
 @compiled

@@ -56,15 +56,15 @@ def recalibrated(predicted: float, exponent: float, factor: float) -> float:
 def note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
     """Note what is expected of the chosen lengths, to be compared with what comes."""
     for row in range(neural_len.shape[0]):
-        expected = memory.expected[row]
+        expected, neural, ngram = memory.expected[row], memory.neural[row], memory.ngram[row]
         expected[:] = 0.0
         for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
-            expected[NEURAL] += memory.neural[row, j]
+            expected[NEURAL] += neural[j]
         if neural_len[row] > 0:
             expected[SPLICE] = memory.splice_tokens[row, neural_len[row]]
         else:
             for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
-                expected[NGRAM] += memory.ngram[row, j]
+                expected[NGRAM] += ngram[j]
 
 
 @compiled

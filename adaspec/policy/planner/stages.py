@@ -267,6 +267,17 @@ def note_lengths(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 
 
 @compiled
+def expected_tokens(address: int) -> Floats:
+    """Tokens expected to be accepted per row of what was chosen, spliced ones left out."""
+    planner = planner_at(address)
+    expected = np.empty(planner.limits[0].rows, np.float32)
+    for row in range(expected.shape[0]):
+        predicted = planner.memory.expected[row]
+        expected[row] = predicted[NGRAM] + predicted[NEURAL]
+    return expected
+
+
+@compiled
 def splice_columns(
     address: int,
     neural_len: Ints,

@@ -43,7 +43,7 @@ class Witness:
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         more = self.policy.proceed(batch, drafts)
-        self.note(batch, more, self.memory.evidence_features[0] if self.policy._reads_drafts else 0)
+        self.note(batch, more, self.memory.evidence_features[0] if self.policy.reads_drafts else 0)
         return more
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
