@@ -63,4 +63,5 @@ class CrossfitRule:
             for request, rule in enumerate(self.rule_of_request.tolist())
         ]
         start = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        return Paths(start.astype(np.int64), np.concatenate(parts))
+        least = [walked[rule].least[r] for r, rule in enumerate(self.rule_of_request.tolist())]
+        return Paths(start.astype(np.int64), np.concatenate(parts), np.array(least, np.int64))
