@@ -122,6 +122,16 @@ def engine_option(servers: str = "") -> Option:
     return click.option("--engine", metavar="JSON", type=json_object, default="{}", help=help)
 
 
+def engine_order_option(what: str) -> Option:
+    """The option for the engine whose order of events is replayed."""
+    help = (
+        f"Whose order of events is {what}: sync decides each step when the last one's outcome is "
+    )
+    help += "known, async prepares it before."
+    kind = click.Choice(["sync", "async"])
+    return click.option("--engine", type=kind, default="sync", show_default=True, help=help)
+
+
 def check_drafter(draft: str | None, draft_method: str | None) -> None:
     """Refuse a --draft-method without the --draft that it describes."""
     if draft is None and draft_method is not None:

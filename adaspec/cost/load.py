@@ -14,7 +14,8 @@ from typing import Any
 
 from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
-from adaspec.cost.model import ENGINES, CostModel
+from adaspec.cost.engine import ENGINES
+from adaspec.cost.model import CostModel
 from adaspec.documents import (
     OBJECT,
     TEXT,

@@ -3,9 +3,6 @@
 A step is described by its `StepShape`, which has the drafted tokens by source. `verified_tokens`
 is the number of tokens that are charged, and `token_price` is what planners count for one more
 token. Tokens of all sources cost the same today.
-
-An engine is `SYNC` (each step is decided when the last one's outcome is known, while the machine
-waits) or `ASYNC` (the next step is prepared while the last one runs, which hides the host's work).
 """
 
 from __future__ import annotations
@@ -16,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.jit import compiled, inlined
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
-
-SYNC, ASYNC = "sync", "async"
-ENGINES = (SYNC, ASYNC)
 
 
 class StepShape(NamedTuple):
@@ -91,7 +86,7 @@ class CostModel:
     async_overhead_s: float | None = None
 
     def under(self, engine: str) -> CostModel:
-        """The step costs in that engine, which is one of `ENGINES`."""
+        """The step costs in that engine, one of `engine.ENGINES`."""
         if engine == SYNC or self.async_overhead_s is None:
             return self
         return replace(self, overhead_s=self.async_overhead_s)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import ASYNC
+from adaspec.cost.engine import ASYNC
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs
@@ -217,9 +217,19 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
-    for spec in manifest.static_tuned.values():
-        if not isinstance(parse_policy(spec), StaticPolicy):
-            raise PolicyError(f"static_tuned names '{spec}', which is no static rule")
+    for name in ("static_tuned", "late_static_tuned"):
+        for spec in getattr(manifest, name).values():
+            if not isinstance(parse_policy(spec), StaticPolicy):
+                raise PolicyError(f"{name} names '{spec}', which is no static rule")
     model = model_from(forest, tables)
     neural_cap = manifest.neural_cap or 0
-    return LearnedPolicy(name, model, manifest.knobs, manifest.cap, neural_cap, manifest)
+    return LearnedPolicy(
+        name,
+        model,
+        manifest.knobs,
+        manifest.cap,
+        neural_cap,
+        manifest,
+        manifest.late_knobs or None,
+        {load: (pair[0], pair[1]) for load, pair in manifest.late_forwards.items()},
+    )

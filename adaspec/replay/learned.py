@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import ASYNC, SYNC, CostModel, batch_shape, step_s
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.model import CostModel, batch_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages

@@ -11,7 +11,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import SYNC, CostModel
+from adaspec.cost.engine import SYNC
+from adaspec.cost.model import CostModel
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter

@@ -26,7 +26,8 @@ from typing import Protocol
 
 import numpy as np
 
-from adaspec.cost.model import ASYNC, StepShape, batch_shape, step_s
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import budget_of, keeps_drafter

@@ -7,15 +7,18 @@ chosen with everything known, on the device, but two limits of that choice are s
     budget      drafted tokens that the target verifies, all rows together: one step late, so from
                 what was chosen in the step before, and not from what came of it
 
-How many forwards pay is a matter of the load and the drafter, so they are a table by load, tuned in
-training by what came of them. Only a request's first step, of which the host knows, has a number of
-its own: many answers begin with words that every drafter knows.
+How many forwards pay is a matter of the load and the drafter. So they are a table by load, tuned in
+training by what came of them. It is not followed while serving: to tell two numbers apart takes
+some ten thousand steps of each. Only a request's first step, of which the host knows, has a number
+of its own: many answers begin with words that every drafter knows.
 
 A budget that is not filled is paid in vain, and one that is too small keeps good tokens out. What a
 row will want is foreseen as the mean of what rows of its *kind* wanted. Its kind is made of what
 was chosen for it last, and of what it usually wants. To the sum a slack is added, which is learned
-so that tokens just kept out would have been worth, on average, what a token costs: the derivative
-of what a budget is worth is the price at which the choice fits it, less the price of a token.
+so that tokens just kept out would have been worth, on average over steps, what a token costs: the
+derivative of what a budget is worth is the price at which the choice fits it, less the price of a
+token. Where nothing that was worth its price was kept out, one more token counts as worth nothing:
+small survivals are less sure than they say.
 
 Nothing here needs a model or a planner: it runs where the engine's scheduler does.
 """
@@ -159,8 +162,8 @@ def note_choice(late: Late, slots: Ints, price: float) -> None:
     """
     count = slots.shape[0]
     every, step = late.every[0], late.step[0]
-    short = step.price if step.price > price else 0.0
-    moved = _SLACK_STEP * (short - price) / (count * np.sqrt(float(count)))
+    kept_out = step.price if step.price > price else 0.0
+    moved = _SLACK_STEP * (kept_out - price) / (count * np.sqrt(float(count)))
     for slot in late.slots:
         slot.present = 0
     for row in range(count):

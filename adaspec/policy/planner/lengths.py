@@ -208,9 +208,7 @@ def _choose_drafts(
     """Every row's best draft at a price; how many tokens that is."""
     tokens = 0
     for row in range(state.rows.slots.shape[0]):
-        neural, copied, _ = _best_draft(
-            state, row, what, count, neural_len[row], price, _UNLIMITED
-        )
+        neural, copied, _ = _best_draft(state, row, what, count, neural_len[row], price, _UNLIMITED)
         neural_len[row], ngram_len[row] = neural, copied
         tokens += neural + copied
     return tokens
