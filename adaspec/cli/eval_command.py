@@ -89,7 +89,7 @@ def output_tokens(text: str | int) -> int | None:
     is_flag=True,
     help="Add what deciding takes on this machine to every named policy's step.",
 )
-@engine_order_option("replayed")
+@engine_order_option("that is replayed")
 @click.option(
     "--stress-splices",
     is_flag=True,

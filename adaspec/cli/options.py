@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
 from adaspec.vllm.options import DRAFT_METHODS
@@ -124,12 +125,14 @@ def engine_option(servers: str = "") -> Option:
 
 def engine_order_option(what: str) -> Option:
     """The option for the engine whose order of events is replayed."""
-    help = (
-        f"Whose order of events is {what}: sync decides each step when the last one's outcome is "
+    return click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default=SYNC,
+        show_default=True,
+        help=f"The order of events {what}: a sync engine decides each step when the last one's "
+        "outcome is known, an async one prepares it before.",
     )
-    help += "known, async prepares it before."
-    kind = click.Choice(["sync", "async"])
-    return click.option("--engine", type=kind, default="sync", show_default=True, help=help)
 
 
 def check_drafter(draft: str | None, draft_method: str | None) -> None:
