@@ -186,9 +186,9 @@ class Trainer:
         models = self._fits(seen, others, tables, self.evidence)
         self.progress("training", 3, STAGES)
         some = self._some(np.logical_or.reduce(folds), TUNING_POSITIONS)
-        folds = [fold & some for fold in folds]
+        whole, folds = folds, [fold & some for fold in folds]
         knobs = self._tuned(models, folds, SYNC, {})
-        forwards = self._tuned_forwards(models, folds, knobs, most)
+        forwards = self._tuned_forwards(models, whole, knobs, most)
         late_knobs = self._tuned(models, folds, ASYNC, forwards)
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)

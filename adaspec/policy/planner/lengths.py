@@ -167,14 +167,15 @@ def _fit_budget(
     taken = _choose_drafts(state, what, count, low, neural_len, ngram_len)
     if taken <= step.budget:
         return
-    high = 1.0
+    # What an expected splice is worth is no part of a token's chance: above this, nothing is taken.
+    high = 1.0 + LONGEST_SPLICE if what == _SPLICES_EXPECTED else 1.0
     for _ in range(_BUDGET_HALVINGS):
         middle = (low + high) / 2
         if _choose_drafts(state, what, count, middle, neural_len, ngram_len) <= step.budget:
             high = middle
         else:
             low = middle
-    step.price = high
+    step.price = min(high, 1.0)
     _choose_drafts(state, what, count, high, neural_len, ngram_len)
 
 

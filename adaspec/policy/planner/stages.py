@@ -194,7 +194,8 @@ def plan(address: int) -> int:
 def _decide_late(planner: Planner, rows: RowFacts) -> int:
     """What the host has decided for this step: its budget, and how many forwards it runs."""
     late, running = planner.late, rows.slots.shape[0]
-    late.step[0].budget = decide_budget(late, planner.costs, running)
+    most = running * planner.limits[0].cap
+    late.step[0].budget = min(decide_budget(late, planner.costs, running), most)
     late.step[0].forwards = 0
     if rows.holds_neural.any():
         late.step[0].forwards = min(decide_forwards(late, running), planner.limits[0].neural_cap)
