@@ -20,6 +20,7 @@ from adaspec.arguments import (
     whole_number,
 )
 from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.engine import SYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
@@ -62,6 +63,7 @@ def evaluate_policies(
     include_training: bool = False,
     charge_decisions: bool = False,
     stress_splices: bool = False,
+    engine: str = SYNC,
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     cap: int = CAP,
@@ -72,8 +74,8 @@ def evaluate_policies(
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. `batching` is closed-loop or lockstep. More `orders` and `resamples` take longer and make
-    the figures more certain.
+    H100. `engine` is sync or async, `batching` closed-loop or lockstep. More `orders` and
+    `resamples` take longer and make the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
@@ -94,6 +96,7 @@ def evaluate_policies(
         prefill=prefill,
         charge_decisions=charge_decisions,
         stress_splices=stress_splices,
+        engine=engine,
         jobs=jobs,
     )
     if max_output_tokens is not None:
@@ -134,6 +137,7 @@ def train_policy(
     seed: int = 0,
     exclude_workloads: str | Iterable[str] = (),
     allow_mixed: bool = False,
+    engine: str = SYNC,
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     crossfit_report: AnyPath | None = None,
@@ -146,7 +150,8 @@ def train_policy(
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
-    to train for. The result has the `policy`, its `manifest`, and how it was judged.
+    to train for; `engine`, sync or async, is the one in which it is rolled out and judged. The
+    policy has knobs for both. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.train import recipe
@@ -157,6 +162,7 @@ def train_policy(
         orders=orders,
         resamples=resamples,
         seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
+        engine=engine,
         jobs=jobs,
     )
     sources = paths_of(traces, "traces", TrainingError)
@@ -174,6 +180,13 @@ def train_policy(
             "--crossfit-report and --ablations rest on replays, which logged traces do not allow: "
             "leave them out, or train on dense traces"
         )
+    if logged and engine != SYNC:
+        raise TrainingError(
+            "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
+            "on dense traces"
+        )
+    if ablations and engine != SYNC:
+        raise TrainingError("--ablations are those of a sync engine: leave --engine out")
     model = _cost(cost)
     if logged:
         return train_logged(sources, out, model, options, excluded, force, progress, cluster)

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from adaspec.cli.options import (
+    engine_order_option,
     force_option,
     json_option,
     numbers_option,
@@ -88,6 +89,7 @@ def output_tokens(text: str | int) -> int | None:
     is_flag=True,
     help="Add what deciding takes on this machine to every named policy's step.",
 )
+@engine_order_option("that is replayed")
 @click.option(
     "--stress-splices",
     is_flag=True,

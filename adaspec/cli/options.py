@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
 from adaspec.vllm.options import DRAFT_METHODS
@@ -120,6 +121,18 @@ def engine_option(servers: str = "") -> Option:
     """The option for vLLM's own arguments."""
     help = f"vLLM's own arguments{servers}, such as '{{\"max_model_len\": 8192}}'."
     return click.option("--engine", metavar="JSON", type=json_object, default="{}", help=help)
+
+
+def engine_order_option(what: str) -> Option:
+    """The option for the engine whose order of events is replayed."""
+    return click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default=SYNC,
+        show_default=True,
+        help=f"The order of events {what}: a sync engine decides each step when the last one's "
+        "outcome is known, an async one prepares it before.",
+    )
 
 
 def check_drafter(draft: str | None, draft_method: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adaspec.cli.options import (
+    engine_order_option,
     force_option,
     json_option,
     numbers_option,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     help="Leave a workload out; may be repeated.",
 )
 @click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
+@engine_order_option("to train for and judge in")
 @whole_option("--orders", ORDERS, most=1000)
 @whole_option(
     "--resamples",

@@ -14,6 +14,7 @@ from typing import Any
 
 from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
+from adaspec.cost.engine import ENGINES
 from adaspec.cost.model import CostModel
 from adaspec.documents import (
     OBJECT,
@@ -51,16 +52,22 @@ _CONSTANTS = (
     "draft_per_kv_s",
     "draft_prompt_s",
 )
-_OPTIONAL = ("keep_alive_forwards", "captured_sizes", "draft_prompt_s", "target", "hardware")
+_OPTIONAL = (
+    "keep_alive_forwards",
+    "captured_sizes",
+    "draft_prompt_s",
+    "async_overhead_s",
+    "target",
+    "hardware",
+)
 
+_SECONDS = number(
+    0, MAX_CONSTANT_S, f"seconds from 0 to {MAX_CONSTANT_S:.0f} (is it in another unit?)"
+)
 _RULES: Rules = {
     "name": Rule(lambda name: TEXT.holds(name) and name.strip(), "a text of at least one letter"),
-    **dict.fromkeys(
-        _CONSTANTS,
-        number(
-            0, MAX_CONSTANT_S, f"seconds from 0 to {MAX_CONSTANT_S:.0f} (is it in another unit?)"
-        ),
-    ),
+    **dict.fromkeys(_CONSTANTS, _SECONDS),
+    "async_overhead_s": or_null(_SECONDS),
     "keep_alive_forwards": whole(0, MAX_FORWARDS),
     "captured_sizes": Rule(lambda sizes: isinstance(sizes, list | tuple), "a list"),
     "target": or_null(TEXT),
@@ -147,6 +154,8 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
 def cost_document(cost: CostModel) -> dict[str, Any]:
     """The JSON document of a cost model, as in files, without the report of its fit."""
     document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
+    if cost.async_overhead_s is None:
+        del document["async_overhead_s"]
     return document | {"captured_sizes": list(cost.captured_sizes)}
 
 
@@ -161,6 +170,8 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     cost = CostModel(**{name: values[name] for name in _RULES if name in values})
     check_cost(cost, where)
     seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in _CONSTANTS}
+    if cost.async_overhead_s is not None:
+        seconds["async_overhead_s"] = float(cost.async_overhead_s)
     return dataclasses.replace(cost, captured_sizes=tuple(cost.captured_sizes), **seconds)
 
 
@@ -173,10 +184,11 @@ def check_cost(cost: CostModel, where: str) -> None:
                 f"{where}: captured_sizes[{index}] is {shown(size)} after {smaller}: give whole "
                 f"numbers that increase, up to {MAX_TOKENS}"
             )
-    if cost.fixed_s + cost.overhead_s + cost.per_token_s <= 0:
-        raise CostError(
-            f"{where}: a step would cost nothing (fixed_s, overhead_s and per_token_s are 0)"
-        )
+    for engine in ENGINES:
+        if cost.fixed_s + cost.under(engine).overhead_s + cost.per_token_s <= 0:
+            raise CostError(
+                f"{where}: a step would cost nothing (fixed_s, overhead_s and per_token_s are 0)"
+            )
 
 
 def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None) -> None:

@@ -7,12 +7,13 @@ token. Tokens of all sources cost the same today.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.jit import compiled, inlined
 
 Array = NDArray[np.float64]
@@ -36,6 +37,8 @@ class StepShape(NamedTuple):
     """The forwards of the neural drafter."""
     holds_neural: bool = False
     """Whether any row holds the neural drafter, so that its keep-alive is paid."""
+    idle: int = 0
+    """The further tokens that the target runs on although no draft fills them."""
 
 
 class Costs(NamedTuple):
@@ -64,7 +67,8 @@ class CostModel:
     context_tokens is summed over the running rows; forwards = neural drafter forwards, at least
     `keep_alive_forwards` in a step in which any running request holds the neural drafter. If
     prefill is counted, a request that enters with the drafter takes `draft_prompt_s` more per
-    prompt token.
+    prompt token. An async engine leaves `async_overhead_s` of the overhead, or all of it where
+    that is None.
     """
 
     name: str
@@ -79,6 +83,13 @@ class CostModel:
     target: str | None = None
     hardware: str | None = None
     draft_prompt_s: float = 0.0
+    async_overhead_s: float | None = None
+
+    def under(self, engine: str) -> CostModel:
+        """The step costs in that engine, one of `engine.ENGINES`."""
+        if engine == SYNC or self.async_overhead_s is None:
+            return self
+        return replace(self, overhead_s=self.async_overhead_s)
 
     def constants(self) -> Costs:
         """The model's numbers, for compiled code."""
@@ -107,8 +118,12 @@ def batch_shape(
     neural_drafted: Ints,
     forwards: int,
     holds_neural: bool,
+    budget: int = 0,
 ) -> StepShape:
-    """The shape of a step in which row i drafted drafted[i] tokens, neural_drafted[i] of neural."""
+    """The shape of a step in which row i drafted drafted[i] tokens, neural_drafted[i] of neural.
+
+    The target runs on `budget` tokens beside one a row, even if fewer were drafted.
+    """
     copied = neural = spliced = 0
     for row in range(drafted.shape[0]):
         neural += neural_drafted[row]
@@ -116,13 +131,14 @@ def batch_shape(
             spliced += drafted[row] - neural_drafted[row]
         else:
             copied += drafted[row]
-    return StepShape(rows, context_tokens, copied, neural, spliced, forwards, holds_neural)
+    idle = max(budget - copied - neural - spliced, 0)
+    return StepShape(rows, context_tokens, copied, neural, spliced, forwards, holds_neural, idle)
 
 
 @inlined
 def verified_tokens(shape: StepShape) -> int:
     """The number of tokens that the target model verifies in a step; all are charged the same."""
-    return shape.rows + shape.copied + shape.neural + shape.spliced
+    return shape.rows + shape.copied + shape.neural + shape.spliced + shape.idle
 
 
 @inlined
@@ -170,7 +186,7 @@ def verify_s(costs: Costs, shape: StepShape) -> float:
 @inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
-    return verify_s(costs, StepShape(rows, context_tokens, 0, 0, 0, 0, False))
+    return verify_s(costs, StepShape(rows, context_tokens, 0, 0, 0, 0, False, 0))
 
 
 @inlined

@@ -102,7 +102,7 @@ def evaluate_lockstep(
     columns, cost, loads = recording.columns, player.cost.constants(), options.concurrency
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        return lockstep_speeds(columns, rules, player.cap, loads, cost)
+        return lockstep_speeds(columns, rules, player.cap, loads, cost, player.is_late)
 
     by_request = walk_grid(grid, walk, options, progress)
     order = cells(recording.workloads, options)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.recorder import Recorder, new_recorder
@@ -56,7 +57,12 @@ class Judged:
 
 
 def visits_of(
-    recording: Recording, judged: Judged, concurrency: int, cost: CostModel, seed: int
+    recording: Recording,
+    judged: Judged,
+    concurrency: int,
+    cost: CostModel,
+    seed: int,
+    engine: str = SYNC,
 ) -> Recorder:
     """Every decision of one closed loop over the judged policy's requests."""
     rng = np.random.default_rng([seed, _ORDERS, concurrency])
@@ -65,7 +71,16 @@ def visits_of(
     decisions = int(recording.columns.length[order].sum())
     drafted = decisions * policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, decisions, 0, drafted)
-    run_learned(recording, policy, order, concurrency, cost, policy.cap, recorder=recorder)
+    run_learned(
+        recording,
+        policy,
+        order,
+        concurrency,
+        cost,
+        policy.cap,
+        recorder=recorder,
+        engine=engine,
+    )
     filled = recorder.filled[0]
     states, tokens = slice(0, int(filled["decisions"])), slice(0, int(filled["drafted"]))
     return recorder._replace(
@@ -84,6 +99,7 @@ def calibration_of(
     cost: CostModel,
     concurrency: Sequence[int],
     seed: int,
+    engine: str = SYNC,
 ) -> dict[str, Any]:
     """The calibration document: ECE, AUC, log-loss and bins per source and depth.
 
@@ -96,7 +112,7 @@ def calibration_of(
     tokens: list[tuple[Array, Array, Array]] = []
     for judged_policy in judged:
         for load in concurrency:
-            visits = visits_of(recording, judged_policy, load, cost, seed)
+            visits = visits_of(recording, judged_policy, load, cost, seed, engine)
             for source in SOURCES:
                 usable, accepted = _outcomes(recording, visits, source)
                 x = visits.x[usable]

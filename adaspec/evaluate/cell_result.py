@@ -18,6 +18,7 @@ from adaspec.evaluate.hindsight import (
     STATIC_BEST,
     STATIC_ONE,
     Winner,
+    fresh_row,
     is_hidden,
     tuned_rows,
     tuned_winners,
@@ -159,6 +160,7 @@ class CellResult:
         lifts = [each.lift(name, STATIC_BEST) for each in workloads]
         known = [lift for lift in lifts if lift is not None]
         tuned = self.tuned.get(name)
+        fresh = None if tuned is None else fresh_row(tuned)
         return {
             "workload": cell[0] or ALL,
             "concurrency": cell[1],
@@ -167,6 +169,8 @@ class CellResult:
             "lift_ci95": self.lift_interval(name, STATIC_BEST),
             "lift_over_static_tuned": self.lift(name, tuned),
             "lift_over_static_tuned_ci95": self.lift_interval(name, tuned),
+            "lift_over_static_fresh": self.lift(name, fresh),
+            "lift_over_static_fresh_ci95": self.lift_interval(name, fresh),
             "lift_over_static_one": self.lift(name, STATIC_ONE),
             "lift_over_adaptive_best": self.lift(name, ADAPTIVE_BEST),
             "lift_over_hybrid_best": self.lift(name, HYBRID_BEST),

@@ -9,6 +9,7 @@ from typing import Any
 from adaspec import __version__
 from adaspec.arguments import one_of
 from adaspec.cost.builtin import PROTOCOL
+from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.batching import evaluate_closed_loop, evaluate_lockstep
@@ -34,10 +35,16 @@ _FIXED_BY_PROTOCOL = (
     "max_output_tokens",
     "charge_decisions",
     "stress_splices",
+    "engine",
     "orders",
     "resamples",
     "cap",
     "keep_alive",
+)
+_ASYNC_NOTE = (
+    "as in an async engine: forwards and how much is verified are decided before the last outcomes "
+    "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
+    "adaptive baselines and oracles know all, as in a sync engine"
 )
 
 
@@ -55,12 +62,12 @@ def evaluate(
     progress("looking up", 0, 1)
     recording = build_recording(selection.requests, selection.neural_cap)
     if options.prefill:
-        recording = recording.with_prefill(cost)
+        recording = recording.with_prefill(cost.under(options.engine))
     if options.stress_splices:
         recording = recording.with_longest_splices()
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
-    player = Player(recording, cost, options.cap, charged)
+    player = Player(recording, cost, options.cap, charged, options.engine)
     for contender in named:
         player.check(contender)
     parts = BATCHINGS[batching](player, named, options, progress)
@@ -73,6 +80,7 @@ def evaluate(
         "prefill": options.prefill,
         "charge_decisions": options.charge_decisions,
         "stress_splices": options.stress_splices,
+        "engine": options.engine,
     }
     document["notes"] += [
         f"workload '{workload}' has one request, which says nothing of others: no intervals there "
@@ -196,6 +204,8 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
         yield "the traces are synthetic: figures show how adaspec reports, not what it gains"
     if not selection.neural_cap:
         yield "the traces hold no neural drafts: only n-gram settings were replayed"
+    if options.engine == ASYNC:
+        yield _ASYNC_NOTE
     if options.stress_splices:
         yield "splices behind wrong drafts are charged their full allowed length"
     for policy in named:

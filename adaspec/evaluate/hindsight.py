@@ -16,12 +16,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import FORMS, parse_policy, rule_spec, table_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import Contender, Player
+from adaspec.replay.contender import Contender, FreshRule, Player
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
 from adaspec.replay.recording import Recording
@@ -31,6 +32,7 @@ Speeds = NDArray[np.float64]
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
+STATIC_FRESH = "static:fresh"
 _CHUNK = 64
 FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
 
@@ -153,7 +155,9 @@ def grid_speeds(
     columns, costs = player.recording.columns, player.cost.constants()
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        return rule_speeds(columns, rules, player.cap, order_of_run, load_of_run, costs)
+        return rule_speeds(
+            columns, rules, player.cap, order_of_run, load_of_run, costs, player.is_late
+        )
 
     speeds = walk_grid(grid, walk, options, progress)
     ends = np.cumsum([len(drawn) for drawn in orders.values()])
@@ -237,9 +241,14 @@ def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
     return {name: f"{STATIC_TUNED}({name})" for name in names}
 
 
+def fresh_row(tuned: str) -> str:
+    """The row of the rule tuned for a sync engine, run as there, beside this row of the tuned."""
+    return STATIC_FRESH + tuned.removeprefix(STATIC_TUNED)
+
+
 def is_hidden(row: str) -> bool:
     """Whether a report omits the row, because `static:tuned` would not say whose rule it is."""
-    return row.startswith(f"{STATIC_TUNED}(")
+    return row.startswith((f"{STATIC_TUNED}(", f"{STATIC_FRESH}("))
 
 
 def tuned_winners(
@@ -247,35 +256,50 @@ def tuned_winners(
 ) -> dict[str, Winner]:
     """The tuned rules that can be replayed, by the name of their row.
 
-    They are those of this concurrency, or of the nearest lower one.
+    They are those of this concurrency, or of the nearest lower one. In an async engine there are
+    two: the one tuned for it, and, as a yardstick, the one tuned for a sync engine, run as there.
     """
     rows, winners = tuned_rows(named), {}
     for contender in named:
-        tuned = _static_tuned(contender)
-        below = [load for load in tuned if load <= concurrency]
-        rule = _tuned_rule(tuned[max(below)], contender) if below else None
+        rule = _nearest_rule(_static_tuned(contender, player.engine), concurrency, contender)
         if rule is not None and player.refusal(rule) is None:
             winners[rows[contender.name]] = Winner(rule)
+        if not player.is_late:
+            continue
+        fresh = _nearest_rule(_static_tuned(contender), concurrency, contender)
+        if fresh is not None and player.refusal(fresh) is None:
+            winners[fresh_row(rows[contender.name])] = Winner(FreshRule(fresh))
     return winners
 
 
-def _static_tuned(contender: Contender) -> Mapping[int, tuple[str, ...]]:
+def _static_tuned(contender: Contender, engine: str = SYNC) -> Mapping[int, tuple[str, ...]]:
     """Concurrency -> the rule tuned for each of the models that decide."""
     if isinstance(contender, CrossfitPolicy):
-        return contender.static_tuned
+        return contender.static_tuned if engine == SYNC else contender.late_static_tuned
     if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
-        return {load: (spec,) for load, spec in contender.manifest.static_tuned.items()}
+        manifest = contender.manifest
+        tuned = manifest.static_tuned if engine == SYNC else manifest.late_static_tuned
+        return {load: (spec,) for load, spec in tuned.items()}
     return {}
 
 
-def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> Contender | None:
+def _nearest_rule(
+    tuned: Mapping[int, tuple[str, ...]], concurrency: int, contender: Contender
+) -> StaticPolicy | CrossfitRule | None:
+    below = [load for load in tuned if load <= concurrency]
+    return _tuned_rule(tuned[max(below)], contender) if below else None
+
+
+def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> StaticPolicy | CrossfitRule | None:
     """One rule, or one per fold; None if only some of them hold the neural drafter."""
-    policies = [parse_policy(spec) for spec in specs]
+    policies = [policy for policy in map(parse_policy, specs) if isinstance(policy, StaticPolicy)]
+    if len(policies) < len(specs):
+        return None
     if len(set(specs)) == 1:
         return policies[0]
     assert isinstance(contender, CrossfitPolicy)
-    rules = tuple(policy.rule for policy in policies if isinstance(policy, StaticPolicy))
-    if len(rules) < len(specs) or len({rule.neural_len > 0 for rule in rules}) > 1:
+    rules = tuple(policy.rule for policy in policies)
+    if len({rule.neural_len > 0 for rule in rules}) > 1:
         return None
     return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
 

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from adaspec.arguments import numbers_of, truth, whole_number
+from adaspec.arguments import numbers_of, one_of, truth, whole_number
+from adaspec.cost.engine import ASYNC, ENGINES, SYNC
 from adaspec.errors import EvaluationError
 
 CONCURRENCY = (1, 8, 32, 128)
@@ -46,6 +47,8 @@ class Options:
     prefill: bool = False
     charge_decisions: bool = False
     stress_splices: bool = False
+    engine: str = SYNC
+    """The engine whose order of events is replayed: one of `cost.engine.ENGINES`."""
     jobs: int = 0
     """The number of worker threads or processes; 0 means one per core."""
 
@@ -56,6 +59,12 @@ class Options:
             object.__setattr__(self, name, number)
         for name in ("prefill", "charge_decisions", "stress_splices"):
             truth(getattr(self, name), name, EvaluationError)
+        one_of(self.engine, ENGINES, "engine", EvaluationError)
+        if self.engine == ASYNC and self.charge_decisions:
+            raise EvaluationError(
+                "an async engine decides while the machine runs the step before, so there is "
+                "nothing to charge: leave --charge-decisions or --engine async out"
+            )
         loads = numbers_of(self.concurrency, "concurrency", 1, MAX_CONCURRENCY, EvaluationError)
         object.__setattr__(self, "concurrency", tuple(sorted(set(loads))))
 

@@ -21,6 +21,8 @@ ROWS = {
     "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget`, `batch-table`, `ema`",
     "static:one": "the one static setting that is best over all concurrencies (geometric mean)",
     "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
+    "static:fresh": "what they chose there for a sync engine, decided as in one: a yardstick that "
+    "no async engine can run",
     "static:best": _HINDSIGHT + "every static setting of every grid, and `none`",
     "oracle:ngram": "n-gram alone: each request proposes its whole accepted span; greedy",
     "oracle:neural": "neural alone: each request proposes its whole accepted span; greedy",

@@ -68,10 +68,10 @@ def budget_lengths(
             survival[row * depth + j] = s
     ranked = np.argsort(-survival, kind="mergesort")
     expected = float(rows)
-    best, count = expected / step_s(costs, StepShape(rows, context, 0, 0, 0, depth, True)), 0
+    best, count = expected / step_s(costs, StepShape(rows, context, 0, 0, 0, depth, True, 0)), 0
     for n in range(1, rows * depth + 1):
         expected += survival[ranked[n - 1]]
-        value = expected / step_s(costs, StepShape(rows, context, 0, n, 0, depth, True))
+        value = expected / step_s(costs, StepShape(rows, context, 0, n, 0, depth, True, 0))
         if value > best:
             best, count = value, n
     lengths[:rows] = 0

@@ -79,3 +79,14 @@ def keeps_drafter(policy: Policy, batch: Batch) -> bool:
     """What a policy answers to `keep`; one that lacks this stage always keeps."""
     keep: Any = getattr(policy, "keep", None)
     return keep is None or bool(keep(batch))
+
+
+def decides_late(policy: object) -> bool:
+    """Whether a policy says how many tokens a step may verify before its rows are known."""
+    return callable(getattr(policy, "budget", None))
+
+
+def budget_of(policy: Policy, batch: Batch) -> int:
+    """What a policy that decides late answers to `budget`."""
+    answer: Any = policy.budget(batch)  # type: ignore[attr-defined]
+    return int(answer)

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
+from adaspec.policy.planner.late import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
@@ -39,12 +41,20 @@ class LearnedPolicy:
         cap: int,
         neural_cap: int,
         manifest: PolicyManifest | None = None,
+        late_knobs: Mapping[str, float] | None = None,
+        forwards: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
-        """`manifest` is that of the folder it was loaded from; None while it is trained."""
+        """`manifest` is that of the folder it was loaded from; None while it is trained.
+
+        In an async engine it has knobs of its own, where `late_knobs` are given, and runs the
+        `forwards` of the drafter that `late.forwards_table` knows by load.
+        """
         self.name = name
         self.manifest = manifest
         self.model = model
         self.knobs = knob_row(knobs)
+        self.late_knobs = self.knobs if late_knobs is None else knob_row(late_knobs)
+        self.forwards = forwards_table(forwards or {})
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
 
@@ -53,8 +63,13 @@ class LearnedPolicy:
         """A draft may be as long as its cap; it does without a drafter."""
         return Needs(draft_len=self.cap)
 
+    def knobs_in(self, engine: str) -> NDArray[np.float64]:
+        """The planner's knobs in that engine."""
+        return self.late_knobs if engine == ASYNC else self.knobs
+
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
+        self._is_late = setup.engine == ASYNC
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
         self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
         """Whether drafted tokens change what is expected."""
@@ -62,12 +77,13 @@ class LearnedPolicy:
         planner = new_planner(
             [self.model],
             np.array([self._model.address]),
-            self.knobs,
-            setup.cost.constants(),
+            self.knobs_in(setup.engine),
+            setup.cost.under(setup.engine).constants(),
             setup.slots,
             min(self.cap, setup.cap),
             self._neural_cap,
             reads_drafts=self.reads_drafts,
+            forwards=self.forwards if self._is_late else None,
         )
         self._pinned = Pinned(planner)
         self.address = self._pinned.address
@@ -108,9 +124,13 @@ class LearnedPolicy:
         )
         return planned
 
+    def budget(self, batch: Batch) -> int:
+        """What was decided for this step before the last one's outcome was known."""
+        return int(stages.budget(self.address))
+
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """Go on as planned, or, where drafts are read, as long as the batch gains by it."""
-        if not self.reads_drafts:
+        if not self.reads_drafts or self._is_late:
             return True
         self._observe(batch, drafts)
         wants_forward: bool = stages.proceeds(self.address, drafts.count)
@@ -199,9 +219,19 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
-    for spec in manifest.static_tuned.values():
-        if not isinstance(parse_policy(spec), StaticPolicy):
-            raise PolicyError(f"static_tuned names '{spec}', which is no static rule")
+    for name in ("static_tuned", "late_static_tuned"):
+        for spec in getattr(manifest, name).values():
+            if not isinstance(parse_policy(spec), StaticPolicy):
+                raise PolicyError(f"{name} names '{spec}', which is no static rule")
     model = model_from(networks, tables)
     neural_cap = manifest.neural_cap or 0
-    return LearnedPolicy(name, model, manifest.knobs, manifest.cap, neural_cap, manifest)
+    return LearnedPolicy(
+        name,
+        model,
+        manifest.knobs,
+        manifest.cap,
+        neural_cap,
+        manifest,
+        manifest.late_knobs or None,
+        {load: (pair[0], pair[1]) for load, pair in manifest.late_forwards.items()},
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from adaspec import __version__
+from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.documents import (
     OBJECT,
     Rule,
@@ -70,6 +71,15 @@ class PolicyManifest:
     """Results on held-out requests: numbers and texts by name, nested."""
     knobs: Mapping[str, float] = field(default_factory=dict)
     """The planner's knobs."""
+    engine: str = SYNC
+    """The engine in which it was rolled out in training."""
+    late_knobs: Mapping[str, float] = field(default_factory=dict)
+    """The planner's knobs in an async engine; none: the same."""
+    late_forwards: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Forwards of the drafter in an async engine by concurrency: in most steps, and in those that
+    are some request's first."""
+    late_static_tuned: Mapping[int, str] = field(default_factory=dict)
+    """What `static_tuned` is, in an async engine."""
     step_costs: Mapping[str, Any] | None = None
     """The cost model as a cost file holds it, because its name may mean nothing elsewhere."""
     adaspec_version: str = __version__
@@ -85,10 +95,12 @@ class PolicyManifest:
             raise PolicyError(f"{where}: {problem}")
         for name in ("sources", "training_requests", "evidence"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "static_tuned", dict(sorted(self.static_tuned.items())))
+        for name in _BY_CONCURRENCY:
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
         object.__setattr__(self, "metrics", dict(self.metrics))
-        knobs = {name: float(value) for name, value in self.knobs.items()}
-        object.__setattr__(self, "knobs", knobs)
+        for name in ("knobs", "late_knobs"):
+            knobs = {knob: float(value) for knob, value in getattr(self, name).items()}
+            object.__setattr__(self, name, knobs)
 
     @property
     def cost_model(self) -> CostModel | None:
@@ -105,7 +117,8 @@ class PolicyManifest:
         """The manifest as `manifest.json` holds it: keys sorted, so same content, same bytes."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}
         # Texts from the start: JSON has no other keys, and would sort numbers by value.
-        record["static_tuned"] = {str(load): spec for load, spec in self.static_tuned.items()}
+        for name in _BY_CONCURRENCY:
+            record[name] = {str(load): value for load, value in record[name].items()}
         return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
@@ -121,8 +134,9 @@ class PolicyManifest:
         values = upgraded(
             record, "a policy's manifest", SCHEMA, where, PolicyError, {"vocabulary_hash": None}
         )
-        check_keys(values, _RULES, where, PolicyError)
-        return cls(**{**values, "static_tuned": _by_number(values["static_tuned"])}, where=where)
+        check_keys(values, _RULES, where, PolicyError, _ADDED)
+        tables = {name: _by_number(values[name]) for name in _BY_CONCURRENCY if name in values}
+        return cls(**{**values, **tables}, where=where)
 
     def _contradiction(self) -> str | None:
         if self.neural_cap is not None and self.neural_cap > self.cap:
@@ -183,6 +197,17 @@ def _are_tuned(value: object) -> bool:
     )
 
 
+def _are_forwards(value: object) -> bool:
+    forwards = whole(0, MAX_CAP)
+    return isinstance(value, Mapping) and all(
+        whole(1, 10**9).holds(load)
+        and isinstance(pair, list | tuple)
+        and len(pair) == 2
+        and all(map(forwards.holds, pair))
+        for load, pair in value.items()
+    )
+
+
 def _are_hashes(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
@@ -197,6 +222,9 @@ def _are_knobs(value: object) -> bool:
     )
 
 
+_BY_CONCURRENCY = ("static_tuned", "late_static_tuned", "late_forwards")
+_ADDED = ("engine", "late_knobs", "late_forwards", "late_static_tuned")
+"""Keys that a policy may lack."""
 _TEXT = Rule(_is_text, "a text")
 _CAP = whole(1, MAX_CAP)
 _SOURCES = some_of(SOURCES)
@@ -217,6 +245,10 @@ _RULES: Rules = {
     "training_requests": Rule(_are_hashes, "an ascending list of 16 hex digits each"),
     "seed": whole(0, 2**63 - 1),
     "knobs": Rule(_are_knobs, "an object of finite numbers by name"),
+    "engine": Rule(ENGINES.__contains__, " or ".join(ENGINES)),
+    "late_knobs": Rule(_are_knobs, "an object of finite numbers by name"),
+    "late_forwards": Rule(_are_forwards, "an object of two numbers of forwards by concurrency"),
+    "late_static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
     "step_costs": or_null(OBJECT),
     "metrics": Rule(
         lambda value: isinstance(value, Mapping) and _are_metrics(value),

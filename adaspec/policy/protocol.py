@@ -23,6 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.index import Matches
 
@@ -45,6 +46,14 @@ class Setup:
     shows_tokens: bool
     """Whether drafted neural tokens are handed over (a trace may lack them)."""
     shows_confidences: bool
+    engine: str = SYNC
+    """One of `cost.engine.ENGINES`.
+
+    In an async one a policy must have one stage more, `budget(batch)`: the most tokens that the
+    drafts of a step may hold, all rows together. The step takes the time of so many, used or not.
+    It is asked for with `plan`, of which every forward runs. Neither answer may use the last
+    outcomes: a budget knows what was chosen in the step before, and what came of the one before
+    that; the number of forwards knows one step less. All else is chosen with everything known."""
 
 
 @dataclass(frozen=True, slots=True)

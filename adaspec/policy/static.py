@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC
 from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
 
@@ -34,12 +35,17 @@ class StaticRule:
     vllm_match: tuple[int, int] | None = None
 
     @property
+    def columns(self) -> int:
+        """The longest draft: so many tokens a row are verified where lengths are not known."""
+        return max(self.ngram_len, self.neural_len + self.splice_len)
+
+    @property
     def needs(self) -> Needs:
         """The drafter where it drafts with it, and drafted tokens where it compares them."""
         return Needs(
             drafter=self.neural_len > 0,
             neural_len=self.neural_len,
-            draft_len=max(1, self.ngram_len, self.neural_len + self.splice_len),
+            draft_len=max(1, self.columns),
             tokens=self.agree,
         )
 
@@ -65,6 +71,8 @@ class StaticPolicy(BasePolicy):
         self.name = name
         self.rule = rule
         self._neural_len = rule.neural_len
+        self._columns = rule.columns
+        self._is_late = False
 
     @property
     def needs(self) -> Needs:
@@ -74,20 +82,31 @@ class StaticPolicy(BasePolicy):
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
         self._neural_len = min(self.rule.neural_len, setup.cap)
+        self._columns = min(self.rule.columns, setup.cap)
+        self._is_late = setup.engine == ASYNC
+
+    def budget(self, batch: Batch) -> int:
+        """In an async engine nothing is known of lengths: every row verifies the longest draft."""
+        return self._columns * len(batch)
 
     def admit(self, arrival: Arrival) -> bool:
         """A rule without neural tokens holds no drafter and pays no keep-alive."""
         return self.rule.neural_len > 0
 
     def plan(self, batch: Batch) -> int:
-        """Forwards for the rows that draft; agreement is checked on the first, in `proceed`."""
+        """Forwards for the rows that draft; agreement is checked on the first, in `proceed`.
+
+        In an async engine, which cannot wait to know which rows do, all of them in every step.
+        """
+        if self._is_late:
+            return self._neural_len if batch.holds_neural.any() else 0
         if self.rule.agree or np.any(~self._copies(batch)):
             return self._neural_len
         return 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """All forwards are run, unless agreement has sent every row to its candidate."""
-        if self.rule.agree and drafts.count == 1:
+        if self.rule.agree and drafts.count == 1 and not self._is_late:
             return bool(np.any(~self._agreed(batch, drafts)))
         return True
 

@@ -77,7 +77,7 @@ def _run(
             budget_learn(state, confidence, known, rows, lengths, accepted)
         else:
             ema_learn(state, tiers, alpha, rows, accepted[:rows])
-        shape = StepShape(rows, context, 0, total, 0, depth, True)
+        shape = StepShape(rows, context, 0, total, 0, depth, True, 0)
         count_step(loop, shape, step_s(costs, shape), taken)
         advance(loop, True)
     return loop

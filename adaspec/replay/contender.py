@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.arguments import path_of
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS
-from adaspec.policy.base import BasePolicy, needs_of
+from adaspec.policy.base import BasePolicy, Needs, decides_late, needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, guarded, own_policy
 from adaspec.policy.protocol import Policy
@@ -44,7 +46,29 @@ from adaspec.replay.suffix import (
     why_not_here,
 )
 
-Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | SuffixDecoding
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FreshRule:
+    """Static rules decided as in a sync engine, whatever the engine: a yardstick, no rival.
+
+    No async engine could run them so: it would have to know which rows copy before it has seen
+    what the last step emitted.
+    """
+
+    rule: StaticPolicy | CrossfitRule
+
+    @property
+    def name(self) -> str:
+        """The rule's."""
+        return self.rule.name
+
+    @property
+    def needs(self) -> Needs:
+        """The rule's."""
+        return self.rule.needs
+
+
+Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | FreshRule | SuffixDecoding
 
 ORACLES = (*LOOPS, "dp", "dp-splice")
 
@@ -148,15 +172,26 @@ class Player:
     """Replays contenders over one recording and cost model; remembers the paths of rules."""
 
     def __init__(
-        self, recording: Recording, cost: CostModel, cap: int, charged: Sequence[Contender] = ()
+        self,
+        recording: Recording,
+        cost: CostModel,
+        cap: int,
+        charged: Sequence[Contender] = (),
+        engine: str = SYNC,
     ) -> None:
         """`charged` are the very policies whose own decision time counts as time.
 
         A winner of the grids that goes by the same name is another object, and not charged.
         """
-        self.recording, self.cost, self.cap, self.charged = recording, cost, cap, charged
-        self._paths: dict[StaticRule, Paths] = {}
-        self._mixed: dict[CrossfitRule, Paths] = {}
+        self.recording, self.cap, self.charged = recording, cap, charged
+        self.cost, self.engine = cost.under(engine), engine
+        self._paths: dict[tuple[StaticRule, bool], Paths] = {}
+        self._mixed: dict[tuple[CrossfitRule, bool], Paths] = {}
+
+    @property
+    def is_late(self) -> bool:
+        """Whether forwards and budgets are decided before the last outcomes are known."""
+        return self.engine == ASYNC
 
     def charges(self, contender: Contender) -> bool:
         """Whether deciding counts as time."""
@@ -182,8 +217,23 @@ class Player:
             return f"'{name}' compares drafted tokens, but the trace holds none"
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
+            if why is None and self.is_late:
+                why = "runs in sync engines only: replay it with --engine sync"
             return None if why is None else f"'{name}' {why}"
+        if self.is_late and not self._has_order(contender):
+            return (
+                f"'{name}' does not say how many tokens a step may verify before the last outcome "
+                "is known (it lacks the stage 'budget'): replay it with --engine sync"
+            )
         return None
+
+    def _has_order(self, contender: Contender) -> bool:
+        """Whether there is an order of events for it in an async engine.
+
+        Baselines that adapt and oracles keep their own.
+        """
+        kept = (*_NO_POLICIES, BatchTable, Budget, Ema)
+        return isinstance(contender, kept) or decides_late(contender)
 
     def play_rounds(
         self, contender: Contender, orders: Sequence[NDArray[np.int32]], concurrency: int
@@ -214,9 +264,27 @@ class Player:
     def _play_rules(
         self, rules: CrossfitRule, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        if rules not in self._mixed:
-            self._mixed[rules] = rules.paths(self._walked)
-        return self._play_paths(self._mixed[rules], rules.holds, order, concurrency, refills)
+        return self._play_mixed(rules, self.is_late, order, concurrency, refills)
+
+    def _play_fresh(
+        self, fresh: FreshRule, order: NDArray[np.int32], concurrency: int, refills: bool
+    ) -> Result:
+        if isinstance(fresh.rule, CrossfitRule):
+            return self._play_mixed(fresh.rule, False, order, concurrency, refills)
+        return self._play_rule(fresh.rule.rule, False, order, concurrency, refills)
+
+    def _play_mixed(
+        self,
+        rules: CrossfitRule,
+        late: bool,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
+    ) -> Result:
+        if (rules, late) not in self._mixed:
+            self._mixed[rules, late] = rules.paths(lambda rule: self._walked(rule, late))
+        walked = self._mixed[rules, late]
+        return self._play_paths(walked, rules.holds, order, concurrency, refills)
 
     def _play_crossfit(
         self, policy: CrossfitPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
@@ -234,6 +302,7 @@ class Player:
             self.cost,
             self.cap,
             refills,
+            engine=self.engine,
         )
 
     def _play_learned(
@@ -251,6 +320,7 @@ class Player:
             self.cost,
             self.cap,
             refills,
+            engine=self.engine,
         )
 
     def _play_adaptive(
@@ -301,31 +371,44 @@ class Player:
     ) -> Result:
         charged = self.charges(policy)
         return run_policy(
-            self.recording, policy, order, concurrency, self.cost, self.cap, refills, charged
+            self.recording,
+            policy,
+            order,
+            concurrency,
+            self.cost,
+            self.cap,
+            refills,
+            charged,
+            self.engine,
         )
 
     def _play_static(
         self, policy: StaticPolicy, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
-        return self._play_rule(policy.rule, order, concurrency, refills)
+        return self._play_rule(policy.rule, self.is_late, order, concurrency, refills)
 
     def _play_table(
         self, table: BatchTable, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
         """As the static rule that the table amounts to while the batch has this very size."""
         rule = StaticRule(neural_len=table.length(concurrency))
-        return self._play_rule(rule, order, concurrency, refills)
+        return self._play_rule(rule, False, order, concurrency, refills)
 
     def _play_rule(
-        self, rule: StaticRule, order: NDArray[np.int32], concurrency: int, refills: bool
+        self,
+        rule: StaticRule,
+        late: bool,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
     ) -> Result:
         holds = rule.neural_len > 0
-        return self._play_paths(self._walked(rule), holds, order, concurrency, refills)
+        return self._play_paths(self._walked(rule, late), holds, order, concurrency, refills)
 
-    def _walked(self, rule: StaticRule) -> Paths:
-        if rule not in self._paths:
-            self._paths[rule] = walk_rule(self.recording, rule, self.cap)
-        return self._paths[rule]
+    def _walked(self, rule: StaticRule, late: bool) -> Paths:
+        if (rule, late) not in self._paths:
+            self._paths[rule, late] = walk_rule(self.recording, rule, self.cap, late)
+        return self._paths[rule, late]
 
     def _play_paths(
         self,
@@ -349,6 +432,7 @@ _Play: TypeAlias = Callable[[Player, Any, NDArray[np.int32], int, bool], Result]
 _NO_POLICIES: dict[type, _Play] = {
     Oracle: Player._play_oracle,
     CrossfitRule: Player._play_rules,
+    FreshRule: Player._play_fresh,
     CrossfitPolicy: Player._play_crossfit,
     SuffixDecoding: Player._play_suffix,
 }

@@ -30,6 +30,8 @@ class CrossfitPolicy:
     """Which of them predicts for each request of the recording."""
     static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By concurrency, for each of them the static rule tuned on the requests that it saw."""
+    late_static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The same for an async engine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,4 +65,5 @@ class CrossfitRule:
             for request, rule in enumerate(self.rule_of_request.tolist())
         ]
         start = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        return Paths(start.astype(np.int64), np.concatenate(parts))
+        least = [walked[rule].least[r] for r, rule in enumerate(self.rule_of_request.tolist())]
+        return Paths(start.astype(np.int64), np.concatenate(parts), np.array(least, np.int64))

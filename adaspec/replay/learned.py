@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, batch_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
@@ -64,7 +65,7 @@ def _run(
     """
     planner, ruled = planner_at(address), rule.shape[0] > 0
     limits = planner.limits[0]
-    reads_drafts = limits.reads_drafts > 0
+    reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
     loop = start(arrays.columns, order, concurrency, refills, False)
     _admit(loop, 0, address, ruled)
     while goes_on(loop):
@@ -78,7 +79,7 @@ def _run(
         if ruled:
             forwards = min(rule[2], limits.neural_cap)
         if reads_drafts and forwards > 0:
-            forwards = _draft(arrays, loop, address, forwards, ruled)
+            forwards = _draft(arrays, loop, address, forwards, ruled or late)
         neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
         if ruled:
             _apply_rule(rule, rows, forwards, limits.cap, neural_len, ngram_len)
@@ -92,7 +93,13 @@ def _run(
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
         shape = batch_shape(
-            count, context, drafted, neural_len, forwards, bool(rows.holds_neural.any())
+            count,
+            context,
+            drafted,
+            neural_len,
+            forwards,
+            bool(rows.holds_neural.any()),
+            stages.budget(address) if late else 0,
         )
         seconds = step_s(planner.costs, shape)
         counts = loop.emitted[:count].astype(np.int32)
@@ -161,11 +168,11 @@ def _take_in(
 
 @compiled
 def _draft(
-    arrays: RecordedArrays, loop: ClosedLoop, address: int, planned: int, ruled: bool
+    arrays: RecordedArrays, loop: ClosedLoop, address: int, planned: int, all_planned: bool
 ) -> int:
     """Run forwards, their tokens shown to the planner, as long as it wants; how many there were.
 
-    Under a rule `planned` of them are run.
+    With `all_planned`, under a rule or decided late, so many are run.
     """
     planner = planner_at(address)
     rows, most = stages.rows_of(planner), planner.limits[0].neural_cap
@@ -183,7 +190,7 @@ def _draft(
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
         behind = _behind(arrays, loop, rows, depths, 0, True)
         stages.revise(address, depth, tokens, confidences, behind)
-        if ruled:
+        if all_planned:
             if depth >= planned:
                 return depth
         elif depth < most and not stages.proceeds(address, depth):
@@ -300,8 +307,10 @@ def run_learned(
     refills: bool = True,
     rule: StaticRule | None = None,
     recorder: Recorder | None = None,
+    engine: str = SYNC,
 ) -> Result:
-    """What the loop for any policy would say of this policy, compiled."""
+    """What the loop for any policy would say of this policy, compiled; a rule decides at once."""
+    late = engine == ASYNC and rule is None
     if isinstance(policy, CrossfitPolicy):
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
@@ -312,13 +321,14 @@ def run_learned(
     planner = new_planner(
         models,
         np.array([model.address for model in pinned]),
-        np.stack([each.knobs for each in policies]),
-        cost.constants(),
+        np.stack([each.knobs_in(ASYNC if late else SYNC) for each in policies]),
+        cost.under(engine).constants(),
         concurrency,
         cap,
         min(first.neural_cap, recording.neural_cap, cap),
         reads_drafts=first.model.reads_evidence and recording.shows_tokens,
         recorder=recorder,
+        forwards=first.forwards if late else None,
     )
     planner.limits["weighs_every_splice"] = rule is not None
     kept = Pinned(planner)

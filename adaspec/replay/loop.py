@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
@@ -33,6 +34,7 @@ def run_policy(
     cap: int,
     refills: bool = True,
     charged: bool = False,
+    engine: str = SYNC,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
@@ -41,7 +43,7 @@ def run_policy(
     What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
     where it is `charged`, it also counts as time.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, refills)
+    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine)
     while goes_on(run.loop):
         decision_s = run.step()
         if charged:
@@ -62,6 +64,7 @@ class _Run:
         cost: CostModel,
         cap: int,
         refills: bool,
+        engine: str,
     ) -> None:
         self.recording = recording
         self.index = NgramIndex()
@@ -72,6 +75,7 @@ class _Run:
             slots=concurrency,
             shows_tokens=recording.shows_tokens,
             shows_confidences=recording.shows_confidences,
+            engine=engine,
         )
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, refills, False)

@@ -118,7 +118,7 @@ def _plan(
                 total = min(most, int(costs.captured_sizes[size]) - rows)
             if total < 0:
                 continue
-            shape = StepShape(rows, context, total, 0, 0, forwards, holds)
+            shape = StepShape(rows, context, total, 0, 0, forwards, holds, 0)
             value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
@@ -194,7 +194,7 @@ def _run(
         total = take[:rows].sum()
         loop.emitted[:rows] = take[:rows] + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = StepShape(rows, context, total, 0, 0, forwards, holds)
+        shape = StepShape(rows, context, total, 0, 0, forwards, holds, 0)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
         recent_tokens += rows + total - oldest[0]
@@ -229,12 +229,12 @@ def _cheapest(
         if holds:
             most = min(columns.neural[i], neural_cap, cap, left)
         for k in range(most + 1):
-            drafting = drafting_s(costs, StepShape(copies, context, 0, 0, 0, k, holds))
+            drafting = drafting_s(costs, StepShape(copies, context, 0, 0, 0, k, holds, 0))
             longest = k
             if (k == 0 or splices) and k < left:
                 longest = k + min(columns.run[i + k], cap - k, left - k)
             for taken in range(k, longest + 1):
-                shape = StepShape(copies, context, copies * taken, 0, 0, k, holds)
+                shape = StepShape(copies, context, copies * taken, 0, 0, k, holds, 0)
                 seconds = verify_s(costs, shape) + drafting
                 least = min(least, seconds + best[p + taken + 1])
         best[p] = least

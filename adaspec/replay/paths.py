@@ -48,12 +48,20 @@ class Paths(NamedTuple):
 
     start: Longs
     steps: Steps
+    least: Longs
+    """Drafted tokens that a request pays for in each of its steps, be they fewer: 0, but in an
+    async engine the rule's longest draft."""
 
 
 @compiled
-def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths) -> int:
-    """Fill in every request's path; how many steps there are."""
+def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> int:
+    """Fill in every request's path; how many steps there are.
+
+    `late`: in an async engine nobody knows which rows will draft, or how much. So every step runs
+    all forwards, and every row verifies the longest draft.
+    """
     min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
+    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if late else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
@@ -90,7 +98,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths) -> int:
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
             step.copied, step.neural, step.spliced = copied, neural, spliced
-            step.forwards = forwards
+            step.forwards = min(neural_len, cap) if late else forwards
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
             count += 1
@@ -112,7 +120,9 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, context = totals.time_s, context_tokens(loop)
+    time, context, least = totals.time_s, context_tokens(loop), 0
+    for row in range(concurrency):
+        least += paths.least[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
     while True:
         copied = neural = spliced = forwards = emitted = 0
@@ -127,8 +137,9 @@ def run_paths(
             emitted += step.emitted
             step_of[row] += 1
             ended |= step_of[row] == end[row]
+        idle = max(least - copied - neural - spliced, 0)
         time += step_s(
-            costs, StepShape(concurrency, context, copied, neural, spliced, forwards, holds)
+            costs, StepShape(concurrency, context, copied, neural, spliced, forwards, holds, idle)
         )
         context += emitted
         count += 1
@@ -139,6 +150,7 @@ def run_paths(
             for row in range(concurrency):
                 if step_of[row] == end[row]:
                     context -= prompt[request[row]] + length[request[row]]
+                    least -= paths.least[request[row]]
             totals.time_s, following = time, loop.state[0].following
             replace_ended(loop, step_of == end, holds)
             if not goes_on(loop):
@@ -147,6 +159,7 @@ def run_paths(
                 if entry[row] >= following:
                     step_of[row], end[row] = first[request[row]], first[request[row] + 1]
                     context += prompt[request[row]] + 1
+                    least += paths.least[request[row]]
             time = totals.time_s
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
@@ -179,6 +192,7 @@ def run_lockstep(
             copies * step.spliced,
             step.forwards,
             holds,
+            copies * max(paths.least[request] - step.copied - step.neural - step.spliced, 0),
         )
         totals.time_s += step_s(costs, shape)
         context += step.emitted
@@ -194,17 +208,25 @@ def run_lockstep(
 def _new_paths(columns: Columns) -> Paths:
     """Room for the paths of any rule."""
     requests, positions = columns.length.shape[0], columns.neural.shape[0]
-    return Paths(np.empty(requests + 1, np.int64), np.empty(positions, STEP))
+    return Paths(
+        np.empty(requests + 1, np.int64), np.empty(positions, STEP), np.zeros(requests, np.int64)
+    )
 
 
 @compiled
 def _lockstep_grid(
-    columns: Columns, rules: Longs, cap: int, copies: Longs, costs: Costs, speeds: Array
+    columns: Columns,
+    rules: Longs,
+    cap: int,
+    copies: Longs,
+    costs: Costs,
+    speeds: Array,
+    late: bool,
 ) -> None:
     """Tokens per second of every rule, request and number of copies."""
     paths, totals = _new_paths(columns), np.empty(1, TOTALS)
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths)
+        _walk(columns, rules[s], cap, paths, late)
         for r in range(columns.length.shape[0]):
             for c in range(copies.shape[0]):
                 run_lockstep(columns, paths, r, copies[c], costs, rules[s, 2] > 0, totals)
@@ -221,23 +243,24 @@ def _grid(
     concurrency: Longs,
     costs: Costs,
     speeds: Array,
+    late: bool,
 ) -> None:
     """Tokens per second of every rule in every order: walks each rule once, then loops."""
     paths = _new_paths(columns)
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths)
+        _walk(columns, rules[s], cap, paths, late)
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
             loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, 2] > 0)
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 
-def walk_rule(recording: Recording, rule: StaticRule, cap: int) -> Paths:
+def walk_rule(recording: Recording, rule: StaticRule, cap: int, late: bool = False) -> Paths:
     """The path of one rule through every request of the recording."""
     columns = rule_columns(recording, rule)
     paths = _new_paths(columns)
-    count = _walk(columns, rule.row(), cap, paths)
-    return Paths(paths.start, paths.steps[:count].copy())
+    count = _walk(columns, rule.row(), cap, paths, late)
+    return paths._replace(steps=paths.steps[:count].copy())
 
 
 def rule_speeds(
@@ -247,21 +270,28 @@ def rule_speeds(
     orders: list[Ints],
     concurrency: list[int],
     costs: Costs,
+    late: bool = False,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
     speeds = np.zeros((len(rules), len(orders)))
     starts = np.concatenate([[0], np.cumsum([len(order) for order in orders])]).astype(np.int64)
     flat = np.concatenate(orders).astype(np.int32)
-    _grid(columns, rules, cap, flat, starts, np.array(concurrency, np.int64), costs, speeds)
+    loads = np.array(concurrency, np.int64)
+    _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)
     return speeds
 
 
 def lockstep_speeds(
-    columns: Columns, rules: Longs, cap: int, copies: tuple[int, ...], costs: Costs
+    columns: Columns,
+    rules: Longs,
+    cap: int,
+    copies: tuple[int, ...],
+    costs: Costs,
+    late: bool = False,
 ) -> Array:
     """Tokens per second (rule, request, copies) in lockstep. Releases the GIL."""
     speeds = np.empty((len(rules), len(columns.length), len(copies)))
-    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), costs, speeds)
+    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), costs, speeds, late)
     return speeds
 
 

@@ -6,6 +6,7 @@
     plan(step)                  at most how many forwards of the drafter
     forward_ran(step)           after each of them: another one?
     settle(step) -> Cut         what is verified, checked and cut
+                                (in an async engine within the budget that `plan` asked for)
     outcome(step, ..), learn    what the target made of it
     release                     requests leave
 
@@ -26,10 +27,11 @@ from typing import Protocol
 
 import numpy as np
 
+from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import PolicyFault
-from adaspec.policy.base import keeps_drafter
+from adaspec.policy.base import budget_of, keeps_drafter
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
@@ -78,6 +80,9 @@ class Step:
     source: DraftSource | None = None
     planned: int = 0
     """The most forwards that the policy asked for."""
+    budget: int | None = None
+    """The most tokens that all drafts together may hold, which the step pays for; None: as many as
+    they hold. Only in an async engine."""
     forwards: int = 0
     """Forwards run that the policy asked for."""
     proposal: Proposal | None = None
@@ -136,7 +141,7 @@ class Executor:
     def __init__(self, policy: Policy, setup: Setup, index: NgramIndex) -> None:
         """Starts the policy; `index` holds the text of the running requests."""
         self.policy, self.setup, self.index = policy, setup, index
-        self._costs = setup.cost.constants()
+        self._costs = setup.cost.under(setup.engine).constants()
         policy.start(setup)
 
     def admit(self, slot: int, prompt_tokens: int, running: int) -> bool:
@@ -191,13 +196,28 @@ class Executor:
         if most > 0 and not np.count_nonzero(step.holds_neural):
             raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
         step.planned = int(most)
+        if self.setup.engine == ASYNC:
+            step.budget = self._budget_of(step)
         return step.planned
 
+    def _budget_of(self, step: Step) -> int:
+        """The policy's budget for the step."""
+        name, answer = self.policy.name, budget_of(self.policy, step.batch)
+        most = len(step.slots) * self.setup.cap
+        if not 0 <= answer <= most:
+            raise PolicyFault(f"policy '{name}' budgets {answer} tokens; 0 to {most} are possible")
+        return answer
+
     def forward_ran(self, step: Step) -> bool:
-        """Count a forward whose tokens the source holds; whether the policy wants another."""
+        """Count a forward whose tokens the source holds; whether the policy wants another.
+
+        An async engine runs all that were planned: there is nobody to ask.
+        """
         step.forwards += 1
         if step.forwards >= step.planned:
             return False
+        if self.setup.engine == ASYNC:
+            return True
         return bool(self.policy.proceed(step.batch, self._drafts_of(step)))
 
     def settle(self, step: Step, room: Ints | None = None, lenient: bool = False) -> Cut:
@@ -224,6 +244,11 @@ class Executor:
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
         trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
+        if step.budget is not None and neural_len.sum() + ngram_len.sum() > step.budget:
+            raise PolicyFault(
+                f"policy '{name}' drafts {neural_len.sum() + ngram_len.sum()} tokens, more than "
+                f"its budget of {step.budget}"
+            )
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
 
@@ -256,7 +281,13 @@ class Executor:
         if known is not None:
             context, holds, rows = context[known], holds[known], int(known.sum())
         step.shape = batch_shape(
-            rows, int(context.sum()), drafted, neural_drafted, forwards, bool(holds.any())
+            rows,
+            int(context.sum()),
+            drafted,
+            neural_drafted,
+            forwards,
+            bool(holds.any()),
+            step.budget or 0,
         )
         seconds = step_s(self._costs, step.shape)
         return Outcome(

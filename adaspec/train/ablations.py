@@ -30,7 +30,7 @@ from adaspec.replay.recording import Recording
 from adaspec.train.examples import Examples, rollout
 from adaspec.train.heads import Boosters, Settings, fit_before, with_constant
 from adaspec.train.teacher import distilled
-from adaspec.train.training import Members, Trained, Trainer
+from adaspec.train.training import Forwards, Members, Trained, Trainer
 
 FACTS = {
     *("match_length", "match_agree", "match_seen", "match_log_distance", "match_available"),
@@ -227,14 +227,23 @@ class AblatedTrainer(Trainer):
     def train(self, members: Members) -> Trained:
         """Train on the marked requests, with the knobs that the ablation fixes."""
         trained = super().train(members)
-        return replace(trained, knobs=trained.knobs | self._fixed_knobs)
+        return replace(
+            trained,
+            knobs=trained.knobs | self._fixed_knobs,
+            late_knobs=trained.late_knobs | self._fixed_knobs,
+        )
 
     @property
     def _fixed_knobs(self) -> dict[str, float]:
         return {} if self.ablation.splices else {"splice_weight": 0.0}
 
-    def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
-        return super()._policy(model, {**(knobs or {}), **self._fixed_knobs})
+    def _policy(
+        self,
+        model: Model,
+        knobs: Mapping[str, float] | None = None,
+        forwards: Forwards | None = None,
+    ) -> LearnedPolicy:
+        return super()._policy(model, {**(knobs or {}), **self._fixed_knobs}, forwards)
 
     def _fit(
         self, examples: Examples, tables: Tables, evidence: bool, settings: Settings

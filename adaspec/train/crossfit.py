@@ -12,6 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
@@ -74,6 +75,7 @@ def cross_fit(
         cap=options.cap,
         loads=options.concurrency,
         progress=progress if workers == 1 else silent,
+        engine=options.engine,
     )
     progress("folds", 0, folds)
     fitted = []
@@ -81,21 +83,18 @@ def cross_fit(
         fitted.append(pair)
         progress("folds", len(fitted), folds)
     policies = tuple(policy for policy, _ in fitted)
-    tuned = tuned_rules(recording, others, cost, options, progress)
-    panel = CrossfitPolicy(
-        f"crossfit:{folds}",
-        policies,
-        member,
-        {
-            concurrency: tuple(rules[concurrency] for rules in tuned)
-            for concurrency in options.concurrency
-        },
-    )
+
+    def tuned(engine: str) -> dict[int, tuple[str, ...]]:
+        rules = tuned_rules(recording, others, cost, options, progress, engine)
+        return {load: tuple(each[load] for each in rules) for load in options.concurrency}
+
+    late_tuned = tuned(ASYNC) if options.engine == ASYNC else {}
+    panel = CrossfitPolicy(f"crossfit:{folds}", policies, member, tuned(SYNC), late_tuned)
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
     report["calibration"] = calibration_of(
-        recording, judged, cost, options.concurrency, options.seed
+        recording, judged, cost, options.concurrency, options.seed, options.engine
     )
     progress("calibration", 1, 1)
     if ablate:
@@ -111,8 +110,13 @@ def cross_fit(
         "folds": folds,
         "contents": contents_of(selection),
         "fingerprint": feature_fingerprint(),
-        "knobs": [dict(zip(KNOBS, policy.knobs.tolist(), strict=True)) for policy in policies],
+        "knobs": [
+            dict(zip(KNOBS, policy.knobs_in(options.engine).tolist(), strict=True))
+            for policy in policies
+        ],
     }
+    if options.engine == ASYNC:
+        report["cross_fitted"]["late_forwards"] = [policy.forwards.tolist() for policy in policies]
     report["notes"].append(
         f"cross-fitted in {folds} folds: every request is decided by a model, and knobs, that "
         "never saw it; static:tuned runs each under the rule tuned on the other folds"

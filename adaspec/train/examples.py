@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.recorder import new_recorder
@@ -117,6 +118,7 @@ def rollout(
     cost: CostModel,
     rng: np.random.Generator,
     rule: StaticRule | None = None,
+    engine: str = SYNC,
 ) -> Examples:
     """The examples of one closed loop, which every marked request enters at least once."""
     order = draw_passes(pools_among(recording, members), concurrency, rng)
@@ -124,7 +126,15 @@ def rollout(
     depths = policy.neural_cap if policy.model.reads_evidence else 0
     recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
     run_learned(
-        recording, policy, order, concurrency, cost, policy.cap, rule=rule, recorder=recorder
+        recording,
+        policy,
+        order,
+        concurrency,
+        cost,
+        policy.cap,
+        rule=rule,
+        recorder=recorder,
+        engine=engine,
     )
     # A request may enter several times but should count once, so only a share of examples is kept.
     share = min(1.0, float(members.sum()) / len(order))

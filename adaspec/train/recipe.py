@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
@@ -114,11 +115,14 @@ def train_policy(
         loads=options.concurrency,
         progress=progress,
         spread=None if cluster is None else cluster.spread,
+        engine=options.engine,
     )
     trained = trainer.train_all()
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     everyone = np.ones(len(recording), np.bool_)
-    (tuned,) = tuned_rules(recording, [everyone], cost, options, progress)
+    tuned, late_tuned = (
+        tuned_rules(recording, [everyone], cost, options, progress, engine)[0] for engine in ENGINES
+    )
     evidence = []
     if trained.model.reads_evidence:
         evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
@@ -135,6 +139,10 @@ def train_policy(
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter,
         knobs=KNOBS | trained.knobs,
+        engine=options.engine,
+        late_knobs=KNOBS | trained.late_knobs,
+        late_forwards=trained.late_forwards,
+        late_static_tuned=late_tuned,
     )
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
@@ -146,7 +154,7 @@ def train_policy(
     bare = without_tables(recording, trained, settings)
     judged = Judged(policy, np.ones(len(judged_recording), np.bool_), bare)
     metrics["calibration"] = calibration_of(
-        judged_recording, [judged], cost, options.concurrency, options.seed
+        judged_recording, [judged], cost, options.concurrency, options.seed, options.engine
     )
     progress("calibration", 1, 1)
     if ablate:
@@ -177,13 +185,14 @@ def tuned_rules(
     cost: CostModel,
     options: Options,
     progress: Progress,
+    engine: str,
 ) -> list[dict[int, str]]:
     """The best static rules on each group of requests, which a careful operator would run."""
 
     def tuning(stage: str, done: float, total: float) -> None:
         progress(f"{stage}, training requests", done, total)
 
-    player = Player(recording, cost, options.cap)
+    player = Player(recording, cost, options.cap, engine=engine)
     cells: list[Cell] = [
         (str(number), concurrency)
         for number in range(len(groups))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
@@ -62,6 +63,11 @@ KNOB_GRID = {
     "neural_exponent": (0.9, 1.1),
 }
 
+FIRST_STEP_MORE = 3
+"""How many more forwards are tried for steps in which a request takes its first."""
+
+Forwards = Mapping[int, tuple[int, int]]
+"""Load -> forwards of an async engine, and those of a step that is some request's first."""
 Spread = Callable[..., list[Any]]
 """A function that calls a method for many arguments, as `map` does, several at once if it can."""
 
@@ -92,10 +98,21 @@ class Trained:
     seed: int
     examples: Examples
     """Examples on which its trees were grown."""
+    late_knobs: dict[str, float]
+    """Knobs tuned for an async engine."""
+    late_forwards: Forwards
 
     def policy(self, name: str) -> LearnedPolicy:
         """A policy that decides by this model."""
-        return LearnedPolicy(name, self.model, self.knobs, self.cap, self.neural_cap)
+        return LearnedPolicy(
+            name,
+            self.model,
+            self.knobs,
+            self.cap,
+            self.neural_cap,
+            late_knobs=self.late_knobs,
+            forwards=self.late_forwards,
+        )
 
 
 @dataclass(slots=True)
@@ -110,6 +127,8 @@ class Trainer:
     progress: Progress = silent
     spread: Spread | None = None
     """How rollouts are run; None uses threads of this process."""
+    engine: str = SYNC
+    """The engine in whose order of events policies are rolled out. Knobs are tuned for both."""
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,7 +168,16 @@ class Trainer:
             seen = evened(pooled([seen, drafts]))
             models = self._fits(seen, others, tables, evidence=True)
         self.progress("training", 2, STAGES)
-        policies = [self._policy(model) for model in models]
+        most = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
+        forwards: Forwards = {}
+        if self.engine == ASYNC:
+            # One more than is best, so that it is learned what lies behind those.
+            tuned = self._tuned_forwards(models, folds, {}, most)
+            forwards = {
+                load: (min(usual + 1, most), min(first + 1, most))
+                for load, (usual, first) in tuned.items()
+            }
+        policies = [self._policy(model, None, forwards) for model in models]
         visited = pooled(self._spread(self._roll_policy, policies, folds))
         # Features of splices and evidence include the model's expectations, so examples of the
         # earlier models are of no use any more.
@@ -157,15 +185,27 @@ class Trainer:
         seen = evened(pooled([seen, visited]))
         models = self._fits(seen, others, tables, self.evidence)
         self.progress("training", 3, STAGES)
-        tuned = self._some(np.logical_or.reduce(folds), TUNING_POSITIONS)
-        knobs = self._tuned(models, [fold & tuned for fold in folds])
+        some = self._some(np.logical_or.reduce(folds), TUNING_POSITIONS)
+        whole, folds = folds, [fold & some for fold in folds]
+        knobs = self._tuned(models, folds, SYNC, {})
+        forwards = self._tuned_forwards(models, whole, knobs, most)
+        late_knobs = self._tuned(models, folds, ASYNC, forwards)
         self.progress("training", 4, STAGES)
         examples = seen.of(members, self.maker.request)
         everything = self.maker.make(members)
         final, boosters = self._fit(examples, everything, self.evidence, self.settings)
         self.progress("training", STAGES, STAGES)
-        neural_cap = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
-        return Trained(final, knobs, boosters, self.cap, neural_cap, self.settings.seed, examples)
+        return Trained(
+            final,
+            knobs,
+            boosters,
+            self.cap,
+            most,
+            self.settings.seed,
+            examples,
+            late_knobs,
+            forwards,
+        )
 
     @property
     def _spread(self) -> Spread:
@@ -195,8 +235,16 @@ class Trainer:
             fold_of[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
         return [fold_of == fold for fold in range(FOLDS)]
 
-    def _policy(self, model: Model, knobs: Mapping[str, float] | None = None) -> LearnedPolicy:
-        return LearnedPolicy("training", model, knobs or {}, self.cap, self.recording.neural_cap)
+    def _policy(
+        self,
+        model: Model,
+        knobs: Mapping[str, float] | None = None,
+        forwards: Forwards | None = None,
+    ) -> LearnedPolicy:
+        neural_cap = self.recording.neural_cap
+        return LearnedPolicy(
+            "training", model, knobs or {}, self.cap, neural_cap, forwards=forwards
+        )
 
     def _fits(
         self,
@@ -255,34 +303,90 @@ class Trainer:
     def _roll_policy(self, policy: LearnedPolicy, fold: Members) -> Examples:
         rng = np.random.default_rng([self.settings.seed, 3])
         return pooled(
-            [rollout(self.recording, policy, fold, load, self.cost, rng) for load in self.loads]
+            [
+                rollout(self.recording, policy, fold, load, self.cost, rng, engine=self.engine)
+                for load in self.loads
+            ]
         )
 
-    def _tuned(self, models: list[Model], folds: list[Members]) -> dict[str, float]:
+    def _tuned(
+        self, models: list[Model], folds: list[Members], engine: str, forwards: Forwards
+    ) -> dict[str, float]:
         """Knobs tuned in rollouts of training requests, each fold under the model of the others."""
+
+        def speed_of(knobs: dict[str, float]) -> float:
+            return self._speed(models, folds, self.loads, knobs, engine, forwards)
+
         best: dict[str, float] = {}
-        best_speed = self._speed(models, folds, best)
+        best_speed = speed_of(best)
         for name, values in KNOB_GRID.items():
             for value in values:
                 tried = best | {name: value}
-                speed = self._speed(models, folds, tried)
+                speed = speed_of(tried)
                 if speed > best_speed:
                     best, best_speed = tried, speed
         return best
 
+    def _tuned_forwards(
+        self,
+        models: list[Model],
+        folds: list[Members],
+        knobs: Mapping[str, float],
+        most: int,
+    ) -> Forwards:
+        """Forwards of an async engine by load, tuned by what comes of them in such rollouts."""
+        if most == 0:
+            return {}
+        tuned = {}
+        for load in self.loads:
+
+            def speed_of(pair: tuple[int, int], load: int = load) -> float:
+                return self._speed(models, folds, [load], knobs, ASYNC, {load: pair})
+
+            least = min(self.cost.keep_alive_forwards, 1, most)
+            best = least, least
+            best_speed = speed_of(best)
+            for usual in range(least + 1, most + 1):
+                speed = speed_of((usual, usual))
+                if speed <= best_speed:
+                    break
+                best, best_speed = (usual, usual), speed
+            for first in range(best[0] + 1, min(best[0] + FIRST_STEP_MORE, most) + 1):
+                speed = speed_of((best[0], first))
+                if speed > best_speed:
+                    best, best_speed = (best[0], first), speed
+            tuned[load] = best
+        return tuned
+
     def _speed(
-        self, models: list[Model], folds: list[Members], knobs: Mapping[str, float]
+        self,
+        models: list[Model],
+        folds: list[Members],
+        loads: Sequence[int],
+        knobs: Mapping[str, float],
+        engine: str,
+        forwards: Forwards,
     ) -> float:
         """The log throughput summed over folds and loads."""
         pairs = list(zip(models, folds, strict=True))
-        calls = [(model, fold, load, knobs) for model, fold in pairs for load in self.loads]
+        calls = [
+            (model, fold, load, knobs, engine, forwards) for model, fold in pairs for load in loads
+        ]
         return sum(self._spread(self._log_throughput, *zip(*calls, strict=True)))
 
     def _log_throughput(
-        self, model: Model, fold: Members, load: int, knobs: Mapping[str, float]
+        self,
+        model: Model,
+        fold: Members,
+        load: int,
+        knobs: Mapping[str, float],
+        engine: str,
+        forwards: Forwards,
     ) -> float:
         rng = np.random.default_rng([self.settings.seed, 4, load])
         order = draw_passes(pools_among(self.recording, fold), load, rng)
-        policy = self._policy(model, knobs)
-        result = run_learned(self.recording, policy, order, load, self.cost, self.cap)
+        policy = self._policy(model, knobs, forwards)
+        result = run_learned(
+            self.recording, policy, order, load, self.cost, self.cap, engine=engine
+        )
         return float(np.log(result.tokens_per_s))

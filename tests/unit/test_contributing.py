@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
 from adaspec.cost.model import CostModel, Costs, StepShape
 from adaspec.evaluate.render.markdown import report_markdown
@@ -61,14 +62,20 @@ def test_every_feature_is_filled_in() -> None:
 
 def test_every_cost_term_is_charged_read_back_and_documented() -> None:
     terms = [item.name for item in fields(CostModel) if item.name.endswith("_s")]
-    assert set(Costs._fields) == {*terms, "keep_alive_forwards", "captured_sizes"}
+    # It stands in for the overhead: compiled code knows one.
+    assert set(Costs._fields) == {*terms, "keep_alive_forwards", "captured_sizes"} - {
+        "async_overhead_s"
+    }
     cost = CostModel("any", **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)})
     assert cost_from_document(cost_document(cost), "here") == cost
     shape = StepShape(4, 900, 3, 2, 1, 2, True)
     recording = build_recording(synthesize(0, WORKLOADS[:1], requests_per_workload=1), 3)
     for term in terms:
         dearer = replace(cost, **{term: 2 * getattr(cost, term)})
-        charged = dearer.step_s(shape) > cost.step_s(shape)
+        charged = any(
+            dearer.under(engine).step_s(shape) > cost.under(engine).step_s(shape)
+            for engine in ENGINES
+        )
         columns, before = (recording.with_prefill(each).columns for each in (dearer, cost))
         assert charged or columns.draft_entry_s[0] > before.draft_entry_s[0], term
         assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term

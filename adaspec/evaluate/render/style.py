@@ -63,6 +63,7 @@ _KNOWN = {
     "adaptive:best": Look("#A89580", "<"),
     "static:one": Look("#B9A7C4", ">"),
     "static:tuned": Look("#7F9B8A", "h"),
+    "static:fresh": Look("#8FA68F", "p"),
     OPPONENT: Look("#1F262E", "s", INK, 1.8),
     "oracle:ngram": _oracle(NGRAM, (2, 1), "////"),
     "oracle:neural": _oracle(NEURAL, (2, 1), "////"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from adaspec.cost.engine import ASYNC
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.render.table import (
     NULL,
@@ -53,6 +54,7 @@ def settings(report: Report) -> Table:
         f"draft_len up to {document['cap']}" if "cap" in document else "",
         "prefill charged" if document.get("prefill") else "prefill not counted",
         "decisions charged" if document.get("charge_decisions") else "",
+        f"{document['engine']} engine" if "engine" in document else "",
     ]
     lines = [
         ("traces", ", ".join(traces.get("sources", ()))),
@@ -329,9 +331,10 @@ def place_name(report: Report, workload: str) -> Span:
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
-    """`title`, with a note if copies of one request advanced in lockstep."""
+    """`title`, with a note if copies of one request advanced in lockstep, or in an async engine."""
     lockstep = report.document.get("batching") == "lockstep"
-    return [*title, *[" (lockstep batching)"][:lockstep]]
+    is_async = report.document.get("engine") == ASYNC
+    return [*title, *[" (lockstep batching)"][:lockstep], *[" (async engine)"][:is_async]]
 
 
 def _by_load(
@@ -402,6 +405,7 @@ _HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
     ),
     (Column("95% interval", left=True), _interval),
     _lift_column("static:tuned", priority=8),
+    _lift_column("static:fresh", priority=9),
     _lift_column("static:one", priority=4),
     _lift_column("adaptive:best", priority=5),
     _lift_column("hybrid:best", priority=2),

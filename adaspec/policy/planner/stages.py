@@ -9,6 +9,7 @@ stages. All of them work on the planner behind an address:
     plan        before drafting: predict, and say how many forwards are worth their time
     revise      after each forward, where drafts are read: revise what is expected
     proceeds    and is another forward worth its time?
+    budget      in an async engine: how many tokens may be verified, decided before
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
@@ -19,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import StepShape, batch_shape, verify_s
+from adaspec.cost.model import StepShape, batch_shape, token_price, verify_s
 from adaspec.jit import compiled
 from adaspec.policy.planner import admission
 from adaspec.policy.planner.address import model_at, planner_at
@@ -33,8 +34,10 @@ from adaspec.policy.planner.forwards import (
     batch_state,
     best_forwards,
     wants_forward,
+    weigh_ngram,
 )
-from adaspec.policy.planner.lengths import choose_lengths
+from adaspec.policy.planner.late import decide_budget, decide_forwards, enter_late, note_choice
+from adaspec.policy.planner.lengths import choose_lengths, choose_within, use_budget
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.planner.rate import count_step, price_of, rate_of
 from adaspec.policy.planner.recalibration import note_expected, update_record
@@ -109,6 +112,7 @@ def _splice_price(planner: Planner, rows: RowFacts) -> float:
 def enter(address: int, slot: int) -> None:
     """A request takes this slot: what its predecessor did is forgotten."""
     forget(planner_at(address).memory.history, slot)
+    enter_late(planner_at(address).late, slot)
 
 
 @compiled
@@ -179,9 +183,32 @@ def plan(address: int) -> int:
         )
     if planner.recorder.at.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
+    if limits.is_late:
+        return _decide_late(planner, rows)
     forwards = best_forwards(state_of(planner, limits.reads_drafts > 0))
     # Evidence may make a longer draft worth while than the plan foresaw.
     return limits.neural_cap if limits.reads_drafts > 0 and forwards > 0 else forwards
+
+
+@compiled
+def _decide_late(planner: Planner, rows: RowFacts) -> int:
+    """What the host has decided for this step: its budget, and how many forwards it runs."""
+    late, running = planner.late, rows.slots.shape[0]
+    most = running * planner.limits[0].cap
+    late.step[0].budget = min(decide_budget(late, planner.costs, running), most)
+    late.step[0].forwards = 0
+    if rows.holds_neural.any():
+        late.step[0].forwards = min(decide_forwards(late, running), planner.limits[0].neural_cap)
+    state = state_of(planner, False)
+    weigh_ngram(state.memory, rows, state.price, state.cap)
+    state.memory.ngram_value_before[:running] = state.memory.ngram_value[:running]
+    return int(late.step[0].forwards)
+
+
+@compiled
+def budget(address: int) -> int:
+    """How many drafted tokens this step can verify, all rows together."""
+    return int(planner_at(address).late.step[0].budget)
 
 
 @compiled
@@ -256,8 +283,24 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     """Choose lengths after `count` forwards; whether `splice` is still to be called."""
     planner = planner_at(address)
     reads_drafts = planner.limits[0].reads_drafts > 0
-    choose_lengths(state_of(planner, reads_drafts), count, neural_len, ngram_len)
-    return not reads_drafts and bool(neural_len.any())
+    state = state_of(planner, reads_drafts)
+    if not planner.limits[0].is_late:
+        choose_lengths(state, count, neural_len, ngram_len)
+        return not reads_drafts and bool(neural_len.any())
+    choose_within(state, planner.late, count, neural_len, ngram_len)
+    if not reads_drafts and neural_len.any():
+        return True
+    _end_choice(planner, state, count, neural_len, ngram_len)
+    return False
+
+
+@compiled
+def _end_choice(
+    planner: Planner, state: BatchState, count: int, neural_len: Ints, ngram_len: Ints
+) -> None:
+    """Use the budget, and tell the host what was chosen."""
+    use_budget(state, planner.late, count, neural_len, ngram_len)
+    note_choice(planner.late, state.rows.slots, state.price)
 
 
 @compiled
@@ -311,6 +354,8 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
             price,
             planner.limits[0].cap,
         )
+    if planner.limits[0].is_late:
+        _end_choice(planner, state_of(planner, False), 0, neural_len, ngram_len)
     for row in range(rows.slots.shape[0]):
         if neural_len[row] > 0:
             ngram_len[row] = memory.splice_len[row, neural_len[row]]
@@ -352,15 +397,27 @@ def learn(
     _update_records(planner, rows, drafted, neural_drafted, accepted)
     gain = 0.0
     shape = batch_shape(count, 0, drafted, neural_drafted, 0, False)
-    plain = StepShape(count, 0, 0, 0, 0, 0, False)
+    plain = StepShape(count, 0, 0, 0, 0, 0, False, 0)
     total = shape.copied + shape.neural + shape.spliced
     charge = rate * (verify_s(costs, shape) - verify_s(costs, plain)) / max(total, 1)
+    if planner.limits[0].is_late:
+        charge *= _share_of_price(planner, rate)
     for row in range(rows.slots.shape[0]):
         if rows.holds_neural[row] and judged[row]:
             gain += accepted[row] - charge * drafted[row] - memory.ngram_value_before[row]
         memory.output_tokens[rows.slots[row]] = rows.position[row] + emitted_tokens[row]
     admission.update_drafter(memory, costs, rate, count, holders, context, forwards, gain)
     count_step(memory, planner.knobs[0], tokens, seconds)
+
+
+@compiled
+def _share_of_price(planner: Planner, rate: float) -> float:
+    """The share of the full price at which tokens were taken: a budget not used up gives them away.
+
+    Counted in full, what a budget was filled with would speak against the drafter.
+    """
+    price = token_price(planner.costs, rate)
+    return min(1.0, planner.late.step[0].price / price) if price > 0 else 1.0
 
 
 @compiled

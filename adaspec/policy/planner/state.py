@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs
+from adaspec.policy.planner.late import ONE_FORWARD, Late, new_late
 from adaspec.policy.planner.memory import Memory, new_memory
 from adaspec.policy.planner.recorder import Recorder, new_recorder
 from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
@@ -25,11 +26,12 @@ LIMITS = np.dtype(
         ("rows", "i8"),
         ("reads_drafts", "i8"),
         ("weighs_every_splice", "i8"),
+        ("is_late", "i8"),
     ]
 )
 """The longest draft, the longest neural draft, the rows of this step; whether drafted tokens change
-what is expected; and whether splices are weighed that could not pay at the present price, so that
-what comes of them can be learned."""
+what is expected; whether splices are weighed that could not pay at the present price, so that
+what comes of them can be learned; and whether the host decides before outcomes are known."""
 
 
 class Planner(NamedTuple):
@@ -48,6 +50,8 @@ class Planner(NamedTuple):
     limits: NDArray[Any]
     """One `LIMITS`."""
     recorder: Recorder
+    late: Late
+    """What the host of an async engine remembers and decides."""
 
 
 def new_planner(
@@ -61,10 +65,11 @@ def new_planner(
     *,
     reads_drafts: bool,
     recorder: Recorder | None = None,
+    forwards: Array | None = None,
 ) -> Planner:
-    """A planner that has seen nothing yet."""
+    """A planner that has seen nothing yet; `forwards` is an async engine's table of them."""
     limits = np.zeros(1, LIMITS)
-    limits[0] = (cap, neural_cap, 0, reads_drafts, False)
+    limits[0] = (cap, neural_cap, 0, reads_drafts, False, forwards is not None)
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),
@@ -74,6 +79,7 @@ def new_planner(
         rows=new_rows(slots),
         limits=limits,
         recorder=new_recorder(slots) if recorder is None else recorder,
+        late=new_late(slots, ONE_FORWARD if forwards is None else forwards),
     )
 
 

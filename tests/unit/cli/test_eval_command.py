@@ -191,6 +191,20 @@ def test_a_policy_of_ones_own_is_replayed_and_clocked(pristine, own, capsys):
     assert report["headline"][0]["decide_share_of_step"] > 0
 
 
+def test_a_report_says_whose_order_of_events_it_shows(pristine, capsys):
+    for engine in ("sync", "async"):
+        command = ["eval", str(pristine), "--policy", "fixed:neural:2", "--engine", engine]
+        assert run([*command, "--workload", "talk", "--jobs", "1", *QUICK]) == 0
+        shown = capsys.readouterr().out
+        assert f"{engine} engine" in shown
+
+
+def test_what_an_async_engine_cannot_run_or_charge_is_refused(mistake, trace, own):
+    late = ["--engine", "async"]
+    assert "--charge-decisions" in mistake(trace, *late, "--charge-decisions")
+    assert "'budget'" in mistake(trace, *late, "--policy", "python:own_policies:Plain")
+
+
 # --- mistakes in traces -------------------------------------------------------------------------
 
 

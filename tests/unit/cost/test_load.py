@@ -9,7 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import FitReport, load_cost, read_cost, save_cost
+from adaspec.cost.load import (
+    FitReport,
+    cost_document,
+    cost_from_document,
+    load_cost,
+    read_cost,
+    save_cost,
+)
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError
 
@@ -83,6 +90,16 @@ def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
     cost = load_cost(written(tmp_path, SOUND))
     assert (cost.keep_alive_forwards, cost.target, cost.hardware) == (1, None, None)
     assert cost.captured_sizes == (1, 2, 4, 8)
+    assert cost.async_overhead_s is None
+    assert cost.under("async") == cost
+
+
+def test_an_async_engine_leaves_the_overhead_that_the_file_says(tmp_path):
+    cost = load_cost(written(tmp_path, {**SOUND, "async_overhead_s": 1e-4}))
+    assert cost.under("sync").overhead_s == cost.overhead_s
+    assert cost.under("async").overhead_s == 1e-4
+    assert cost_from_document(cost_document(cost), "here") == cost
+    assert "async_overhead_s is -1" in complaint(tmp_path, {**SOUND, "async_overhead_s": -1})
 
 
 @pytest.mark.parametrize(

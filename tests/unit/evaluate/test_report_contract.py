@@ -36,6 +36,8 @@ HEADLINE = {
     "lift_ci95",
     "lift_over_static_tuned",
     "lift_over_static_tuned_ci95",
+    "lift_over_static_fresh",
+    "lift_over_static_fresh_ci95",
     "lift_over_static_one",
     "lift_over_adaptive_best",
     "lift_over_hybrid_best",
@@ -69,6 +71,7 @@ def test_a_report_has_the_keys_that_the_design_fixes(report):
     assert report["schema"] == 1
     assert report["cost"] == "h100-llama-3.1-8b"
     assert report["batching"] == "closed-loop"
+    assert report["engine"] == "sync"
     assert all(set(row) == ROW for row in report["rows"])
     assert all(set(entry) == HEADLINE for entry in report["headline"])
 
@@ -249,6 +252,20 @@ def test_prefill_makes_everything_slower_and_ratios_smaller(requests_of, report_
             assert row["tokens_per_s"] < rows[key]["tokens_per_s"]
     speedup = charged["all", 1, NAMED]["speedup"]
     assert 1 < speedup < rows["all", 1, NAMED]["speedup"]
+
+
+def test_in_an_async_engine_rules_pay_for_what_they_cannot_know(requests_of, report_of, rows):
+    found = report_of(requests_of(), [NAMED], engine="async")
+    assert found["engine"] == "async"
+    sync, late = rows, by_name(found)
+    for key, row in late.items():
+        # Plain decoding and what knows all in advance lose nothing, and the overhead is hidden.
+        if key[2] == "none" or key[2].startswith("oracle:"):
+            assert row["tokens_per_s"] > sync[key]["tokens_per_s"]
+    hidden = by_name(report_of(requests_of(), [NAMED], cost=H100_LLAMA_3_1_8B.under("async")))
+    for load in {load for _, load, _ in late}:
+        key = ("all", load, NAMED)
+        assert late[key]["tokens_per_s"] < hidden[key]["tokens_per_s"]
 
 
 def test_without_keep_alive_hybrids_gain_and_plain_decoding_does_not(requests_of, report_of, rows):

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learned_recordings import KINDS, random_recording
 from random_models import random_policy
-from random_recordings import random_cost
+from random_recordings import random_cost, with_hidden_overhead
 
+from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
+from adaspec.policy.planner.late import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
@@ -31,9 +33,10 @@ def assert_one(
     cost: CostModel,
     cap: int,
     refills: bool,
+    engine: str = SYNC,
 ) -> Result:
-    slow = run_policy(recording, policy, order, concurrency, cost, cap, refills)
-    fast = run_learned(recording, policy, order, concurrency, cost, cap, refills)
+    slow = run_policy(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
+    fast = run_learned(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
     for field in fields(Result):
         if field.name == "token_s":
             np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
@@ -46,9 +49,14 @@ def assert_one(
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), refills=st.booleans(), evidence=st.booleans())
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    refills=st.booleans(),
+    evidence=st.booleans(),
+    engine=st.sampled_from(ENGINES),
+)
 def test_the_class_and_the_compiled_loop_are_one(
-    kind: str, seed: int, refills: bool, evidence: bool
+    kind: str, seed: int, refills: bool, evidence: bool, engine: str
 ) -> None:
     rng = np.random.default_rng(seed)
     recording = random_recording(seed % 1000, kind)
@@ -60,11 +68,15 @@ def test_the_class_and_the_compiled_loop_are_one(
         cap=int(rng.choice([2, 6, 48])),
         neural_cap=int(rng.choice([1, 3, 5, 8])),
     )
+    policy.forwards = forwards_table(
+        {int(load): (int(rng.integers(0, 4)), int(rng.integers(0, 6))) for load in (1, 3)}
+    )
     order = rng.integers(0, len(recording), 14).astype(np.int32)
     cost = random_cost(rng, keep_alive=int(rng.integers(0, 3)))
     if rng.random() < 0.3:
         recording = recording.with_prefill(cost)
-    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, refills)
+    cost = with_hidden_overhead(cost)
+    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, refills, engine)
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])

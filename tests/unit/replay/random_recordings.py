@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 from reference import Request
@@ -98,6 +100,11 @@ def random_cost(rng: np.random.Generator, keep_alive: int | None = None) -> Cost
         keep_alive_forwards=int(rng.integers(0, 3)) if keep_alive is None else keep_alive,
         captured_sizes=tuple(int(size) for size in sizes),
     )
+
+
+def with_hidden_overhead(cost: CostModel) -> CostModel:
+    """The same, of whose overhead an async engine leaves a third."""
+    return replace(cost, async_overhead_s=cost.overhead_s / 3)
 
 
 def numbers(low: int, high: int) -> st.SearchStrategy[str]:

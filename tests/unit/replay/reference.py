@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.static import StaticRule
@@ -184,11 +184,14 @@ def play(
     decide: Decide,
     holds_neural: bool,
     prefill: bool = False,
+    least: int = 0,
+    least_forwards: int = 0,
 ) -> Played:
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, a request that enters costs a step of its own over its prompt, in which all
-    others wait.
+    others wait. Every row verifies at least `least` drafted tokens, be they none of its own, and
+    every step runs at least `least_forwards`.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -206,14 +209,14 @@ def play(
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
         seconds = step_seconds(
             cost,
-            sum(1 + step.draft for step in steps),
+            sum(1 + max(step.draft, least) for step in steps),
             sum(len(requests[slot.request].prompt) + slot.position for slot in slots),
-            max(step.forwards for step in steps),
+            max(least_forwards, *(step.forwards for step in steps)),
             holds_neural,
         )
         played.seconds += seconds
         played.steps += 1
-        played.neural_steps += any(step.forwards > 0 for step in steps)
+        played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
         unfilled = False
         ended_at = played.seconds
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
@@ -243,8 +246,17 @@ def play_rule(
     rule: StaticRule,
     cap: int,
     prefill: bool = False,
+    is_async: bool = False,
 ) -> Played:
-    """The closed loop under a static rule."""
+    """The closed loop under a static rule.
+
+    An async engine prepares a step before it is known which rows will copy: all forwards run, every
+    row verifies the longest draft that the rule could make, and the host's overhead is hidden as
+    far as the cost model says.
+    """
+    if is_async and cost.async_overhead_s is not None:
+        cost = replace(cost, overhead_s=cost.async_overhead_s)
+    longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
     return play(
         requests,
         order,
@@ -253,6 +265,8 @@ def play_rule(
         lambda request, position: static_step(request, position, rule, cap),
         holds_neural=rule.neural_len > 0,
         prefill=prefill,
+        least=min(longest, cap) if is_async else 0,
+        least_forwards=min(rule.neural_len, cap) if is_async else 0,
     )
 
 

@@ -106,6 +106,14 @@ def test_only_policies_of_ones_own_are_called_at_every_step() -> None:
     assert all(is_compiled(parse_contender(s)) for s in ("none", "ema", "budget", "oracle:dp"))
 
 
+def test_what_decides_everything_at_once_is_refused_in_an_async_engine() -> None:
+    player = Player(recording_of(random_requests(0, 3, tokens=True)), COST, 48, engine="async")
+    for spec in ("none", "fixed:neural:2", "hybrid:3:5:2", "budget:2", "ema", "oracle:plan"):
+        player.check(parse_contender(spec))
+    with pytest.raises(EvaluationError, match=r"lacks the stage 'budget'.*--engine sync"):
+        player.check(EverySecond("own", 1))
+
+
 class EverySecond(BasePolicy):
     """Drafts K neural tokens in every second step."""
 

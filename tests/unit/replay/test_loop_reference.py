@@ -15,15 +15,17 @@ from random_recordings import (
     recorded,
     recording_of,
     static_specs,
+    with_hidden_overhead,
 )
 from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
 
+from adaspec.cost.engine import ASYNC
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import FreshRule, Player, parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
@@ -85,6 +87,32 @@ def test_both_loops_replay_every_static_rule_as_the_design_says(tokens: bool) ->
         assert_same(player.play(contender, entries, concurrency), played)
         generic = run_policy(recording, parse_policy(spec), entries, concurrency, cost, cap)
         assert_same(generic, played)
+
+    check()
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+def test_in_an_async_engine_a_rule_runs_all_forwards_and_verifies_its_longest_draft(
+    tokens: bool,
+) -> None:
+    @settings(max_examples=80, deadline=None)
+    @given(SEEDS, static_specs(tokens=tokens), st.integers(1, 5), st.integers(1, 9))
+    def check(seed: int, spec: str, concurrency: int, cap: int) -> None:
+        policy = parse_policy(spec)
+        if not isinstance(policy, StaticPolicy):
+            return  # A batch table adapts: it keeps its order.
+        requests, recording, rng = world(seed, tokens=tokens)
+        cost, order = with_hidden_overhead(random_cost(rng)), random_order(rng, concurrency)
+        entries = np.array(order, np.int32)
+        player = Player(recording, cost, cap, engine=ASYNC)
+        late = play_rule(requests, order, concurrency, cost, policy.rule, cap, is_async=True)
+        assert_same(player.play(policy, entries, concurrency), late)
+        generic = run_policy(recording, policy, entries, concurrency, cost, cap, engine=ASYNC)
+        assert_same(generic, late)
+        # The yardstick: the same rule decided at once, with the overhead hidden all the same.
+        hidden = cost.under(ASYNC)
+        fresh = play_rule(requests, order, concurrency, hidden, policy.rule, cap)
+        assert_same(player.play(FreshRule(policy), entries, concurrency), fresh)
 
     check()
 

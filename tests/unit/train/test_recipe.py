@@ -15,7 +15,8 @@ from adaspec.errors import AdaspecError
 from adaspec.evaluate.evaluation import evaluate, seen_in_training
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
-from adaspec.policy.learned import load_policy
+from adaspec.policy.learned import load_policy, policy_of
+from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import Player, is_compiled, parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import build_recording
@@ -249,6 +250,48 @@ def test_the_compiled_loop_says_what_the_generic_one_says(trained):
             slow.accepted,
             slow.neural_steps,
         )
+
+
+def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
+    manifest = load_artifact(trained.folder).manifest
+    assert manifest.engine == "sync"
+    assert set(manifest.late_knobs) == set(manifest.knobs)
+    assert set(manifest.late_forwards) == set(manifest.late_static_tuned) == {1, 4}
+    policy = load_policy(trained.folder)
+    assert policy.forwards.tolist() == [
+        [load, *pair] for load, pair in manifest.late_forwards.items()
+    ]
+    held_out = trained.corpus.held_out
+    options = dataclasses.replace(OPTIONS, engine="async")
+    report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)
+    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
+    fresh = rows["static:fresh"]
+    assert fresh["detail"]["spec"] == manifest.static_tuned[4]
+    assert rows["static:tuned"]["detail"]["spec"] == manifest.late_static_tuned[4]
+    for entry in report["headline"]:
+        if entry["workload"] == "all" and entry["concurrency"] == 4:
+            mine = rows[policy.name]["tokens_per_s"]
+            assert entry["lift_over_static_fresh"] == mine / fresh["tokens_per_s"] - 1
+    assert "static:fresh" not in {row["policy"] for row in trained.report["rows"]}
+
+
+def test_a_policy_without_knobs_for_an_async_engine_runs_there(trained):
+    artifact = load_artifact(trained.folder)
+    record = json.loads(artifact.manifest.to_json())
+    for key in ("engine", "late_knobs", "late_forwards", "late_static_tuned"):
+        del record[key]
+    older = PolicyManifest.from_record(record)
+    policy = policy_of("older", older, artifact.forest, artifact.tables)
+    assert policy.late_knobs.tolist() == policy.knobs.tolist()
+    assert policy.forwards.tolist() == [[1, 1, 1]]
+
+
+def test_training_for_an_async_engine_is_judged_there(trace, tmp_path):
+    options = dataclasses.replace(OPTIONS, engine="async")
+    product = train(trace, tmp_path / "late", options)
+    assert product.manifest.engine == "async"
+    assert product.report["engine"] == "async"
+    assert {"static:fresh", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -1,0 +1,8 @@
+"""The two orders of events in an engine.
+
+In a `SYNC` engine a step is decided when the outcome of the last one is known, while the machine
+waits. An `ASYNC` one prepares the next step while the last one runs, which hides the host's work.
+"""
+
+SYNC, ASYNC = "sync", "async"
+ENGINES = (SYNC, ASYNC)
