@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.device.network import DeviceNetwork, HostNetwork
+from adaspec.device.network import DeviceNetwork
 from adaspec.device.tables import DeviceTables
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
@@ -34,13 +32,11 @@ class DeviceCurves:
 class DeviceModel:
     """The networks, curves and token tables of a model."""
 
-    def __init__(
-        self, model: Model, networks: Mapping[str, HostNetwork], device: torch.device
-    ) -> None:
+    def __init__(self, model: Model, device: torch.device) -> None:
         self.device = device
-        moved = {group: DeviceNetwork(network, device) for group, network in networks.items()}
-        self.before, self.splice = moved["before"], moved["splice"]
-        self.evidence = moved.get("evidence")
+        networks = {name: DeviceNetwork(each, device) for name, each in model.networks.items()}
+        self.before, self.splice = networks["before"], networks["splice"]
+        self.evidence = networks.get("evidence")
         self.ngram = DeviceCurves(model.curves["ngram"], LONGEST_NGRAM, device)
         self.neural = DeviceCurves(model.curves["neural"], LONGEST_NEURAL, device)
         self.spliced = DeviceCurves(model.curves["splice"], LONGEST_SPLICE, device)

@@ -5,39 +5,23 @@ They are taken in float64: an engine may let float32 products round to TF32, whi
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.predict.network import PROBABILITY, Network
+
 _HIGHEST = 15.8
 """Beyond it the host's logistic function is constant."""
-
-
-class HostNetwork(Protocol):
-    """The arrays of a network."""
-
-    source: NDArray[np.int32]
-    low: NDArray[np.float32]
-    slope: NDArray[np.float32]
-    shift: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    flagged: NDArray[np.int32]
-    weight_1: NDArray[np.float32]
-    bias_1: NDArray[np.float32]
-    weight_2: NDArray[np.float32]
-    bias_2: NDArray[np.float32]
-    weight_3: NDArray[np.float32]
-    bias_3: NDArray[np.float32]
-    link: NDArray[np.int32]
 
 
 class DeviceNetwork:
     """A network whose weights lie on a device."""
 
-    def __init__(self, network: HostNetwork, device: torch.device) -> None:
+    def __init__(self, network: Network, device: torch.device) -> None:
         def moved(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(array.astype(np.float64)).to(device)
 
@@ -49,7 +33,7 @@ class DeviceNetwork:
             (moved(network.weight_2), moved(network.bias_2)),
         )
         self._output = moved(network.weight_3), moved(network.bias_3)
-        self._is_probability = moved(network.link) > 0
+        self._is_probability = moved(network.link) == PROBABILITY
 
     def predict(self, features: Tensor) -> Tensor:
         """(rows, heads) what the heads predict for float32 features, in float64."""

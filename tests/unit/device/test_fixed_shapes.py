@@ -17,13 +17,13 @@ from adaspec.predict.tables import packed
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from random_networks import random_device_model  # noqa: E402
 from torch._subclasses.fake_tensor import (  # noqa: E402
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
 )
 
+from adaspec.device.model import DeviceModel  # noqa: E402
 from adaspec.device.predictor import Batch, Predictor, Proposal  # noqa: E402
 
 SLOTS, ROWS, CONTEXT, CAP = 6, 4, 300, 12
@@ -69,12 +69,12 @@ def test_a_step_needs_no_tensors_values(evidence: bool, forwards: int, budget: b
     model = random_model(3, tables, evidence=evidence)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
-        predictor = Predictor(random_device_model(model, device), knobs, SLOTS, CAP)
+        predictor = Predictor(DeviceModel(model, device), knobs, SLOTS, CAP)
         mode.allow_non_fake_inputs = False
         proposal = run_steps(predictor, device, forwards, budget)
     assert proposal.tokens.shape == proposal.survival.shape == (ROWS, CAP)
     meta = torch.device("meta")
-    predictor = Predictor(random_device_model(model, meta), knobs, SLOTS, CAP)
+    predictor = Predictor(DeviceModel(model, meta), knobs, SLOTS, CAP)
     assert run_steps(predictor, meta, forwards, budget).tokens.device == meta
 
 

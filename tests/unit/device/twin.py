@@ -15,6 +15,7 @@ from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.lengths import _choose_at, _price_that_fits
+from adaspec.policy.planner.memory import LONGEST_SPLICE
 from adaspec.policy.planner.stages import state_of
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 
@@ -196,7 +197,8 @@ class Twin(BasePolicy):
         memory, expected, rows = self.host.planner.memory, self.step.expected, len(self.step.slots)
         self._compare("neural survival", memory.neural[:rows], expected.neural)
         self._compare("n-gram survival", memory.ngram[:rows], expected.ngram)
-        self._compare("splice value", memory.splice_value[:rows, 1:], expected.splice_value[:, 1:])
+        value, found = memory.splice_value[:rows, 1:], expected.splice_value[:, 1:]
+        self._compare("splice value per token", value / LONGEST_SPLICE, found / LONGEST_SPLICE)
         behind = slice(1, depth + 1)
         lengths = memory.splice_len[:rows, behind, None]
         kept = np.arange(1, memory.splice.shape[2]) <= lengths
