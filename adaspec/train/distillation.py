@@ -43,7 +43,7 @@ class Distilling:
     """How a network is fitted."""
 
     width: int = 64
-    passes: int = 20
+    passes: int = 12
     rate: float = 3e-3
     """Adam's step size at first; it falls to 0 in a straight line."""
     seed: int = 0
