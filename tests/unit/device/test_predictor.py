@@ -66,15 +66,15 @@ def test_every_step_of_a_random_run_is_the_hosts(
 
 
 def test_every_step_of_recorded_requests_is_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
-    requests = recorded_requests(96)
+    requests = recorded_requests(24)
     recording = build_recording(requests, 8)
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     policy = LearnedPolicy("random", random_model(1, tables, evidence=True), {}, 48, 8)
     cost = replace(load_cost("h100-llama-3.1-8b"), captured_sizes=())
     order = np.arange(len(requests), dtype=np.int32)
     twin = Twin(policy, make_predictor)
-    run_policy(recording, twin, order, 24, cost, 48)
-    assert twin.rows > 3000
+    run_policy(recording, twin, order, 12, cost, 48)
+    assert twin.rows > 1000
     # A draft may be worth as much as another, or nothing, up to the last bits.
     assert twin.other_choices <= twin.choices // 1000
     assert twin.other_budgets <= twin.budgets // 50
