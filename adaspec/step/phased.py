@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.batch import (
     AGREE,
@@ -44,9 +45,10 @@ _READY, _UNSOUND = 0, -1
 def executor_of(policy: Policy, setup: Setup, index: NgramIndex) -> Executor:
     """The fastest executor that takes this policy through steps.
 
-    A class derived from the learned policy may answer stages in its own way.
+    A class derived from the learned policy may answer stages in its own way, and an async engine
+    has stages of its own.
     """
-    if type(policy) is LearnedPolicy and setup.shows_tokens:
+    if type(policy) is LearnedPolicy and setup.shows_tokens and setup.engine == SYNC:
         return PhasedExecutor(policy, setup, index)
     return Executor(policy, setup, index)
 

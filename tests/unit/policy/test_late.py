@@ -178,7 +178,7 @@ def test_a_budget_follows_from_earlier_choices_and_is_what_the_step_is_charged_f
 
     order = rng.integers(0, len(recording), 14).astype(np.int32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adaspec.replay.loop.Executor", Watching)
+        patch.setattr("adaspec.replay.loop.executor_of", Watching)
         run_policy(recording, watched, order, concurrency, cost, CAP, refills, engine=ASYNC)
     assert [tokens for _, tokens, _, _ in charged] == watched.budgets
     assert all(drafted <= tokens for drafted, tokens, _, _ in charged)

@@ -281,7 +281,7 @@ def test_a_policy_without_knobs_for_an_async_engine_runs_there(trained):
     for key in ("engine", "late_knobs", "late_forwards", "late_static_tuned"):
         del record[key]
     older = PolicyManifest.from_record(record)
-    policy = policy_of("older", older, artifact.forest, artifact.tables)
+    policy = policy_of("older", older, artifact.networks, artifact.tables)
     assert policy.late_knobs.tolist() == policy.knobs.tolist()
     assert policy.forwards.tolist() == [[1, 1, 1]]
 
