@@ -175,7 +175,7 @@ def _columns(splits: Sequence[Array]) -> tuple[Ints, Floats, Floats]:
         if not each[:, 1].any():
             continue
         change = np.cumsum(each[:, 1])
-        columns = max(1, round(_COLUMNS * change[-1] / total))
+        columns = max(1, round(_COLUMNS * len(splits) * change[-1] / total))
         marks = np.linspace(0, 1, columns * INTERVALS + 1)
         places = np.searchsorted(change / change[-1], marks - 1e-9)
         ends = each[np.minimum(places, len(each) - 1), 0]
@@ -187,8 +187,8 @@ def _columns(splits: Sequence[Array]) -> tuple[Ints, Floats, Floats]:
     return np.array(source, np.int32), np.ascontiguousarray(low), np.ascontiguousarray(slope)
 
 
-_COLUMNS = 96
-"""About how many columns all features have together, dealt by how much depends on them."""
+_COLUMNS = 2.4
+"""About how many columns there are per feature, dealt by how much depends on each."""
 _STEP = 1e-3
 """The length of a step, as a share of the value where it is."""
 _LEAST_SPREAD = 0.02

@@ -9,6 +9,7 @@ go with a rare value for its effect (as in C. Bucila et al., Model Compression, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lightgbm
@@ -47,6 +48,9 @@ def distilled(
     targets = _predictions(boosters, x, names, threads)
     link = [PROBABILITY if head in PROBABILITIES else NUMBER for head in boosters]
     weight = np.concatenate([sample.weight, sample.weight])
+    if group != "before":
+        # These see fewer features, and run after every forward of the drafter.
+        settings = replace(settings, width=settings.width // 2)
     return distil(x, targets, weight, np.array(link, np.int32), splits, settings)
 
 
