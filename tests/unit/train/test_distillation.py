@@ -40,7 +40,7 @@ def test_a_network_learns_to_predict_its_targets():
     x, targets = examples(20_000)
     unseen = examples(2_000, seed=1)
     network = fit(x, targets, np.ones(len(x)), width=24, passes=20)
-    assert (error_of(network, *unseen) < 0.05 * targets.std(0)).all()
+    assert (error_of(network, *unseen) < 0.1 * targets.std(0)).all()
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
