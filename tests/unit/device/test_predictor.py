@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learned_recordings import random_recording
-from random_models import random_model, random_policy
+from random_models import random_policy
 from random_recordings import random_cost
 from recorded_states import recorded_requests
 
 from adaspec.cost.load import load_cost
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.planner.memory import NEURAL_EXPONENT, NGRAM_EXPONENT
 from adaspec.policy.protocol import Setup
 from adaspec.replay.loop import run_policy
@@ -68,8 +68,7 @@ def test_every_step_of_a_random_run_is_the_hosts(
 def test_every_step_of_recorded_requests_is_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     requests = recorded_requests(24)
     recording = build_recording(requests, 8)
-    tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-    policy = LearnedPolicy("random", random_model(1, tables, evidence=True), {}, 48, 8)
+    policy = load_policy("reference-pair-cpu")
     cost = replace(load_cost("h100-llama-3.1-8b"), captured_sizes=())
     order = np.arange(len(requests), dtype=np.int32)
     twin = Twin(policy, make_predictor)
