@@ -56,7 +56,7 @@ class NoEarlyStop(_Variant):
 
     def plan(self, batch: Batch) -> int:
         """So many as would pay if their tokens told nothing."""
-        return stages.forwards_unread(self._address) if super().plan(batch) else 0
+        return stages.forwards_unread(self.address) if super().plan(batch) else 0
 
 
 class ForwardsLate(_Variant):
@@ -79,7 +79,7 @@ class BudgetLate(_Variant):
     def plan(self, batch: Batch) -> int:
         """So many as would pay if their tokens told nothing."""
         super().plan(batch)
-        return stages.forwards_unread(self._address)
+        return stages.forwards_unread(self.address)
 
 
 class NoSlack(_Variant):

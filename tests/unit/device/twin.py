@@ -96,7 +96,7 @@ class Twin(BasePolicy):
         self._fill_buffers(batch)
         self._prefill()
         self.step = self._begin(slots)
-        price = price_at(self.host._address)
+        price = price_at(self.host.address)
         self.predictor.expect(
             self.step,
             torch.tensor(price, dtype=torch.float64),
@@ -238,7 +238,7 @@ class Twin(BasePolicy):
         )
         assert int(chosen.tokens) <= budget
         neural, ngram = np.zeros((2, len(self.step.slots)), np.int32)
-        reads, address = self.predictor.reads_drafts, self.host._address
+        reads, address = self.predictor.reads_drafts, self.host.address
         choose_within(address, reads, count, least, HIGHEST_PRICE, budget, neural, ngram)
         same = (chosen.neural.numpy() == neural).all()
         same &= (chosen.ngram.numpy() == ngram)[(neural == 0) | reads].all()

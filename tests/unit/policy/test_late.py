@@ -244,7 +244,7 @@ def test_the_choice_is_nearly_the_best_that_fits_the_budget(
         memory.splice[row] = 0.0
         memory.splice[row, :, 1:5] = np.cumprod(rng.uniform(0.3, 1.0, (9, 4)), axis=1)
     neural_len, ngram_len = np.zeros((2, rows), np.int32)
-    assert not stages.choose(policy._address, forwards, neural_len, ngram_len)
+    assert not stages.choose(policy.address, forwards, neural_len, ngram_len)
     assert neural_len.sum() + ngram_len.sum() <= budget
     assert neural_len.max() <= forwards
 

@@ -13,6 +13,8 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
+from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE
+from adaspec.predict.network import predict
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, seen_in, survival
@@ -37,8 +39,9 @@ def log_from(path):
 
 def said_by(fitted, log):
     seen = seen_in(log, [(fitted.model.tables, np.ones(len(log.recording), np.bool_))])
-    before = fitted.boosters["before"]
-    return survival(before, "neural", fitted.model.curves["neural"], seen.x)
+    heads = predict(fitted.model.networks["before"], seen.x)
+    curves = fitted.model.curves["neural"]
+    return survival(heads[:, NEURAL_FIRST], heads[:, NEURAL_MORE], curves)
 
 
 def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short(requests, tmp_path):
