@@ -219,10 +219,10 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
-    for name in ("static_tuned", "late_static_tuned"):
-        for spec in getattr(manifest, name).values():
+    for key in ("static_tuned", "late_static_tuned"):
+        for spec in getattr(manifest, key).values():
             if not isinstance(parse_policy(spec), StaticPolicy):
-                raise PolicyError(f"{name} names '{spec}', which is no static rule")
+                raise PolicyError(f"{key} names '{spec}', which is no static rule")
     model = model_from(networks, tables)
     neural_cap = manifest.neural_cap or 0
     return LearnedPolicy(

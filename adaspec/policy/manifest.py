@@ -97,6 +97,8 @@ class PolicyManifest:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in _BY_CONCURRENCY:
             object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+        forwards = {load: tuple(pair) for load, pair in self.late_forwards.items()}
+        object.__setattr__(self, "late_forwards", forwards)
         object.__setattr__(self, "metrics", dict(self.metrics))
         for name in ("knobs", "late_knobs"):
             knobs = {knob: float(value) for knob, value in getattr(self, name).items()}

@@ -29,7 +29,7 @@ from adaspec.train.corpus import HELD_OUT, gather, is_held_out
 
 pytestmark = pytest.mark.slow
 
-FILES = ["CARD.md", "SHA256SUMS", "networks.npz", "manifest.json", "model.txt", "tables.npz"]
+FILES = ["CARD.md", "SHA256SUMS", "manifest.json", "model.txt", "networks.npz", "tables.npz"]
 
 
 def contents(folder):
