@@ -88,13 +88,13 @@ class DecideRow:
     last_tenth_us: float | None = None
     matched: float | None = None
     """The share of rows that had a match."""
+    steps: int = 0
+    skipped: str | None = None
+    """The reason why there are no figures; None if there are."""
     served: bool = False
     """Whether a session decided, on a machine that a model keeps busy (see `bench.served`)."""
     metric_us: float | None = None
     """The median of what the server's own metric of deciding says; None unless `served`."""
-    steps: int = 0
-    skipped: str | None = None
-    """The reason why there are no figures; None if there are."""
 
 
 @dataclass(frozen=True, slots=True)
