@@ -82,6 +82,11 @@ def choose_within(
     return at(torch.where(at(price).tokens <= budget, price, high))
 
 
+def ngram_value(expected: Expectations, available: Tensor, price: Tensor, cap: int) -> Tensor:
+    """What each row's best copy is worth at a price per token."""
+    return _best_ngram(expected.ngram, available, price, cap)[1]
+
+
 def within(lengths: Tensor, budget: Tensor) -> Tensor:
     """The lengths, cut so that their sum is within the budget: the first rows keep theirs."""
     left = budget - (lengths.cumsum(0) - lengths)

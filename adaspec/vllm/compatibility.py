@@ -61,12 +61,19 @@ def installed_version() -> str:
     return str(importlib.import_module("vllm").__version__)
 
 
-def version_problem(version: str) -> str | None:
-    """One line on why adaspec cannot serve with that version; None if it can."""
+def numbers_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version; (0, 0) if it has none."""
     words = version.split(".")
     try:
-        number = int(words[0]), int(words[1])
+        return int(words[0]), int(words[1])
     except (IndexError, ValueError):
+        return 0, 0
+
+
+def version_problem(version: str) -> str | None:
+    """One line on why adaspec cannot serve with that version; None if it can."""
+    number = numbers_of(version)
+    if number == (0, 0):
         return f"vLLM {version}: no version number that adaspec can read"
     if OLDEST <= number <= NEWEST:
         return None
