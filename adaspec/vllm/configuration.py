@@ -21,6 +21,7 @@ from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.scrambling import secret_in
+from adaspec.vllm.v2 import scheduler
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -110,7 +111,11 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
     """`EngineArgs.create_engine_config`, once more for V1 where vLLM does not take V2 after all."""
     config = original(args, *rest, **named)
     options = getattr(config.speculative_config, ATTRIBUTE, None)
-    if options is None or options.runner == "V1" or config.use_v2_model_runner:
+    if options is None or options.runner == "V1":
+        return config
+    if config.use_v2_model_runner:
+        if config.scheduler_config.scheduler_cls is None:
+            config.scheduler_config.scheduler_cls = scheduler.PATH
         return config
     args.adaspec_needs_v1 = True
     try:

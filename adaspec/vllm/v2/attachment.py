@@ -15,7 +15,10 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
-from adaspec.vllm.v2.worker import Worker
+from adaspec.vllm.v2.scheduler import LENGTH
+from adaspec.vllm.v2.worker import Request, Worker
+
+_ENDLESS = 1 << 30
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -24,12 +27,12 @@ def attach(runner: Any, options: Options) -> None:
         return
     keep_text_on_device(runner)
     runner.adaspec_worker = worker_of(runner, options)
-    runner.req_states.adaspec_prompts = {}
     speculator.take_over(runner, runner.adaspec_worker)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
     runner.execute_model = _with_requests(runner, runner.execute_model)
+    runner.sample_tokens = _with_length(runner, runner.sample_tokens)
 
 
 def keep_text_on_device(runner: Any) -> None:
@@ -66,7 +69,6 @@ def worker_of(runner: Any, options: Options) -> Worker:
     )
     if parallel.rank == 0:
         worker.observers.add(*observers_of(options, serving))
-        worker.keeps_text = options.trace_dir is not None
         announce(config, choice, serving, options)
     return worker
 
@@ -80,24 +82,48 @@ def _with_trimming(runner: Any, original: Any) -> Any:
         if manager is not None:
             trimming.take_over(manager, runner.adaspec_worker)
             runner.rejection_sampler.enable_adaptive_verification = True
+            runner.adaspec_worker.trims = True
         return result
 
     return initialize_kv_cache
 
 
 def _with_requests(runner: Any, original: Any) -> Any:
-    """Wrap `execute_model`, to see which requests enter and end."""
-    worker, prompts = runner.adaspec_worker, runner.req_states.adaspec_prompts
+    """Wrap `execute_model`, to see which requests are let in and which have ended."""
 
     def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("dummy_run"):
+            runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
-                tokens = request.prefill_token_ids[: request.prompt_len]
-                prompts[request.req_id] = np.array(tokens, np.int32)
-            ended = list(scheduler_output.finished_req_ids)
-            for name in ended:
-                prompts.pop(name, None)
-            worker.leave(ended)
+                runner.adaspec_worker.arrive(_request(request))
         return original(scheduler_output, *args, **kwargs)
 
     return execute_model
+
+
+def _request(data: Any) -> Request:
+    """A request as the scheduler hands it over."""
+    tokens, prompt_len = data.prefill_token_ids, data.prompt_len
+    params = data.sampling_params
+    return Request(
+        name=data.req_id,
+        prompt=np.array(tokens[:prompt_len], np.int32),
+        output=list(tokens[prompt_len:]),
+        most_tokens=(params.max_tokens if params else None) or _ENDLESS,
+        ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
+        least_tokens=params.min_tokens if params else 0,
+    )
+
+
+def _with_length(runner: Any, original: Any) -> Any:
+    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be."""
+
+    def sample_tokens(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        length = runner.adaspec_worker.length
+        made = getattr(output, "model_runner_output", output)
+        if made is not None and length is not None:
+            setattr(made, LENGTH, length)
+        return output
+
+    return sample_tokens

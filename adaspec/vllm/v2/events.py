@@ -75,7 +75,7 @@ class DraftedStep:
 
 
 def drafted_event(
-    pending: Pending, running: Mapping[int, Request], proposes: bool
+    pending: Pending, running: Mapping[str, Request], proposes: bool
 ) -> DraftedStep:
     """What was drafted in a step whose report has come."""
     decided, report = pending.decided, pending.decided.report
@@ -83,9 +83,9 @@ def drafted_event(
     lengths = decided.lengths if proposes else report.wanted
     neural = np.minimum(report.neural, lengths).astype(np.int32)
     outputs = []
-    for slot, name in zip(decided.slots.tolist(), pending.requests, strict=True):
-        request = running.get(slot)
-        outputs.append(request.output if request is not None and request.name == name else [])
+    for name in pending.requests:
+        request = running.get(name)
+        outputs.append([] if request is None else request.output)
     position = (report.context - decided.prompt_tokens).astype(np.int32)
     step = _Step(
         batch=_Batch(position, _Context(outputs)),

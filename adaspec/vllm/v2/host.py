@@ -9,6 +9,7 @@ It runs beside the device in every rank, from the same reports, so that all rank
     budget          how many drafted tokens the next step verifies
     learn           what came of a step's drafts
     note            what a step's rows would have verified at the full price
+    length          how long drafts are where all are of one length
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from adaspec.policy.planner.recalibration import factor_of
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.v2.report import Report
 
+LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
+"""The lengths that are tried where all drafts are of one length, beside the longest."""
+_ROW_FADE = 0.998
+"""What is kept, at each row that is drafted for, of what drafts of each length brought."""
 _SOURCES = (NGRAM, NEURAL, SPLICE)
 
 
@@ -78,6 +83,9 @@ class Host:
         self._policy, self._planner = policy, policy.planner
         self._knobs = policy.planner.knobs[0]
         self._neural_cap = policy.planner.limits["neural_cap"][0]
+        self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
+        self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
+        self._price = 0.0
 
     def enter(self, slot: int, prompt_tokens: int, running: int) -> bool:
         """A request takes this slot; whether it holds the neural drafter."""
@@ -112,11 +120,27 @@ class Host:
         """How many drafted tokens a step of so many rows verifies."""
         return int(decide_budget(self._planner.late, self._planner.costs, running))
 
-    def note(self, decided: Decided) -> None:
-        """Take in what a step's rows drafted, and which of it fit the budget."""
+    def length(self) -> int:
+        """How long drafts are if all are of one length: what has paid most on average."""
+        if self._rows == 0:
+            return int(self._lengths[-1])
+        gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
+        return int(self._lengths[np.argmax(gains)])
+
+    def note(self, decided: Decided, trims: bool) -> None:
+        """Take in what a step's rows drafted, and which of it is verified."""
         report, late = decided.report, self._planner.late
         assert report is not None
         rows = len(decided.slots)
+        fade = _ROW_FADE**rows
+        self._gains *= fade
+        self._gains[1:] += report.survival.sum(axis=0).cumsum()
+        self._rows = self._rows * fade + rows
+        self._price = decided.price
+        if not trims:
+            each = decided.budget // max(rows, 1)
+            decided.lengths = np.minimum(report.length, each).astype(np.int32)
+            return
         decided.lengths, decided.lowest_price = fitting(report.survival, decided.budget)
         late.wanted[:rows] = report.wanted
         late.reach[:rows] = _reach(report, decided.lengths)
@@ -162,6 +186,28 @@ class Host:
                 forwards,
                 decided.step_s,
             )
+
+
+def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
+    """Take every decision once, so that no request waits for a compiler."""
+    host, one = Host(policy, setup), np.ones(1, np.int32)
+    host.enter(0, 1, 1)
+    host.keeps(1, 1, 1)
+    decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
+    decided.budget, cap = host.budget(1), setup.cap
+    decided.report = Report(
+        *(one for _ in range(6)),
+        ngram_value=np.zeros(1),
+        available=one,
+        emitted=np.ones((1, cap + 1), np.int32),
+        tokens=np.ones((1, cap), np.int32),
+        survival=np.full((1, cap), 0.5),
+        drafted=np.zeros((1, 0), np.int32),
+        confidences=np.zeros((1, 0, 3), np.float32),
+    )
+    host.note(decided, True)
+    known = np.ones(1, np.bool_)
+    host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted), 1)
 
 
 def fitting(survival: NDArray[np.float64], budget: int) -> tuple[Ints, float]:

@@ -144,12 +144,13 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         prompt_tokens=states.prompt_len.np[slots].astype(np.int32),
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
-        prompt_of=lambda row: _prompt(states, int(slots[row])),
+        verified=_scheduled_drafts(input_batch),
     )
 
 
-def _prompt(states: Any, slot: int) -> Ints:
-    """The prompt of the request in a slot."""
-    name = states.index_to_req_id[slot]
-    prompt: Ints = states.adaspec_prompts[name]
-    return prompt
+def _scheduled_drafts(input_batch: Any) -> Ints:
+    """How many drafted tokens of each row were scheduled."""
+    drafts = input_batch.num_draft_tokens_per_req
+    if drafts is None:
+        return np.zeros(input_batch.num_reqs, np.int32)
+    return np.asarray(drafts, np.int32)

@@ -2,10 +2,11 @@
 
 A step of the engine calls, in this order:
 
-    leave(requests)             requests have ended
+    arrive(requests), leave     requests are let in, or have ended
     budget(running, most)       before the target runs: how many drafted tokens it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
     finish(drafted, ..)         after that: the drafts
+    length                      where drafts are not trimmed: how long the next ones are
 
 None of them raises: a failure is counted, and costs the step its drafts.
 """
@@ -30,7 +31,7 @@ from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.session import SLOW_S, is_recorded
 from adaspec.vllm.v2.drafting import Drafting, Drafts
 from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
-from adaspec.vllm.v2.host import Decided, Host, Verified
+from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
 from adaspec.vllm.v2.report import Copy, Report
 
 
@@ -45,20 +46,42 @@ class Rows:
     """At most so many tokens are known."""
     samples: Bools
     """Whether the step ends the row's prompt or is beyond it."""
-    prompt_of: Callable[[int], Ints]
-    """The prompt of a row."""
+    verified: Ints
+    """Drafted tokens that the step verifies, where the scheduler says how many."""
 
 
 @dataclass(slots=True)
 class Request:
-    """A request in a slot."""
+    """A request that may still run."""
 
     name: str
-    prompt_tokens: int
-    holds_neural: bool
-    recorded: bool
+    prompt: Ints
     output: list[int]
     """Its emitted tokens so far, as far as reports have come."""
+    most_tokens: int
+    """Where its output ends at the latest."""
+    ends: frozenset[int]
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int
+    slot: int = -1
+    """Its place in the engine; -1 until it is in a batch."""
+    holds_neural: bool = False
+    recorded: bool = False
+
+    def emit(self, tokens: Sequence[int]) -> None:
+        """Add emitted tokens up to its end: the device may emit some beyond it."""
+        for token in tokens:
+            if self.has_ended:
+                return
+            self.output.append(token)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing follows its output."""
+        count = len(self.output)
+        if count >= self.most_tokens:
+            return True
+        return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
 
 
 @dataclass(slots=True)
@@ -96,16 +119,19 @@ class Worker:
         self.observers = Observers()
         self.breaker = CircuitBreaker(serving.policy, self.observers)
         self.step = 0
+        warm_up(policy, setup)
         self.host = Host(policy, setup)
         self.drafting = Drafting(
             policy, setup.slots, setup.cap, setup.neural_cap, serving.vocabulary, device
         )
-        self.keeps_text = False
-        """Whether emitted tokens are kept, for observers that write them down."""
+        self.trims = False
+        """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self._stop_if_slow = stop_if_slow
         self._proposes = serving.mode == "serve"
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[str, Request] = {}
+        self._in_slot: dict[int, Request] = {}
+        self._ended: list[str] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[Pending, Step] | None = None
         self._reported: Pending | None = None
@@ -114,12 +140,31 @@ class Worker:
         """The one before: its report has come, its drafts are being verified."""
         self._budget = 0
         self._exempt: Tensor | None = None
-        self._ended: list[str] = []
 
     @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        return not self.breaker.off and any(each.holds_neural for each in self._requests.values())
+        return not self.breaker.off and any(each.holds_neural for each in self._in_slot.values())
+
+    @property
+    def length(self) -> int | None:
+        """How long the drafts of the coming steps shall be; None where a budget says so."""
+        if self.trims:
+            return None
+        return self.host.length() if self._proposes and not self.breaker.off else 0
+
+    def arrive(self, request: Request) -> None:
+        """A request is let in, or once more after it was preempted: then its text is known anew."""
+        before = self._requests.get(request.name)
+        if before is None:
+            request.recorded = is_recorded(request.name, self.serving.record_fraction)
+            self._requests[request.name] = request
+            self.observers.notify("entered", request.name, request.prompt, request.recorded)
+            return
+        before.output = request.output
+        if self._in_slot.get(before.slot) is before:
+            del self._in_slot[before.slot]
+        before.slot = -1
 
     def leave(self, requests: Sequence[str]) -> None:
         """These requests have ended."""
@@ -143,6 +188,8 @@ class Worker:
         began_s = perf_counter()
         self.step += 1
         self._current = None
+        if not self.trims:
+            self._budget = int(rows.verified.sum())
         reported, self._reported = self._reported, None
         if self.breaker.off:
             return None
@@ -196,59 +243,55 @@ class Worker:
         return drafts
 
     def _decide(self, rows: Rows) -> Pending:
-        """Let requests in, and decide what is decided for the batch."""
-        entered = []
-        running = max(int(np.count_nonzero(rows.samples)), 1)
-        for row, (name, slot) in enumerate(zip(rows.requests, rows.slots.tolist(), strict=True)):
-            known = self._requests.get(slot)
-            if known is None or known.name != name:
-                prompt_tokens = int(rows.prompt_tokens[row])
-                is_shown = is_recorded(name, self.serving.record_fraction)
-                held = is_shown and self.serving.record_cap > 0
-                held |= self.host.enter(slot, prompt_tokens, running)
-                self._requests[slot] = Request(name, prompt_tokens, held, is_shown, [])
-                entered.append((slot, row))
-        if entered:
-            self._enter(rows, entered)
+        """Give requests their slots, and decide what is decided for the batch."""
+        changed = self._enter(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
-        requests = [self._requests[slot] for slot in slots.tolist()]
+        requests = [self._in_slot[slot] for slot in slots.tolist()]
         holds = np.array([each.holds_neural for each in requests], np.bool_)
         recorded = np.array([each.recorded for each in requests], np.bool_)
         context = int(rows.context_tokens[chosen].sum())
-        changed = bool(entered)
         if holds.any() and not self.host.keeps(len(chosen), int(holds.sum()), context):
             for each in self._requests.values():
                 each.holds_neural &= each.recorded
             holds, changed = holds & recorded, True
         if changed:
             held = np.zeros(self._holds.shape[0], np.bool_)
-            held[[slot for slot, each in self._requests.items() if each.holds_neural]] = True
+            held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
             self._holds = _to_device(held, self._device)
         self._exempt = None
         if recorded.any():
-            exempt = np.array([self._requests[slot].recorded for slot in rows.slots.tolist()])
+            exempt = np.array([self._in_slot[slot].recorded for slot in rows.slots.tolist()])
             self._exempt = _to_device(exempt, self._device)
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
         return Pending(self.step, names, chosen, decided, recorded)
 
-    def _enter(self, rows: Rows, entered: list[tuple[int, int]]) -> None:
-        """Forget on the device what these slots held, and tell observers who enters."""
-        slots = np.array([slot for slot, _ in entered], np.int64)
-        self.drafting.predictor.enter(_to_device(slots, self._device))
-        for slot, row in entered:
-            request = self._requests[slot]
-            prompt = rows.prompt_of(row)
-            self.observers.notify("entered", request.name, prompt, request.recorded)
+    def _enter(self, rows: Rows) -> bool:
+        """Give slots to requests that are in a batch for the first time; whether there are any."""
+        running = max(int(np.count_nonzero(rows.samples)), 1)
+        entered = []
+        for name, slot in zip(rows.requests, rows.slots.tolist(), strict=True):
+            request = self._requests[name]
+            if self._in_slot.get(slot) is request:
+                continue
+            request.slot, self._in_slot[slot] = slot, request
+            holds = self.host.enter(slot, len(request.prompt), running)
+            request.holds_neural = holds or (request.recorded and self.serving.record_cap > 0)
+            entered.append(slot)
+        if entered:
+            self.drafting.predictor.enter(_to_device(np.array(entered, np.int64), self._device))
+        return bool(entered)
 
     def _leave(self) -> None:
         """Forget the requests that have ended, now that all reports of them have come."""
-        ended, self._ended = set(self._ended), []
-        slots = [slot for slot, each in self._requests.items() if each.name in ended]
-        names = [self._requests.pop(slot).name for slot in slots]
-        if names:
-            self.observers.notify("left", names)
+        ended, self._ended = self._ended, []
+        left = [request for name in ended if (request := self._requests.pop(name, None))]
+        for request in left:
+            if self._in_slot.get(request.slot) is request:
+                del self._in_slot[request.slot]
+        if left:
+            self.observers.notify("left", [request.name for request in left])
 
     def _take_report(self, pending: Pending) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
@@ -257,6 +300,7 @@ class Worker:
         report = Report(*(column[pending.rows] for column in whole))
         pending.decided.report, pending.decided.budget = report, self._budget
         self._budget = 0
+        self.host.note(pending.decided, self.trims)
         before, self._drafted = self._drafted, pending
         if before is not None:
             verified = self._verified(before, pending)
@@ -266,7 +310,6 @@ class Worker:
             if event.dropped:
                 self.observers.notify("dropped", event.dropped)
         self._keep_text(pending)
-        self.host.note(pending.decided)
         pending.event = drafted_event(pending, self._requests, self._proposes)
         self.observers.notify("proposed", pending.event)
 
@@ -294,12 +337,10 @@ class Worker:
     def _keep_text(self, pending: Pending) -> None:
         report = pending.decided.report
         assert report is not None
-        if not self.keeps_text:
-            return
-        for row, slot in enumerate(pending.decided.slots.tolist()):
-            request = self._requests.get(slot)
-            if request is not None and request.name == pending.requests[row]:
-                request.output += report.emitted[row, : report.sampled[row]].tolist()
+        for row, name in enumerate(pending.requests):
+            request = self._requests.get(name)
+            if request is not None:
+                request.emit(report.emitted[row, : report.sampled[row]].tolist())
 
     def _fault(self, stage: str, error: Exception, rows: int) -> None:
         self._current = self._reported = self._drafted = None
