@@ -73,6 +73,21 @@ def worker_of(runner: Any, options: Options) -> Worker:
     return worker
 
 
+def serve_by(runner: Any, policy: LearnedPolicy, **changes: Any) -> Worker:
+    """Start a new worker, by which another policy serves the requests that come from now on."""
+    before: Worker = runner.adaspec_worker
+    serving = dataclasses.replace(before.serving, **changes)
+    worker = Worker(
+        policy, serving, runner.device, runner.output_copy_stream, before.stop_if_slow
+    )
+    worker.trims = before.trims
+    holders = [runner, runner.speculator, runner.adaptive_verification]
+    for holder in holders:
+        if holder is not None:
+            holder.adaspec_worker = worker
+    return worker
+
+
 def _with_trimming(runner: Any, original: Any) -> Any:
     """Wrap `initialize_kv_cache`, which creates the manager that trims drafts."""
 

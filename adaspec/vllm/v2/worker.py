@@ -127,7 +127,7 @@ class Worker:
         self.trims = False
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
-        self._stop_if_slow = stop_if_slow
+        self.stop_if_slow = stop_if_slow
         self._proposes = serving.mode == "serve"
         self._requests: dict[str, Request] = {}
         self._in_slot: dict[int, Request] = {}
@@ -235,7 +235,7 @@ class Worker:
         self.observers.notify("forwards", self.step, forwards, keep_alive, len(step.slots))
         if pending.decision_s > SLOW_S:
             error = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
-            if self._stop_if_slow:
+            if self.stop_if_slow:
                 self.breaker.fault(self.step, "time", error)
                 return drafts
             self.breaker.note(self.step, "time", error)

@@ -1,0 +1,141 @@
+"""On V2, too, greedy output equals that without speculation, token for token."""
+
+import numpy as np
+import pytest
+from tiny_models import document, ids_of
+
+from conftest import Wanderer, check_sound
+
+CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 6, "block_size": 32}
+REQUESTS = 200
+
+
+@pytest.mark.parametrize("head", ["eagle", "eagle3", "draft", None])
+def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
+    expected = truth()
+    engine = served(head)
+    for seed in (1, 2):
+        wanderer = Wanderer(engine, seed, evidence=head is not None)
+        assert engine.greedy(prompts, 48) == expected
+        check_sound(wanderer.worker)
+    assert wanderer.taken["ngram"] > 0
+    if head is not None:
+        assert min(wanderer.taken.values()) > 0, wanderer.taken
+
+
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
+    expected = truth()
+    engine = served(head, trims=False)
+    wanderer = Wanderer(engine, evidence=head is not None)
+    assert engine.greedy(prompts, 48) == expected
+    check_sound(wanderer.worker)
+    assert wanderer.taken["ngram"] > 0
+
+
+def test_the_policy_itself_leaves_it_too(served, prompts, truth):
+    expected = truth()
+    engine = served("eagle3")
+    from adaspec.vllm.v2.attachment import serve_by
+    from conftest import random_policy
+
+    for seed in range(3):
+        worker = serve_by(engine.runner, random_policy(seed, True))
+        assert engine.greedy(prompts, 48) == expected
+        check_sound(worker)
+
+
+def test_two_hundred_requests_in_mixed_batches(served, truth):
+    draw = np.random.default_rng(5)
+    asked = []
+    for at in range(REQUESTS):
+        text = ids_of(document(3000 + at, int(draw.integers(1, 5))))
+        asked.append(text[: int(draw.integers(12, len(text)))])
+    expected = truth(tokens=24, asked=asked)
+    engine = served("eagle3")
+    wanderer = Wanderer(engine, 11)
+    assert engine.greedy(asked, 24) == expected
+    check_sound(wanderer.worker)
+    assert min(wanderer.taken.values()) > 20, wanderer.taken
+
+
+@pytest.mark.parametrize("head", ["eagle", None])
+def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
+    expected = truth()
+    engine = served(head, enable_prefix_caching=True, **CHUNKED)
+    wanderer = Wanderer(engine, evidence=head is not None)
+    assert engine.greedy(prompts, 48) == expected
+    assert engine.greedy(prompts, 48) == expected
+    check_sound(wanderer.worker)
+
+
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_preemption_and_resumption(served, prompts, truth, head):
+    expected = truth(tokens=80)
+    engine = served(
+        head, num_gpu_blocks_override=24, block_size=32, enable_prefix_caching=False
+    )
+    wanderer = Wanderer(engine, evidence=head is not None)
+    assert engine.greedy(prompts, 80) == expected
+    assert engine.preempted > 0
+    check_sound(wanderer.worker)
+
+
+def test_requests_that_reach_the_longest_length(served, engines, prompts):
+    asked = [ids_of(document(50 + at, 9))[: 130 + 3 * at] for at in range(6)]
+    expected = engines(max_model_len=160).greedy(asked, 200)
+    engine = served("eagle", max_model_len=160)
+    wanderer = Wanderer(engine)
+    assert engine.greedy(asked, 200) == expected
+    check_sound(wanderer.worker)
+
+
+def test_stops_and_minimal_lengths(served, engines, prompts):
+    from vllm import SamplingParams
+
+    newline = ids_of("\n")[0]
+    params = [
+        SamplingParams(temperature=0, max_tokens=40, stop_token_ids=[newline], min_tokens=least)
+        for least in (0, 7, 21)
+        for _ in prompts
+    ]
+    asked = prompts * 3
+    expected = engines().outputs(asked, params)
+    engine = served("eagle3")
+    wanderer = Wanderer(engine)
+    assert engine.outputs(asked, params) == expected
+    check_sound(wanderer.worker)
+
+
+def test_logprobs_are_those_without_speculation(served, engines, prompts):
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=2)
+
+    def values(engine):
+        asked = [{"prompt_token_ids": prompt} for prompt in prompts[:6]]
+        found = engine.llm.generate(asked, params, use_tqdm=False)
+        return [
+            [step[token].logprob for step, token in zip(one.logprobs, one.token_ids, strict=True)]
+            for one in (each.outputs[0] for each in found)
+        ]
+
+    expected = values(engines())
+    engine = served("eagle3")
+    wanderer = Wanderer(engine)
+    for one, other in zip(values(engine), expected, strict=True):
+        assert np.allclose(one, other, atol=1e-3)
+    check_sound(wanderer.worker)
+
+
+def test_structured_output(served, engines, prompts):
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    asked = StructuredOutputsParams(regex="(table|row|north)\\.(update|insert)\\([a-z]{2,6}\\);")
+    params = SamplingParams(temperature=0, max_tokens=40, structured_outputs=asked)
+    expected = engines().outputs(prompts, params)
+    engine = served("eagle3")
+    wanderer = Wanderer(engine)
+    assert engine.outputs(prompts, params) == expected
+    check_sound(wanderer.worker)
