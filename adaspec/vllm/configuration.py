@@ -177,7 +177,9 @@ def translated(
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
-    runner, problem = runner_of(options, choice, method, installed_version(), _on_cpu(), why_v1)
+    runner, problem = runner_of(
+        options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
+    )
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None:
         cap = min(cap, MOST_SCHEDULED)
@@ -205,7 +207,8 @@ def translated(
     return config, options
 
 
-def _on_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether vLLM serves on a CPU here."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())

@@ -11,6 +11,7 @@ import torch
 from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.vllm.compatibility import check_runner_v2
 from adaspec.vllm.options import Options
 from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.tracing import observers_of
@@ -25,6 +26,7 @@ def attach(runner: Any, options: Options) -> None:
     """Make the runner's speculator follow the policy that the options name."""
     if runner.speculator is None:
         return
+    check_runner_v2()
     keep_text_on_device(runner)
     runner.adaspec_worker = worker_of(runner, options)
     speculator.take_over(runner, runner.adaspec_worker)
@@ -77,9 +79,7 @@ def serve_by(runner: Any, policy: LearnedPolicy, **changes: Any) -> Worker:
     """Start a new worker, by which another policy serves the requests that come from now on."""
     before: Worker = runner.adaspec_worker
     serving = dataclasses.replace(before.serving, **changes)
-    worker = Worker(
-        policy, serving, runner.device, runner.output_copy_stream, before.stop_if_slow
-    )
+    worker = Worker(policy, serving, runner.device, runner.output_copy_stream, before.stop_if_slow)
     worker.trims = before.trims
     holders = [runner, runner.speculator, runner.adaptive_verification]
     for holder in holders:

@@ -74,9 +74,7 @@ class DraftedStep:
     proposed: list[list[int]] = field(default_factory=list)
 
 
-def drafted_event(
-    pending: Pending, running: Mapping[str, Request], proposes: bool
-) -> DraftedStep:
+def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> DraftedStep:
     """What was drafted in a step whose report has come."""
     decided, report = pending.decided, pending.decided.report
     assert report is not None

@@ -196,7 +196,12 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
     decided.budget, cap = host.budget(1), setup.cap
     decided.report = Report(
-        *(one for _ in range(6)),
+        context=one,
+        sampled=one,
+        rejected=one,
+        wanted=one,
+        neural=one,
+        length=one,
         ngram_value=np.zeros(1),
         available=one,
         emitted=np.ones((1, cap + 1), np.int32),

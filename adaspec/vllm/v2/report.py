@@ -56,6 +56,11 @@ class Report(NamedTuple):
     confidences: NDArray[np.float32]
     """(rows, forwards, 3) and their confidences."""
 
+    def of(self, rows: NDArray[np.int32]) -> Report:
+        """The report of these rows alone."""
+        columns: Any = (column[rows] for column in self)
+        return Report(*columns)
+
 
 class Layout:
     """Where each fact of a step lies in its row of the tensor."""
@@ -106,7 +111,7 @@ class Copy:
         if tensor.device.type == "cpu":
             self._host_tensor = tensor.clone()
             return
-        self._event = torch.cuda.Event(blocking=True)
+        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         copy_stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(copy_stream):
             self._host_tensor = tensor.to("cpu", non_blocking=True, copy=True)

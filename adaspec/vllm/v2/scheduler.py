@@ -19,7 +19,7 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
-    made = base(vllm_config, *args, **kwargs)
+    made: Any = base(vllm_config, *args, **kwargs)
     length: list[int] = []
 
     update_after_schedule, update_from_output = made._update_after_schedule, made.update_from_output

@@ -6,9 +6,8 @@ import os
 
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.vllm.choice import Choice
+from adaspec.policy.protocol import Policy
 from adaspec.vllm.compatibility import numbers_of
-from adaspec.vllm.options import Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
 OLDEST = (0, 32)
@@ -21,16 +20,19 @@ against the scheduler's limit of tokens in a step, however few are verified."""
 
 
 def runner_of(
-    options: Options,
-    choice: Choice,
+    mode: str,
+    policy: Policy | None,
     method: str | None,
     version: str,
     on_cpu: bool,
     why_v1: str = "",
 ) -> tuple[str, str]:
-    """V1 or V2, and the reason if it is V1; raises a `ServingError` where V2 is forced in vain."""
+    """V1 or V2, and the reason if it is V1; raises a `ServingError` where V2 is forced in vain.
+
+    `policy` is None where it is not known yet.
+    """
     wanted = os.environ.get(V2_VARIABLE, "").strip().lower()
-    problem = why_v1 or _problem(options, choice, method, version)
+    problem = why_v1 or _problem(mode, policy, method, version)
     if wanted in ("", "0", "false"):
         if wanted:
             problem = f"{V2_VARIABLE}={wanted}"
@@ -43,13 +45,13 @@ def runner_of(
     return ("V2", "") if problem is None else ("V1", problem)
 
 
-def _problem(options: Options, choice: Choice, method: str | None, version: str) -> str | None:
+def _problem(mode: str, policy: Policy | None, method: str | None, version: str) -> str | None:
     if numbers_of(version) < OLDEST:
-        return f"vLLM {version}: V2 is served from {'.'.join(map(str, OLDEST))} on"
-    if options.mode == "record":
-        return "mode 'record' runs on V1"
-    if not isinstance(choice.policy, LearnedPolicy):
-        return f"policy '{choice.spec}' decides on the host: learned ones alone run on the device"
+        return f"vLLM {version} (V2 is served from {'.'.join(map(str, OLDEST))} on)"
+    if mode == "record":
+        return "mode 'record'"
+    if policy is not None and not isinstance(policy, LearnedPolicy):
+        return f"policy '{policy.name}', which decides on the host: only learned ones are on V2"
     if method not in DRAFTS:
-        return f"drafter of method '{method}'"
+        return f"a drafter of method '{method}'"
     return None

@@ -1,4 +1,4 @@
-"""Serves one rank of a V2 engine: asks the host and the device, and tells observers what came of it.
+"""Serves one rank of a V2 engine: asks host and device, and tells observers what came of it.
 
 A step of the engine calls, in this order:
 
@@ -32,7 +32,7 @@ from adaspec.vllm.session import SLOW_S, is_recorded
 from adaspec.vllm.v2.drafting import Drafting, Drafts
 from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
 from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
-from adaspec.vllm.v2.report import Copy, Report
+from adaspec.vllm.v2.report import Copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,7 @@ class Worker:
             self._leave()
             pending = self._decide(rows)
             settings = np.array([pending.decided.price, *pending.decided.factors])
-            step = self.drafting.begin(
-                make_batch(self._holds), _to_device(settings, self._device)
-            )
+            step = self.drafting.begin(make_batch(self._holds), _to_device(settings, self._device))
         except Exception as error:
             self._fault("plan", error, len(rows.requests))
             return None
@@ -234,11 +232,11 @@ class Worker:
         keep_alive = int(forwards == 0 and self.keeps_alive)
         self.observers.notify("forwards", self.step, forwards, keep_alive, len(step.slots))
         if pending.decision_s > SLOW_S:
-            error = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
+            slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
-                self.breaker.fault(self.step, "time", error)
+                self.breaker.fault(self.step, "time", slow)
                 return drafts
-            self.breaker.note(self.step, "time", error)
+            self.breaker.note(self.step, "time", slow)
         self.breaker.step_succeeded()
         return drafts
 
@@ -297,7 +295,7 @@ class Worker:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
         assert pending.copy is not None
         whole = self.drafting.layout.unpacked(pending.copy.wait(), pending.drafter_runs)
-        report = Report(*(column[pending.rows] for column in whole))
+        report = whole.of(pending.rows)
         pending.decided.report, pending.decided.budget = report, self._budget
         self._budget = 0
         self.host.note(pending.decided, self.trims)

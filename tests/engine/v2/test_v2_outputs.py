@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from tiny_models import document, ids_of
-
-from conftest import Wanderer, check_sound
+from wandering import Wanderer, check_sound, random_policy
 
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 6, "block_size": 32}
 REQUESTS = 200
@@ -37,7 +36,6 @@ def test_the_policy_itself_leaves_it_too(served, prompts, truth):
     expected = truth()
     engine = served("eagle3")
     from adaspec.vllm.v2.attachment import serve_by
-    from conftest import random_policy
 
     for seed in range(3):
         worker = serve_by(engine.runner, random_policy(seed, True))
@@ -72,9 +70,7 @@ def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
 @pytest.mark.parametrize("head", ["eagle3", None])
 def test_preemption_and_resumption(served, prompts, truth, head):
     expected = truth(tokens=80)
-    engine = served(
-        head, num_gpu_blocks_override=24, block_size=32, enable_prefix_caching=False
-    )
+    engine = served(head, num_gpu_blocks_override=24, block_size=32, enable_prefix_caching=False)
     wanderer = Wanderer(engine, evidence=head is not None)
     assert engine.greedy(prompts, 80) == expected
     assert engine.preempted > 0
