@@ -12,8 +12,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 sys.path.append(str(HERE.parents[1] / "unit" / "policy"))
 
-import interpreter
-from wandering import CAP, NEURAL_CAP, random_model_of
+import interpreter  # noqa: E402
+from wandering import CAP, NEURAL_CAP, random_model_of  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ os.environ.update(
     TRITON_INTERPRET="1",
     VLLM_USE_V2_MODEL_RUNNER="1",
     TORCHDYNAMO_DISABLE="1",
+    OMP_NUM_THREADS="1",
 )
 
 import triton.backends
