@@ -121,12 +121,12 @@ def test_requests_are_recorded_whole_while_others_are_served(served, prompts, tr
     engine.greedy([[5, 6, 7]], 4)
     recorder.close()
     (folder,) = (tmp_path / "traces").glob("dense-*")
-    rows = [each for each in TraceReader(folder).requests() if len(each.output) > 4]
+    rows = [each for each in TraceReader(folder).requests() if len(each.output_tokens) > 4]
     assert rows
     texts = {tuple(prompt): output for prompt, output in zip(prompts, truth(), strict=True)}
     for row in rows:
-        assert row.output.tolist() == texts[tuple(row.prompt.tolist())][: len(row.output)]
-        assert len(row.output) == TOKENS
-        assert (row.drafted[1:] >= 0).all()
+        assert row.output_tokens.tolist() == texts[tuple(row.prompt_tokens.tolist())][:TOKENS]
+        assert len(row.output_tokens) == TOKENS
+        assert (row.drafted_tokens[1:-1] >= 0).all()
     check_sound(worker)
     assert CAP >= 4
