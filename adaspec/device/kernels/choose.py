@@ -1,0 +1,229 @@
+"""What is verified, a row per program: `device.lengths`, and the splices behind chosen lengths.
+
+`choose` takes each row's best draft at one price. So that a batch fits a budget, `count_tokens`
+first counts what it would take at every price that halving might come to: all of them at once
+takes two launches, one after the other would take as many as there are halvings.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from adaspec.device import lengths
+from adaspec.device.kernels.curves import splice_survival, weighed
+from adaspec.device.kernels.layout import (
+    AGREE,
+    AVAILABLE,
+    FACTS,
+    HISTORY,
+    LENGTH,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    MATCH,
+    MATCH_FACTS,
+    NEURAL_LANES,
+    NGRAM_LANES,
+    SEEN,
+    SPLICE_LANES,
+)
+from adaspec.device.kernels.vectors import exact, lane
+
+HIGHEST_PRICE = tl.constexpr(lengths.HIGHEST_PRICE)
+HALVINGS = tl.constexpr(lengths.HALVINGS)
+PRICES = tl.constexpr(1 << lengths.HALVINGS)
+"""The first price, and each at which the range from it to the highest may be halved.
+
+Number 1 halves all of it. Number n is followed by 2n where the batch fits, by 2n + 1 where not.
+"""
+
+
+@triton.jit
+def _price(number: tl.tensor, first: tl.tensor) -> tl.tensor:
+    """The prices of these numbers."""
+    level = tl.zeros_like(number)
+    for step in tl.static_range(1, HALVINGS):
+        level += (number >= (1 << step)).to(tl.int32)
+    low = first + tl.zeros_like(number).to(tl.float64)
+    high = exact(HIGHEST_PRICE) + tl.zeros_like(number).to(tl.float64)
+    for step in tl.static_range(HALVINGS - 1):
+        goes_on = step < level
+        bit = (number >> tl.maximum(level - 1 - step, 0)) & 1
+        middle = (low + high) / 2
+        high = tl.where(goes_on & (bit == 0), middle, high)
+        low = tl.where(goes_on & (bit == 1), middle, low)
+    return tl.where(number == 0, first, (low + high) / 2)
+
+
+@triton.jit
+def _price_that_fits(totals: tl.tensor, budget: tl.tensor, first: tl.tensor) -> tl.tensor:
+    """The lowest price found at which no more tokens are taken."""
+    number = tl.full((), 1, tl.int32)
+    low, high = first, exact(HIGHEST_PRICE)
+    for _ in tl.static_range(HALVINGS):
+        fits = tl.load(totals + number) <= budget
+        middle = (low + high) / 2
+        low, high = tl.where(fits, low, middle), tl.where(fits, middle, high)
+        number = 2 * number + tl.where(fits, 0, 1)
+    return tl.where(tl.load(totals) <= budget, first, high)
+
+
+@triton.jit(do_not_specialize=["count"])
+def count_tokens(
+    rows: tl.tuple,
+    price: tl.tensor,
+    count: tl.tensor,
+    cap: tl.tensor,
+    totals: tl.tensor,
+    reads_drafts: tl.constexpr,
+    tile: tl.constexpr,
+) -> None:
+    """Add to the totals how many tokens a row takes at each price, `tile` of them per program."""
+    row = tl.program_id(0)
+    number = tl.program_id(1) * tile + tl.arange(0, tile)
+    prices = _price(number, tl.load(price))
+    copies = tl.arange(0, NGRAM_LANES)[None, :]
+    available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
+    ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
+    ends = (copies > 0) & ((copies > longest) | (ngram < prices[:, None]))
+    copied = tl.min(tl.where(ends, copies, NGRAM_LANES), 1) - 1
+    taken = (copies > 0) & (copies <= copied[:, None])
+    copied_value = tl.sum(tl.where(taken, ngram - prices[:, None], 0.0), 1)
+
+    lanes = row * NEURAL_LANES
+    best = tl.zeros((tile,), tl.float64)
+    tokens = tl.zeros((tile,), tl.int32)
+    value = tl.zeros((tile,), tl.float64)
+    spliced_at = tl.arange(0, SPLICE_LANES)
+    depth = tl.full((), 1, tl.int32)
+    while depth <= count:
+        reached = tl.load(rows.neural + lanes + depth)
+        value += reached - prices
+        if reads_drafts:
+            splice = tl.load(rows.splice + (lanes + depth) * SPLICE_LANES + spliced_at)
+            joint = (reached * splice)[None, :]
+            stops = (splice[None, :] <= 0) | (joint < prices[:, None])
+            stops = stops & (spliced_at[None, :] > 0)
+            spliced = tl.min(tl.where(stops, spliced_at[None, :], SPLICE_LANES), 1) - 1
+            copied_too = (spliced_at[None, :] > 0) & (spliced_at[None, :] <= spliced[:, None])
+            more = tl.sum(tl.where(copied_too, joint - prices[:, None], 0.0), 1)
+        else:
+            spliced = tl.zeros((tile,), tl.int32)
+            more = tl.load(rows.splice_value + lanes + depth) + tl.zeros((tile,), tl.float64)
+        whole = value + tl.where(depth < cap, more, 0.0)
+        better = whole > best
+        best = tl.where(better, whole, best)
+        tokens = tl.where(better, depth + spliced, tokens)
+        depth += 1
+    tokens = tl.where((best > 0) & (best > copied_value), tokens, copied)
+    tl.atomic_add(totals + number, tokens)
+
+
+@triton.jit(do_not_specialize=["count"])
+def choose(
+    rows: tl.tuple,
+    price: tl.tensor,
+    count: tl.tensor,
+    cap: tl.tensor,
+    totals: tl.tensor,
+    budget: tl.tensor,
+    neural_len: tl.tensor,
+    ngram_len: tl.tensor,
+    reads_drafts: tl.constexpr,
+    is_within: tl.constexpr,
+) -> None:
+    """Fill in each row's best draft at a price, or at the one at which all fit the budget."""
+    row = tl.program_id(0)
+    reading = tl.load(price)
+    if is_within:
+        reading = _price_that_fits(totals, tl.load(budget).to(tl.int64), reading)
+    copies, depths = tl.arange(0, NGRAM_LANES), tl.arange(0, NEURAL_LANES)
+    available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
+    ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
+    ends = (copies > 0) & ((copies > longest) | (ngram < reading))
+    copied = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
+    taken = (copies > 0) & (copies <= copied)
+    copied_value = tl.sum(tl.where(taken, ngram - reading, 0.0), 0)
+
+    lanes = row * NEURAL_LANES + depths
+    neural = tl.load(rows.neural + lanes)
+    worth = tl.load(rows.splice_value + lanes)
+    spliced = tl.zeros((NEURAL_LANES,), tl.int64)
+    if reads_drafts:
+        places = lanes[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]
+        length, tokens, value = weighed(tl.load(rows.splice + places), neural, reading)
+        weighs = (depths > 0) & (depths <= count)
+        worth = tl.where(weighs, value, worth)
+        spliced = tl.where(weighs, length.to(tl.int64), spliced)
+        tl.store(rows.splice_len + lanes, spliced, mask=weighs)
+        tl.store(rows.splice_tokens + lanes, tokens, mask=weighs)
+        tl.store(rows.splice_value + lanes, worth)
+    best, value = exact(0.0), exact(0.0)
+    chosen = tl.full((), 0, tl.int32)
+    depth = tl.full((), 1, tl.int32)
+    while depth <= count:
+        value += lane(neural, depth, NEURAL_LANES) - reading
+        whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
+        better = whole > best
+        best = tl.where(better, whole, best)
+        chosen = tl.where(better, depth, chosen)
+        depth += 1
+    takes_neural = (best > 0) & (best > copied_value)
+    behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
+    tl.store(neural_len + row, tl.where(takes_neural, chosen, 0))
+    tl.store(ngram_len + row, tl.where(takes_neural, behind, copied.to(tl.int64)))
+
+
+@triton.jit(do_not_specialize=["count"])
+def splice(
+    slot_of: tl.tensor,
+    slots: tl.tuple,
+    rows: tl.tuple,
+    model: tl.tuple,
+    factors: tl.tensor,
+    price: tl.tensor,
+    count: tl.tensor,
+    cap: tl.tensor,
+    neural_len: tl.tensor,
+    ngram_len: tl.tensor,
+    spliced_len: tl.tensor,
+) -> None:
+    """Fill in what is worth copying behind the chosen neural tokens, where drafts are not read."""
+    row = tl.program_id(0)
+    slot = tl.load(slot_of + row).to(tl.int64)
+    depth = tl.load(neural_len + row)
+    depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
+    lanes = row * NEURAL_LANES + depths
+    neural = tl.load(rows.neural + lanes)
+    behind = rows.behind + (row * LONGEST_NEURAL + tl.maximum(depth - 1, 0)) * MATCH_FACTS
+    unknown = tl.full((), -1, tl.int64)
+    reading = tl.load(price)
+    curve = splice_survival(
+        model,
+        rows.facts + row * FACTS,
+        tl.load(rows.holds + row),
+        slots.history + slot * HISTORY,
+        (
+            tl.load(behind + LENGTH),
+            tl.load(behind + AGREE),
+            tl.load(behind + SEEN),
+            tl.load(behind + AVAILABLE),
+        ),
+        depth,
+        lane(neural, depth, NEURAL_LANES),
+        unknown,
+        unknown,
+        factors,
+        reading,
+        cap,
+    )
+    curves = tl.where(depths[:, None] == depth, curve[None, :], 0.0)
+    tl.store(rows.splice + lanes[:, None] * SPLICE_LANES + copies[None, :], curves)
+    length, tokens, _ = weighed(curves, neural, reading)
+    weighs = (depths > 0) & (depths <= count)
+    tl.store(rows.splice_len + lanes, length, mask=weighs)
+    tl.store(rows.splice_tokens + lanes, tokens, mask=weighs)
+    spliced = tl.sum(tl.where(weighs & (depths == depth), length, 0), 0).to(tl.int64)
+    tl.store(spliced_len + row, tl.where(depth > 0, spliced, tl.load(ngram_len + row)))
