@@ -37,7 +37,7 @@ CONTEXT = tl.constexpr(0)
 PROMPT = tl.constexpr(1)
 POSITION = tl.constexpr(2)
 TAIL = tl.constexpr(3)
-"""The last token and the two before it."""
+"""The last three tokens."""
 MATCH = tl.constexpr(6)
 """The match, by the fields below."""
 FIRST = tl.constexpr(12)

@@ -141,7 +141,7 @@ class FusedPredictor:
                 position=facts[:, POSITION.value],
                 holds=buffers.holds[:count],
                 match=Match(*match.unbind(1)),
-                tail=facts[:, TAIL.value : TAIL.value + TAIL_TOKENS].flip(1),
+                tail=facts[:, TAIL.value : TAIL.value + TAIL_TOKENS],
                 candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE],
             ),
             features=buffers.features[:count],
