@@ -55,6 +55,8 @@ class Rows(NamedTuple):
     neural: Tensor
     ngram: Tensor
     splice: Tensor
+    ngram_value: Tensor
+    """(rows,) float64: what the best copy is worth before drafting."""
     splice_expected: Tensor
     splice_value: Tensor
     splice_len: Tensor
@@ -81,6 +83,7 @@ class Rows(NamedTuple):
             neural=new(torch.float64, neural),
             ngram=new(torch.float64, ngram),
             splice=new(torch.float64, neural, splice),
+            ngram_value=new(torch.float64),
             splice_expected=new(torch.float64),
             splice_value=new(torch.float64, neural),
             splice_len=new(torch.int64, neural),

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from adaspec.device import lengths
-from adaspec.device.kernels.curves import splice_survival, weighed
+from adaspec.device.kernels.curves import best_ngram, splice_survival, weighed
 from adaspec.device.kernels.layout import (
     AGREE,
     AVAILABLE,
@@ -120,6 +120,50 @@ def count_tokens(
     tl.atomic_add(totals + number, tokens)
 
 
+@triton.jit
+def _best(
+    rows: tl.tuple,
+    row: tl.tensor,
+    price: tl.tensor,
+    count: tl.tensor,
+    cap: tl.tensor,
+    reads_drafts: tl.constexpr,
+) -> tl.tuple:
+    """A row's best draft at a price, and what splices behind each depth are then.
+
+    In order: its neural and its n-gram length; by depth, a splice's length, the tokens expected of
+    it, and its worth.
+    """
+    copies, depths = tl.arange(0, NGRAM_LANES), tl.arange(0, NEURAL_LANES)
+    available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
+    ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+    copied, copied_value = best_ngram(ngram, available, price, cap)
+    lanes = row * NEURAL_LANES + depths
+    neural = tl.load(rows.neural + lanes)
+    worth = tl.load(rows.splice_value + lanes)
+    spliced = tl.zeros((NEURAL_LANES,), tl.int64)
+    tokens = tl.zeros((NEURAL_LANES,), tl.float64)
+    if reads_drafts:
+        places = lanes[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]
+        length, tokens, worth = weighed(tl.load(rows.splice + places), neural, price)
+        spliced = length.to(tl.int64)
+    best, value = exact(0.0), exact(0.0)
+    chosen = tl.full((), 0, tl.int32)
+    depth = tl.full((), 1, tl.int32)
+    while depth <= count:
+        value += lane(neural, depth, NEURAL_LANES) - price
+        whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
+        better = whole > best
+        best = tl.where(better, whole, best)
+        chosen = tl.where(better, depth, chosen)
+        depth += 1
+    takes_neural = (best > 0) & (best > copied_value)
+    behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
+    neural_len = tl.where(takes_neural, chosen, 0)
+    ngram_len = tl.where(takes_neural, behind, copied.to(tl.int64))
+    return neural_len, ngram_len, spliced, tokens, worth
+
+
 @triton.jit(do_not_specialize=["count"])
 def choose(
     rows: tl.tuple,
@@ -138,42 +182,43 @@ def choose(
     reading = tl.load(price)
     if is_within:
         reading = _price_that_fits(totals, tl.load(budget).to(tl.int64), reading)
-    copies, depths = tl.arange(0, NGRAM_LANES), tl.arange(0, NEURAL_LANES)
-    available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
-    ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
-    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
-    ends = (copies > 0) & ((copies > longest) | (ngram < reading))
-    copied = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
-    taken = (copies > 0) & (copies <= copied)
-    copied_value = tl.sum(tl.where(taken, ngram - reading, 0.0), 0)
-
-    lanes = row * NEURAL_LANES + depths
-    neural = tl.load(rows.neural + lanes)
-    worth = tl.load(rows.splice_value + lanes)
-    spliced = tl.zeros((NEURAL_LANES,), tl.int64)
+    lanes = row * NEURAL_LANES + tl.arange(0, NEURAL_LANES)
+    neural, ngram, length, tokens, value = _best(rows, row, reading, count, cap, reads_drafts)
     if reads_drafts:
-        places = lanes[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]
-        length, tokens, value = weighed(tl.load(rows.splice + places), neural, reading)
-        weighs = (depths > 0) & (depths <= count)
-        worth = tl.where(weighs, value, worth)
-        spliced = tl.where(weighs, length.to(tl.int64), spliced)
-        tl.store(rows.splice_len + lanes, spliced, mask=weighs)
+        weighs = (tl.arange(0, NEURAL_LANES) > 0) & (tl.arange(0, NEURAL_LANES) <= count)
+        tl.store(rows.splice_len + lanes, length, mask=weighs)
         tl.store(rows.splice_tokens + lanes, tokens, mask=weighs)
-        tl.store(rows.splice_value + lanes, worth)
-    best, value = exact(0.0), exact(0.0)
-    chosen = tl.full((), 0, tl.int32)
-    depth = tl.full((), 1, tl.int32)
-    while depth <= count:
-        value += lane(neural, depth, NEURAL_LANES) - reading
-        whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
-        better = whole > best
-        best = tl.where(better, whole, best)
-        chosen = tl.where(better, depth, chosen)
-        depth += 1
-    takes_neural = (best > 0) & (best > copied_value)
-    behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
-    tl.store(neural_len + row, tl.where(takes_neural, chosen, 0))
-    tl.store(ngram_len + row, tl.where(takes_neural, behind, copied.to(tl.int64)))
+        tl.store(rows.splice_value + lanes, value, mask=weighs)
+    tl.store(neural_len + row, neural)
+    tl.store(ngram_len + row, ngram)
+
+
+@triton.jit(do_not_specialize=["count"])
+def extend(
+    rows: tl.tuple,
+    count: tl.tensor,
+    cap: tl.tensor,
+    neural_len: tl.tensor,
+    ngram_len: tl.tensor,
+    neural_out: tl.tensor,
+    ngram_out: tl.tensor,
+    reads_drafts: tl.constexpr,
+) -> None:
+    """Fill in the chosen sources as long as they can draft, others where nothing was chosen."""
+    row = tl.program_id(0)
+    free_neural, free_ngram, _, _, _ = _best(rows, row, exact(0.0), count, cap, reads_drafts)
+    neural, ngram = tl.load(neural_len + row).to(tl.int64), tl.load(ngram_len + row).to(tl.int64)
+    copies, splices = tl.arange(0, NGRAM_LANES), tl.arange(0, SPLICE_LANES)
+    curve = tl.load(rows.splice + (row * NEURAL_LANES + neural) * SPLICE_LANES + splices)
+    spliced = tl.sum(((splices > 0) & (curve > 0)).to(tl.int64), 0)
+    spliced = tl.minimum(spliced, cap - neural)
+    curve = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+    copied = tl.sum(((copies > 0) & (curve > 0)).to(tl.int64), 0)
+    available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
+    copied = tl.minimum(tl.minimum(copied, available), cap)
+    without = tl.where(ngram > 0, copied, free_ngram)
+    tl.store(ngram_out + row, tl.where(neural > 0, spliced, without))
+    tl.store(neural_out + row, tl.where((neural > 0) | (ngram > 0), neural, free_neural))
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -18,6 +18,7 @@ from adaspec.device.kernels.layout import (
     HEAD_LANES,
     LENGTH,
     LEVEL_LANES,
+    LONGEST_NGRAM,
     MATCH,
     NGRAM_LANES,
     POSITION,
@@ -126,6 +127,19 @@ def revised_ngram(
     lowered = tl.where(lanes >= depth, in_proportion(curve, parted, before), curve)
     lowered = tl.where(parted < before, lowered, curve)
     return tl.where(agreed == depth, raised, tl.where(agreed == depth - 1, lowered, curve))
+
+
+@triton.jit
+def best_ngram(
+    curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor
+) -> tl.tuple:
+    """The best length of a copy at a price, and what it is worth."""
+    copies = tl.arange(0, NGRAM_LANES)
+    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
+    ends = (copies > 0) & ((copies > longest) | (curve < price))
+    count = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
+    taken = (copies > 0) & (copies <= count)
+    return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)
 
 
 @triton.jit

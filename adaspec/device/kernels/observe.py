@@ -8,8 +8,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.device.kernels.curves import recalibrated, survival
+from adaspec.device.kernels.curves import best_ngram, recalibrated, survival
 from adaspec.device.kernels.layout import (
+    AVAILABLE,
     CANDIDATE,
     CONTEXT,
     FACTS,
@@ -162,7 +163,10 @@ def observe(
     tables: tl.tuple,
     slots: tl.tuple,
     rows: tl.tuple,
+    emitted_tokens: tl.tensor,
+    cap: tl.tensor,
     splits: tl.constexpr,
+    emitted_lanes: tl.constexpr,
 ) -> None:
     """Take in the last outcome and the scan's match; fill in each row's facts and features."""
     row = tl.program_id(0)
@@ -212,6 +216,10 @@ def observe(
     tl.store(facts + FIRST + lanes, candidate)
     tl.store(rows.holds + row, tl.load(batch.holds_neural + slot))
     tl.store(rows.decides + row, sampled > 0)
+    column = tl.arange(0, emitted_lanes)
+    token = token_at(text, known, text, 0, 0, known - sampled + column, False)
+    token = tl.where(column < sampled, tl.maximum(token, -1), -1)
+    tl.store(emitted_tokens + row * (cap + 1) + column, token, mask=column <= cap)
 
     x = rows.features + row * FEATURES
     found = length > 0
@@ -264,7 +272,12 @@ def observe(
 
 @triton.jit
 def expect(
-    rows: tl.tuple, model: tl.tuple, knobs: tl.tensor, factors: tl.tensor, price: tl.tensor
+    rows: tl.tuple,
+    model: tl.tuple,
+    knobs: tl.tensor,
+    factors: tl.tensor,
+    price: tl.tensor,
+    cap: tl.tensor,
 ) -> None:
     """Fill in what is expected of each row's drafts before drafting."""
     row = tl.program_id(0)
@@ -286,13 +299,17 @@ def expect(
     )
     first = tl.where(tl.load(rows.holds + row), first, 0.0)
     neural = survival(model.neural, first, lane(predicted, NEURAL_MORE, HEAD_LANES))
+    reading = tl.load(price)
     gain = tl.exp(lane(predicted, SPLICE_GAIN, HEAD_LANES)) - 1.0
     gain = tl.minimum(gain, LONGEST_SPLICE)
     weight = tl.load(knobs + SPLICE_WEIGHT) * tl.load(factors + SPLICE)
-    gain = gain * weight - tl.load(knobs + SPLICE_TOKENS) * tl.load(price)
+    gain = gain * weight - tl.load(knobs + SPLICE_TOKENS) * reading
     splice_expected = tl.where(gain > 0, gain, 0.0)
 
     depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
+    available = tl.load(facts + MATCH + AVAILABLE)
+    _, copied_value = best_ngram(ngram, available, reading, cap)
+    tl.store(rows.ngram_value + row, copied_value)
     tl.store(rows.ngram + row * NGRAM_LANES + copies, ngram)
     tl.store(rows.neural + row * NEURAL_LANES + depths, neural)
     tl.store(rows.splice_expected + row, splice_expected)

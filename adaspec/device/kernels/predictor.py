@@ -5,6 +5,7 @@
     revise           scan, revise
     choose           choose
     choose_within    a memset, count_tokens, choose
+    extended         extend
     propose          propose
 
 Where the model reads no drafted tokens, a choice takes one kernel more (`splice`), and one within a
@@ -68,6 +69,8 @@ class Step:
     rows: RowFacts
     features: Tensor
     expected: Expectations
+    ngram_value: Tensor
+    """(rows,) what the best copy is worth before drafting."""
     price: Tensor = field(init=False)
     factors: Tensor = field(init=False)
     forwards: int = 0
@@ -100,9 +103,10 @@ class FusedPredictor:
         self._slots, self._splits = Slots.allocate(slots, device), splits
         self._rows = Rows.allocate(slots, splits, device)
         self._totals = torch.zeros(choose.PRICES.value, dtype=torch.int32, device=device)
-        # The lengths at the price, and those with splices whose match is known only then.
-        lengths = torch.zeros((3, slots), dtype=torch.int64, device=device)
-        self._neural_len, self._ngram_len, self._spliced_len = lengths
+        self._chosen, self._extended = torch.zeros((2, 2, slots), dtype=torch.int64, device=device)
+        """The neural and the n-gram lengths."""
+        self._spliced_len = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
         self._expected = torch.zeros((slots, 3), dtype=torch.float64, device=device)
@@ -127,7 +131,10 @@ class FusedPredictor:
             self.model.tables,
             self._slots,
             buffers,
+            self._emitted,
+            self.cap,
             splits=self._splits,
+            emitted_lanes=triton.next_power_of_2(self.cap + 1),
             **_EXACT,
         )
         facts = buffers.facts[:count]
@@ -145,6 +152,7 @@ class FusedPredictor:
                 candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE],
             ),
             features=buffers.features[:count],
+            ngram_value=buffers.ngram_value[:count],
             expected=self._expectations(count),
         )
 
@@ -191,7 +199,7 @@ class FusedPredictor:
         """
         step.price, step.factors = price, factors
         observe.expect[(len(step.slots),)](
-            self._rows, self.model, self._knobs, factors, price, **_EXACT
+            self._rows, self.model, self._knobs, factors, price, self.cap, **_EXACT
         )
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
@@ -263,13 +271,12 @@ class FusedPredictor:
             self.cap,
             self._totals,
             self._totals if budget is None else budget,
-            self._neural_len,
-            self._ngram_len,
+            *self._chosen,
             reads_drafts=self.reads_drafts and step.forwards > 0,
             is_within=budget is not None,
             **_EXACT,
         )
-        return Lengths(self._neural_len[:count], self._ngram_len[:count], step.expected)
+        return Lengths(*self._chosen[:, :count], step.expected)
 
     def _with_splices(self, step: Step, chosen: Lengths) -> Lengths:
         """With what is worth copying behind the chosen neural tokens, where drafts are not read."""
@@ -291,6 +298,25 @@ class FusedPredictor:
             **_EXACT,
         )
         return chosen._replace(ngram=self._spliced_len[:count])
+
+    def extended(self, step: Step, chosen: Lengths) -> Lengths:
+        """The chosen sources, as long as they can draft; another one where nothing was chosen."""
+        count = len(step.slots)
+        choose.extend[(count,)](
+            self._rows,
+            step.forwards,
+            self.cap,
+            chosen.neural,
+            chosen.ngram,
+            *self._extended,
+            reads_drafts=self.reads_drafts and step.forwards > 0,
+            **_EXACT,
+        )
+        return Lengths(*self._extended[:, :count], step.expected)
+
+    def emitted(self, step: Step) -> Tensor:
+        """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
+        return self._emitted[: len(step.slots)]
 
     def propose(self, step: Step, lengths: Lengths) -> Proposal:
         """The chosen tokens; they are kept in mind until `begin` learns their outcome."""

@@ -104,5 +104,15 @@ def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     names = {line.split()[0] for line in ran.stdout.splitlines()}
-    wanted = {"scan", "observe", "expect", "revise", "choose", "count_tokens", "splice", "propose"}
+    wanted = {
+        "scan",
+        "observe",
+        "expect",
+        "revise",
+        "choose",
+        "count_tokens",
+        "splice",
+        "extend",
+        "propose",
+    }
     assert names == wanted

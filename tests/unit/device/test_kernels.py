@@ -83,6 +83,8 @@ def test_steps_are_those_of_the_torch_operations(
         compared.close("features", found.features, wanted.features)
         twin.expect(wanted, price, factors)
         fused.expect(found, price, factors)
+        compared.close("value of a copy", found.ngram_value, wanted.ngram_value)
+        compared.close("emitted", fused.emitted(found), twin.emitted(wanted))
         for name in ("prompt_tokens", "position", "holds", "tail", "candidate"):
             compared.close(name, getattr(found.rows, name), getattr(wanted.rows, name))
         for name, column in wanted.rows.match._asdict().items():
@@ -100,6 +102,9 @@ def test_steps_are_those_of_the_torch_operations(
         )
         chosen, ours = twin.choose(wanted), fused.choose(found)
         compared.lengths(ours, chosen)
+        if step == 4:
+            chosen, ours = twin.extended(wanted, chosen), fused.extended(found, ours)
+            compared.lengths(ours, chosen)
         proposal, proposed = twin.propose(wanted, chosen), fused.propose(found, ours)
         for name in proposal._fields:
             compared.close(name, getattr(proposed, name), getattr(proposal, name))
