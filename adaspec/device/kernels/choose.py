@@ -1,8 +1,8 @@
 """What is verified, a row per program: `device.lengths`, and the splices behind chosen lengths.
 
 `choose` takes each row's best draft at one price. So that a batch fits a budget, `count_tokens`
-first counts what it would take at every price that halving might come to: all of them at once
-takes two launches, one after the other would take as many as there are halvings.
+first counts what it would take at all prices that halving might come to. One after the other would
+take a launch for every halving; all at once would be 256 prices, so it is done in two rounds of 16.
 """
 
 from __future__ import annotations
@@ -30,23 +30,28 @@ from adaspec.device.kernels.layout import (
 from adaspec.device.kernels.vectors import exact, lane
 
 HIGHEST_PRICE = tl.constexpr(lengths.HIGHEST_PRICE)
-HALVINGS = tl.constexpr(lengths.HALVINGS)
-PRICES = tl.constexpr(1 << lengths.HALVINGS)
-"""The first price, and each at which the range from it to the highest may be halved.
+ROUNDS = tl.constexpr(2)
+LEVELS = tl.constexpr(lengths.HALVINGS // ROUNDS.value)
+"""The halvings of a round."""
+PRICES = tl.constexpr(1 << LEVELS.value)
+"""The prices of a round, at all of which tokens are counted.
 
-Number 1 halves all of it. Number n is followed by 2n where the batch fits, by 2n + 1 where not.
+Number 0 is the lowest, number 1 halves the range from it to the highest, and number n is followed
+by 2n where the batch fits, by 2n + 1 where it does not.
 """
 
 
 @triton.jit
-def _price(number: tl.tensor, first: tl.tensor) -> tl.tensor:
-    """The prices of these numbers."""
+def _prices(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """A round's prices."""
+    number = tl.arange(0, PRICES)
     level = tl.zeros_like(number)
-    for step in tl.static_range(1, HALVINGS):
+    for step in tl.static_range(1, LEVELS):
         level += (number >= (1 << step)).to(tl.int32)
-    low = first + tl.zeros_like(number).to(tl.float64)
-    high = exact(HIGHEST_PRICE) + tl.zeros_like(number).to(tl.float64)
-    for step in tl.static_range(HALVINGS - 1):
+    first = low
+    low += tl.zeros_like(number).to(tl.float64)
+    high += tl.zeros_like(number).to(tl.float64)
+    for step in tl.static_range(LEVELS - 1):
         goes_on = step < level
         bit = (number >> tl.maximum(level - 1 - step, 0)) & 1
         middle = (low + high) / 2
@@ -56,15 +61,23 @@ def _price(number: tl.tensor, first: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _price_that_fits(totals: tl.tensor, budget: tl.tensor, first: tl.tensor) -> tl.tensor:
-    """The lowest price found at which no more tokens are taken."""
+def _narrowed(totals: tl.tensor, budget: tl.tensor, low: tl.tensor, high: tl.tensor) -> tl.tuple:
+    """The range of prices after a round's halvings."""
     number = tl.full((), 1, tl.int32)
-    low, high = first, exact(HIGHEST_PRICE)
-    for _ in tl.static_range(HALVINGS):
+    for _ in tl.static_range(LEVELS):
         fits = tl.load(totals + number) <= budget
         middle = (low + high) / 2
         low, high = tl.where(fits, low, middle), tl.where(fits, middle, high)
         number = 2 * number + tl.where(fits, 0, 1)
+    return low, high
+
+
+@triton.jit
+def _price_that_fits(totals: tl.tensor, budget: tl.tensor, first: tl.tensor) -> tl.tensor:
+    """The lowest price found at which no more tokens are taken."""
+    low, high = first, exact(HIGHEST_PRICE)
+    for step in tl.static_range(ROUNDS):
+        low, high = _narrowed(totals + step * PRICES, budget, low, high)
     return tl.where(tl.load(totals) <= budget, first, high)
 
 
@@ -75,13 +88,17 @@ def count_tokens(
     count: tl.tensor,
     cap: tl.tensor,
     totals: tl.tensor,
+    budget: tl.tensor,
     reads_drafts: tl.constexpr,
-    tile: tl.constexpr,
+    rounds: tl.constexpr,
 ) -> None:
-    """Add to the totals how many tokens a row takes at each price, `tile` of them per program."""
+    """Add to the totals how many tokens a row takes at each price, after so many rounds."""
     row = tl.program_id(0)
-    number = tl.program_id(1) * tile + tl.arange(0, tile)
-    prices = _price(number, tl.load(price))
+    low, high = tl.load(price), exact(HIGHEST_PRICE)
+    fitting = tl.load(budget).to(tl.int64)
+    for step in tl.static_range(rounds):
+        low, high = _narrowed(totals + step * PRICES, fitting, low, high)
+    prices = _prices(low, high)
     copies = tl.arange(0, NGRAM_LANES)[None, :]
     available = tl.load(rows.facts + row * FACTS + MATCH + AVAILABLE)
     ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
@@ -92,9 +109,9 @@ def count_tokens(
     copied_value = tl.sum(tl.where(taken, ngram - prices[:, None], 0.0), 1)
 
     lanes = row * NEURAL_LANES
-    best = tl.zeros((tile,), tl.float64)
-    tokens = tl.zeros((tile,), tl.int32)
-    value = tl.zeros((tile,), tl.float64)
+    best = tl.zeros((PRICES,), tl.float64)
+    tokens = tl.zeros((PRICES,), tl.int32)
+    value = tl.zeros((PRICES,), tl.float64)
     spliced_at = tl.arange(0, SPLICE_LANES)
     depth = tl.full((), 1, tl.int32)
     while depth <= count:
@@ -109,15 +126,15 @@ def count_tokens(
             copied_too = (spliced_at[None, :] > 0) & (spliced_at[None, :] <= spliced[:, None])
             more = tl.sum(tl.where(copied_too, joint - prices[:, None], 0.0), 1)
         else:
-            spliced = tl.zeros((tile,), tl.int32)
-            more = tl.load(rows.splice_value + lanes + depth) + tl.zeros((tile,), tl.float64)
+            spliced = tl.zeros((PRICES,), tl.int32)
+            more = tl.load(rows.splice_value + lanes + depth) + tl.zeros((PRICES,), tl.float64)
         whole = value + tl.where(depth < cap, more, 0.0)
         better = whole > best
         best = tl.where(better, whole, best)
         tokens = tl.where(better, depth + spliced, tokens)
         depth += 1
     tokens = tl.where((best > 0) & (best > copied_value), tokens, copied)
-    tl.atomic_add(totals + number, tokens)
+    tl.atomic_add(totals + rounds * PRICES + tl.arange(0, PRICES), tokens, sem="relaxed")
 
 
 @triton.jit

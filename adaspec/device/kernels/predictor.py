@@ -4,7 +4,7 @@
     expect           expect
     revise           scan, revise
     choose           choose
-    choose_within    a memset, count_tokens, choose
+    choose_within    a memset, count_tokens twice, choose
     extended         extend
     propose          propose
 
@@ -52,8 +52,6 @@ SPLITS = 16
 """The programs among which the scan of a text is divided, a power of two."""
 SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
-PRICE_TILE = 32
-"""The prices at which a program counts tokens."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
 
@@ -102,7 +100,9 @@ class FusedPredictor:
         self._fresh = new_history(device)
         self._slots, self._splits = Slots.allocate(slots, device), splits
         self._rows = Rows.allocate(slots, splits, device)
-        self._totals = torch.zeros(choose.PRICES.value, dtype=torch.int32, device=device)
+        self._totals = torch.zeros(
+            choose.ROUNDS.value * choose.PRICES.value, dtype=torch.int32, device=device
+        )
         self._chosen, self._extended = torch.zeros((2, 2, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths."""
         self._spliced_len = torch.zeros(slots, dtype=torch.int64, device=device)
@@ -240,16 +240,18 @@ class FusedPredictor:
     def choose_within(self, step: Step, budget: Tensor, least_price: Tensor) -> Lengths:
         """The same at a price, this one or a higher one, at which no more tokens are verified."""
         self._totals.zero_()
-        choose.count_tokens[(len(step.slots), choose.PRICES.value // PRICE_TILE)](
-            self._rows,
-            least_price,
-            step.forwards,
-            self.cap,
-            self._totals,
-            reads_drafts=self.reads_drafts,
-            tile=PRICE_TILE,
-            **_EXACT,
-        )
+        for rounds in range(choose.ROUNDS.value):
+            choose.count_tokens[(len(step.slots),)](
+                self._rows,
+                least_price,
+                step.forwards,
+                self.cap,
+                self._totals,
+                budget,
+                reads_drafts=self.reads_drafts,
+                rounds=rounds,
+                **_EXACT,
+            )
         chosen = self._choose(step, least_price, budget)
         if self.reads_drafts:
             return chosen
