@@ -81,7 +81,10 @@ def _price_that_fits(totals: tl.tensor, budget: tl.tensor, first: tl.tensor) -> 
     return tl.where(tl.load(totals) <= budget, first, high)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["price", "budget"],
+)
 def count_tokens(
     rows: tl.tuple,
     price: tl.tensor,
@@ -181,7 +184,10 @@ def _best(
     return neural_len, ngram_len, spliced, tokens, worth
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["price", "budget"],
+)
 def choose(
     rows: tl.tuple,
     price: tl.tensor,
@@ -210,7 +216,10 @@ def choose(
     tl.store(ngram_len + row, ngram)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["neural_len", "ngram_len"],
+)
 def extend(
     rows: tl.tuple,
     count: tl.tensor,
@@ -238,7 +247,10 @@ def extend(
     tl.store(neural_out + row, tl.where((neural > 0) | (ngram > 0), neural, free_neural))
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["slot_of", "factors", "price", "neural_len", "ngram_len"],
+)
 def splice(
     slot_of: tl.tensor,
     slots: tl.tuple,

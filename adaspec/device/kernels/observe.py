@@ -270,7 +270,9 @@ def observe(
     tl.store(past + NGRAM_EXPECTED, lane(mean, 4, LEVEL_LANES))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=["factors", "price"],
+)
 def expect(
     rows: tl.tuple,
     model: tl.tuple,

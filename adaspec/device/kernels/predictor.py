@@ -121,6 +121,24 @@ class FusedPredictor:
         self._slots.history.index_copy_(0, slots, self._fresh.expand(len(slots), -1))
         self._slots.proposed[:, PROPOSED_CONTEXT.value].index_fill_(0, slots, -1)
 
+    def warm_up(self, batch: Batch) -> None:
+        """Compile what steps of such batches will launch, in steps that have none of its rows.
+
+        They must come with tensors of the same types, and with int64 tokens of the drafter.
+        """
+        none = batch.slots.new_zeros(0, dtype=torch.int64)
+        empty = batch._replace(
+            slots=batch.slots[:0], sampled=batch.sampled[:0], rejected=batch.rejected[:0]
+        )
+        price, factors = self._knobs.new_zeros(()), self._knobs.new_zeros(3)
+        for forwards in (0, 1):
+            step = self.begin(empty)
+            self.expect(step, price, factors)
+            for _ in range(forwards):
+                self.revise(step, none, factors.new_zeros((0, 3), dtype=torch.float32))
+            self.choose_within(step, none.sum(), price)
+            self.propose(step, self.extended(step, self.choose(step)))
+
     def begin(self, batch: Batch) -> Step:
         """Take in the outcome of the last step, and look at the text as it is now."""
         count, buffers = len(batch.slots), self._rows

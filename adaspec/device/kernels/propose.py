@@ -31,7 +31,10 @@ from adaspec.device.kernels.observe import NEURAL, NGRAM, SPLICE
 from adaspec.device.kernels.scan import token_at
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["slot_of", "neural_len", "ngram_len"],
+)
 def propose(
     slot_of: tl.tensor,
     tokens: tl.tensor,

@@ -39,7 +39,18 @@ NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
 
 
-@triton.jit(do_not_specialize=["depth"])
+@triton.jit(
+    do_not_specialize=["depth"],
+    do_not_specialize_on_alignment=[
+        "slot_of",
+        "newest",
+        "newest_stride",
+        "confidences",
+        "row_stride",
+        "factors",
+        "price",
+    ],
+)
 def revise(
     slot_of: tl.tensor,
     tokens: tl.tensor,

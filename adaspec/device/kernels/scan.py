@@ -41,7 +41,10 @@ def token_at(
     return token
 
 
-@triton.jit(do_not_specialize=["depth"])
+@triton.jit(
+    do_not_specialize=["depth"],
+    do_not_specialize_on_alignment=["slots", "context_tokens", "newest", "newest_stride"],
+)
 def scan(
     tokens: tl.tensor,
     tokens_stride: tl.tensor,
