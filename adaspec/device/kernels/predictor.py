@@ -296,7 +296,8 @@ class FusedPredictor:
             is_within=budget is not None,
             **_EXACT,
         )
-        return Lengths(*self._chosen[:, :count], step.expected)
+        neural, ngram = self._chosen[:, :count]
+        return Lengths(neural, ngram, step.expected)
 
     def _with_splices(self, step: Step, chosen: Lengths) -> Lengths:
         """With what is worth copying behind the chosen neural tokens, where drafts are not read."""
@@ -332,7 +333,8 @@ class FusedPredictor:
             reads_drafts=self.reads_drafts and step.forwards > 0,
             **_EXACT,
         )
-        return Lengths(*self._extended[:, :count], step.expected)
+        neural, ngram = self._extended[:, :count]
+        return Lengths(neural, ngram, step.expected)
 
     def emitted(self, step: Step) -> Tensor:
         """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
