@@ -5,18 +5,23 @@ Nothing here waits for the device, and no shape depends on what it computes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from adaspec.device.lengths import Lengths, choose_at, ngram_value
-from adaspec.device.lookup import tokens_at
 from adaspec.device.model import DeviceModel
-from adaspec.device.predictor import Batch, Predictor, Step
+from adaspec.device.predictor import Batch, Predictor
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import LONGEST_NGRAM
 from adaspec.vllm.v2.report import Layout
+
+if TYPE_CHECKING:
+    from adaspec.device.kernels.predictor import FusedPredictor
+
+KERNELS_ON_CPU = False
+"""Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
+Step = Any
+"""A step of either predictor; see `device.predictor.Step`."""
 
 
 class Drafts(NamedTuple):
@@ -42,10 +47,9 @@ class Drafting:
         vocabulary: int,
         device: torch.device,
     ) -> None:
-        self.predictor = Predictor(DeviceModel(policy.model, device), policy.late_knobs, slots, cap)
+        self.predictor: Any = _predictor(policy, slots, cap, device)
         self.layout = Layout(cap, neural_cap)
-        self._cap, self._vocabulary, self._device = cap, vocabulary, device
-        self._free = torch.zeros((), dtype=torch.float64, device=device)
+        self._vocabulary = vocabulary
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -55,9 +59,6 @@ class Drafting:
         self._batch = batch
         step = self.predictor.begin(batch)
         self.predictor.expect(step, settings[0], settings[1:])
-        self._ngram_value = ngram_value(
-            step.expected, step.rows.match.available, step.price, self._cap
-        )
         return step
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
@@ -75,8 +76,9 @@ class Drafting:
         `exempt` are drafted nothing.
         """
         chosen = self.predictor.choose(step)
-        longest = self._extended(step, chosen)
-        proposal = self.predictor.propose(step, longest)
+        # Kernels write what they choose where they chose before.
+        wanted = chosen.neural + chosen.ngram
+        proposal = self.predictor.propose(step, self.predictor.extended(step, chosen))
         sound = (proposal.tokens >= 0) & (proposal.tokens < self._vocabulary)
         verifiable = sound.long().cumprod(1).bool() & step.decides[:, None]
         if exempt is not None:
@@ -88,12 +90,12 @@ class Drafting:
             context=step.context_tokens,
             sampled=self._batch.sampled,
             rejected=self._batch.rejected,
-            wanted=(chosen.neural + chosen.ngram).minimum(length),
+            wanted=wanted.minimum(length),
             neural=proposal.neural_len.minimum(length),
             length=length,
-            ngram_value=self._ngram_value,
+            ngram_value=step.ngram_value,
             available=step.rows.match.available,
-            emitted=self._emitted(step),
+            emitted=self.predictor.emitted(step),
             tokens=tokens,
             survival=survival,
             drafted=drafted,
@@ -101,32 +103,14 @@ class Drafting:
         )
         return Drafts(tokens, survival, report)
 
-    def _extended(self, step: Step, chosen: Lengths) -> Lengths:
-        """The chosen sources, as long as they can draft; another one where nothing was chosen."""
-        expected, match = chosen.expected, step.rows.match
-        free = choose_at(
-            expected,
-            match.available,
-            self._free,
-            step.forwards,
-            self._cap,
-            self.predictor.reads_drafts,
-        )
-        at_depth = chosen.neural[:, None, None].expand(-1, -1, expected.splice.shape[2])
-        splice = expected.splice.gather(1, at_depth)[:, 0, 1:]
-        spliced = (splice > 0).sum(1).minimum(self._cap - chosen.neural)
-        copied = (expected.ngram[:, 1:] > 0).sum(1).minimum(match.available)
-        copied = copied.clamp(max=min(self._cap, LONGEST_NGRAM))
-        drafts, copies = chosen.neural > 0, chosen.ngram > 0
-        return Lengths(
-            neural=chosen.neural.where(drafts | copies, free.neural),
-            ngram=spliced.where(drafts, copied.where(copies, free.ngram)),
-            expected=expected,
-        )
 
-    def _emitted(self, step: Step) -> Tensor:
-        """(rows, cap + 1) the tokens that the step emitted."""
-        sampled = self._batch.sampled.long()
-        columns = torch.arange(self._cap + 1, device=self._device)
-        places = (step.context_tokens - sampled)[:, None] + columns
-        return tokens_at(step.text, places).where(columns < sampled[:, None], -1)
+def _predictor(
+    policy: LearnedPolicy, slots: int, cap: int, device: torch.device
+) -> Predictor | FusedPredictor:
+    """The policy's predictor: a few kernels on an accelerator, torch alone on a CPU."""
+    if device.type == "cpu" and not KERNELS_ON_CPU:
+        model = DeviceModel(policy.model, device)
+        return Predictor(model, policy.late_knobs, slots, cap)
+    from adaspec.device.kernels.predictor import FusedPredictor
+
+    return FusedPredictor(policy.model, policy.late_knobs, slots, cap, device)

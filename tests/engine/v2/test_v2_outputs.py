@@ -43,16 +43,31 @@ def test_the_policy_itself_leaves_it_too(served, prompts, truth):
         check_sound(worker)
 
 
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_it_is_left_by_the_kernels_that_accelerators_run(
+    served, prompts, truth, head, monkeypatch
+):
+    expected = [one[:10] for one in truth()[:3]]
+    engine = served(head)
+    monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
+    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
+    wanderer = Wanderer(engine, evidence=head is not None)
+    assert type(wanderer.worker.drafting.predictor).__name__ == "FusedPredictor"
+    assert engine.greedy(prompts[:3], 10) == expected
+    check_sound(wanderer.worker)
+    assert sum(wanderer.taken.values()) > 0
+
+
 def test_two_hundred_requests_in_mixed_batches(served, truth):
     draw = np.random.default_rng(5)
     asked = []
     for at in range(REQUESTS):
-        text = ids_of(document(3000 + at, int(draw.integers(1, 5))))
+        text = ids_of(document(3000 + at, int(draw.integers(1, 4))))
         asked.append(text[: int(draw.integers(12, len(text)))])
-    expected = truth(tokens=24, asked=asked)
-    engine = served("eagle3")
+    expected = truth(tokens=12, asked=asked, max_num_seqs=32)
+    engine = served("eagle3", max_num_seqs=32)
     wanderer = Wanderer(engine, 11)
-    assert engine.greedy(asked, 24) == expected
+    assert engine.greedy(asked, 12) == expected
     check_sound(wanderer.worker)
     assert min(wanderer.taken.values()) > 20, wanderer.taken
 
