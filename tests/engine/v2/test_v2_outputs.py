@@ -58,13 +58,13 @@ def test_it_is_left_by_the_kernels_that_accelerators_run(
     assert sum(wanderer.taken.values()) > 0
 
 
-def test_two_hundred_requests_in_mixed_batches(served, truth):
+def test_two_hundred_requests_in_mixed_batches(served, engines):
     draw = np.random.default_rng(5)
     asked = []
     for at in range(REQUESTS):
         text = ids_of(document(3000 + at, int(draw.integers(1, 4))))
         asked.append(text[: int(draw.integers(12, len(text)))])
-    expected = truth(tokens=12, asked=asked, max_num_seqs=32)
+    expected = engines(max_num_seqs=32).greedy(asked, 12)
     engine = served("eagle3", max_num_seqs=32)
     wanderer = Wanderer(engine, 11)
     assert engine.greedy(asked, 12) == expected
