@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,7 @@ def _write(options: argparse.Namespace) -> None:
             speeds = [play(recording, policy, order, load, cost) for order in orders]
             lifts[name][str(load)] = round(float(np.mean(speeds) / fresh - 1), 6)
             print(f"{name}, at {load}: {lifts[name][str(load)]:+.1%}", file=sys.stderr)
+    command = shlex.join(["python", "eval/late_decisions.py", *sys.argv[1:]])
     document = {
         "policy": policy.name,
         "cost": cost.name,
@@ -164,6 +166,7 @@ def _write(options: argparse.Namespace) -> None:
         "seed": options.seed,
         "forwards": policy.forwards.tolist(),
         "lift_over_static_fresh": lifts,
+        "command": command,
     }
     heads = ["", *(f"at {load}" for load in loads)]
     rows = [[name, *(f"{lifts[name][str(load)]:+.1%}" for load in loads)] for name in lifts]
@@ -173,6 +176,7 @@ def _write(options: argparse.Namespace) -> None:
         f"costs `{cost.name}` of an async engine, {options.orders} order(s):\n\n"
     )
     text += "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    text += f"\nMade by:\n\n```sh\n{command}\n```\n"
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
     (options.out / "report.md").write_text(text)

@@ -44,6 +44,11 @@ MIXES = {
 """Requests at once -> the benchmarks of full servers on the mix of all workloads."""
 ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
 """Requests at once -> the benchmarks of full servers on one workload alone."""
+LATE = {
+    "llama-3.1-8b-instruct-h100": "llama-3.1-8b-instruct-h100",
+    "reference-pair-h100": "reference-pair",
+}
+"""Cross-fitted report -> the report of what late decisions cost on the same recordings."""
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
@@ -106,6 +111,39 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
                 "step_s": step_s,
                 "decision_s": decision_s,
                 "decision_share_of_step": decision_s / step_s,
+            }
+        )
+    return rows
+
+
+def engine_rows(name: str) -> list[dict[str, Any]]:
+    """The leads of one cross-fitted report per load, and those of its counterpart for async."""
+    by_engine = {"sync": report(name), "async": report(f"{name}-async")}
+    entries, speeds = {}, {}
+    for engine, document in by_engine.items():
+        (policy,) = document["policies"]
+        entries[engine] = [entry for entry in document["headline"] if _mixed(entry)]
+        speeds[engine] = {
+            row["concurrency"]: row["tokens_per_s"]
+            for row in document["rows"]
+            if _mixed(row) and row["policy"] == policy
+        }
+    rows = []
+    for sync, late in zip(entries["sync"], entries["async"], strict=True):
+        load = sync["concurrency"]
+        assert late["concurrency"] == load
+        rows.append(
+            {
+                "concurrency": load,
+                "sync_over_static_best": sync["lift_over_static_best"],
+                "sync_over_static_best_ci95": sync["lift_ci95"],
+                "sync_over_static_tuned": sync["lift_over_static_tuned"],
+                "sync_over_static_tuned_ci95": sync["lift_over_static_tuned_ci95"],
+                "async_over_static_fresh": late["lift_over_static_fresh"],
+                "async_over_static_fresh_ci95": late["lift_over_static_fresh_ci95"],
+                "async_over_static_best": late["lift_over_static_best"],
+                "async_over_static_best_ci95": late["lift_ci95"],
+                "async_over_sync": speeds["async"][load] / speeds["sync"][load] - 1,
             }
         )
     return rows
@@ -182,6 +220,7 @@ def summary() -> dict[str, Any]:
         "schema": 1,
         "command": "python eval/summary.py",
         "replays": {name: replay_rows(name) for name in REPLAYS},
+        "engines": {name: engine_rows(name) for name in REPLAYS},
         "servers": servers,
         "servers_alone": [
             server_row(name, load) for load, names in ALONE.items() for name in names
@@ -238,6 +277,38 @@ def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
     return rows
 
 
+def engine_table(found: dict[str, Any]) -> list[list[str]]:
+    """The table of a policy's leads where decisions are made at once, and where they come late."""
+    leads = {
+        "sync: over the best static rule": "sync_over_static_best",
+        "sync: over `static:tuned`": "sync_over_static_tuned",
+        "async: over `static:fresh`": "async_over_static_fresh",
+        "async: over the best static rule": "async_over_static_best",
+    }
+    rows = [["recordings", AT_ONCE, *leads, "async's tokens per second over sync's"]]
+    for name, (models, _) in REPLAYS.items():
+        for row in found["engines"][name]:
+            cells = []
+            for key in leads.values():
+                low, high = row[f"{key}_ci95"]
+                cells.append(f"{percent(row[key])} ({percent(low)} .. {percent(high)})")
+            rows.append([
+                f"[{models.partition(' ')[0]}](../eval/reports/{name}-async/report.md)",
+                str(row["concurrency"]),
+                *cells,
+                percent(row["async_over_sync"]),
+            ])  # fmt: skip
+    return _without_repeats(rows)
+
+
+def late_table(name: str) -> list[list[str]]:
+    """The table of a policy's lead over `static:fresh`, by what is decided late."""
+    lifts: dict[str, dict[str, float]] = report(f"late-decisions/{name}")["lift_over_static_fresh"]
+    loads = list(next(iter(lifts.values())))
+    rows = [["what is decided when", *(f"at {load}" for load in loads)]]
+    return rows + [[part, *(percent(lift[load]) for load in loads)] for part, lift in lifts.items()]
+
+
 def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
     """The table of all benchmarks of full servers."""
     rows = [[AT_ONCE, "report", "rounds", OVER_NONE, OVER_VLLM, OVER_STATIC]]
@@ -286,11 +357,14 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     rows_of_table = {
         "headline": headline_table(found),
         "decide": decide_table(),
+        "engines": engine_table(found),
         "servers": server_table(found, "servers"),
         "servers-alone": server_table(found, "servers_alone"),
     }
     for name in REPLAYS:
-        rows_of_table[f"replay-{name.partition('-')[0]}"] = replay_table(found, name)
+        short = name.partition("-")[0]
+        rows_of_table[f"replay-{short}"] = replay_table(found, name)
+        rows_of_table[f"late-{short}"] = late_table(LATE[name])
     return {name: markdown(rows) for name, rows in rows_of_table.items()}
 
 

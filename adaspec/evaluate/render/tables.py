@@ -386,10 +386,17 @@ def _lift(entry: Entry, *marks: Mark) -> Span:
 _HeadlineColumn = tuple[Column, Callable[[Entry], Text]]
 
 
-def _lift_column(name: str, priority: int) -> _HeadlineColumn:
+def _lift_column(name: str, priority: int, interval: bool = False) -> _HeadlineColumn:
+    """The lift over a row, with its interval if asked, where there is room for it."""
     key = f"lift_over_{name.replace(':', '_')}"
     column = Column(f"over `{name}`", short_head=name.replace(":", "\n:"), priority=priority)
-    return column, lambda entry: signed_percent(entry.get(key))
+
+    def cell(entry: Entry) -> Text:
+        lift = signed_percent(entry.get(key))
+        ends = signed_range(entry.get(f"{key}_ci95")) if interval else ""
+        return [lift, *_spare(ends)] if ends else lift
+
+    return column, cell
 
 
 def _interval(entry: Entry) -> Text:
@@ -405,7 +412,7 @@ _HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
     ),
     (Column("95% interval", left=True), _interval),
     _lift_column("static:tuned", priority=8),
-    _lift_column("static:fresh", priority=9),
+    _lift_column("static:fresh", priority=9, interval=True),
     _lift_column("static:one", priority=4),
     _lift_column("adaptive:best", priority=5),
     _lift_column("hybrid:best", priority=2),

@@ -26,7 +26,10 @@ def test_its_ends_are_those_of_a_report_and_its_parts_lie_between(trace, trained
     out = tmp_path / "parts"
     command = [sys.executable, SCRIPT, trace, "--policy", trained.folder, "--concurrency", "1,4"]
     subprocess.run([*map(str, command), "-o", str(out)], check=True, capture_output=True)
-    lifts = json.loads((out / "report.json").read_text())["lift_over_static_fresh"]
+    document = json.loads((out / "report.json").read_text())
+    assert document["command"].startswith(f"python eval/late_decisions.py {trace} --policy ")
+    assert document["command"] in (out / "report.md").read_text()
+    lifts = document["lift_over_static_fresh"]
     report = evaluate(
         trained.corpus.held_out,
         [load_policy(trained.folder)],

@@ -39,6 +39,20 @@ def test_the_headline_table_holds_the_reports_numbers():
     assert row[table[0].index("gap closed")] == f"{100 * entry['gap_closed']:.0f}%"
 
 
+def test_the_headline_of_an_async_engine_has_the_interval_over_the_fresh_rule():
+    report = fakes.report()
+    assert "static:fresh" not in report_markdown(report)
+    for entry in report["headline"]:
+        entry["lift_over_static_fresh"] = -0.012
+        entry["lift_over_static_fresh_ci95"] = [-0.03, 0.006]
+        if entry["concurrency"] == 8:
+            entry["lift_over_static_fresh_ci95"] = None
+    table = next(t for t in tables(report_markdown(report)) if "gap closed" in t[0])
+    fresh = {row[0]: row[table[0].index("over `static:fresh`")] for row in table[2:]}
+    assert fresh["32"] == "-1.2% [-3.0, +0.6]"
+    assert fresh["8"] == "-1.2%"
+
+
 def test_names_with_bars_and_underscores_are_escaped():
     text = report_markdown(fakes.report(("a|b_c",)))
     assert "| `a\\|b_c` |" in text

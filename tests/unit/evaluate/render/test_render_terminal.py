@@ -39,6 +39,16 @@ def test_the_headline_shows_lift_with_its_interval_and_gap_closed():
     assert f"{100 * entry['gap_closed']:.0f}%" in row
 
 
+def test_the_interval_over_the_fresh_rule_shows_where_there_is_room():
+    report = fakes.report()
+    for entry in report["headline"]:
+        entry["lift_over_static_fresh"] = -0.012
+        entry["lift_over_static_fresh_ci95"] = [-0.03, 0.006]
+    assert "-1.2% [-3.0, +0.6]" in printed(report, 140)
+    narrow = printed(report, 100)
+    assert "-1.2%" in narrow and "[-3.0, +0.6]" not in narrow
+
+
 def test_what_was_not_computed_is_an_en_dash_and_a_column_of_them_is_not_shown():
     report = fakes.report()
     assert ":tuned" not in printed(report)
