@@ -15,7 +15,7 @@ most of their time.
     scan            4 us    2 MB of tokens are 0.7 us; behind a draft they come from the cache. Four
                             loads wait for each other. 256 rows of 32,768 tokens: some 25 us
     observe         5 us    1,200 instructions, six loads that wait for each other, 35 barriers
-    expect          7 us    2,650 instructions; 54 KB of weights per row, 7 MB in all from the cache
+    expect          7 us    2,650 instructions; 57 KB of weights per row, 7 MB in all from the cache
     revise         10 us    4,700 instructions; two smaller networks
     choose          3 us    700 instructions
     count_tokens    4 us    1,300 instructions, twice

@@ -285,7 +285,7 @@ def expect(
     row = tl.program_id(0)
     at = tl.arange(0, FEATURE_LANES)
     x = tl.load(rows.features + row * FEATURES + at, mask=at < FEATURES, other=0.0)
-    predicted = predict(model.before, x)
+    predicted = predict(model.network, x)
     facts = rows.facts + row * FACTS
     first = recalibrated(
         lane(predicted, NGRAM_FIRST, HEAD_LANES),

@@ -16,7 +16,7 @@ and belongs to the step until the next one begins; `Step` and `Proposal` are vie
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,17 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+
+
+class _Views(NamedTuple):
+    """The views of a step of so many rows, in the order of `Step`."""
+
+    context_tokens: Tensor
+    decides: Tensor
+    rows: RowFacts
+    features: Tensor
+    expected: Expectations
+    ngram_value: Tensor
 
 
 @dataclass
@@ -100,6 +111,8 @@ class FusedPredictor:
         self._fresh = new_history(device)
         self._slots, self._splits = Slots.allocate(slots, device), splits
         self._rows = Rows.allocate(slots, splits, device)
+        self._views: dict[int, _Views] = {}
+        """By number of rows: making them takes longer than a launch."""
         self._totals = torch.zeros(
             choose.ROUNDS.value * choose.PRICES.value, dtype=torch.int32, device=device
         )
@@ -146,7 +159,7 @@ class FusedPredictor:
         observe.observe[(count,)](
             batch,
             batch.tokens.stride(0),
-            self.model.tables,
+            self.model.behind.tables,
             self._slots,
             buffers,
             self._emitted,
@@ -155,23 +168,40 @@ class FusedPredictor:
             emitted_lanes=triton.next_power_of_2(self.cap + 1),
             **_EXACT,
         )
-        facts = buffers.facts[:count]
+        views = self._views.get(count)
+        if views is None:
+            views = self._views[count] = self._views_of(count)
+        return Step(batch, *views)
+
+    def _views_of(self, count: int) -> _Views:
+        """What a step of so many rows holds, from its context's length to what is expected."""
+        rows = Rows(*(buffer[:count] for buffer in self._rows))
+        facts, depths = rows.facts, LONGEST_NEURAL + 1
         match = facts[:, MATCH.value : MATCH.value + MATCH_FACTS.value]
-        return Step(
-            batch=batch,
+        return _Views(
             context_tokens=facts[:, CONTEXT.value],
-            decides=buffers.decides[:count],
+            decides=rows.decides,
             rows=RowFacts(
                 prompt_tokens=facts[:, PROMPT.value],
                 position=facts[:, POSITION.value],
-                holds=buffers.holds[:count],
+                holds=rows.holds,
                 match=Match(*match.unbind(1)),
                 tail=facts[:, TAIL.value : TAIL.value + TAIL_TOKENS],
                 candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE],
             ),
-            features=buffers.features[:count],
-            ngram_value=buffers.ngram_value[:count],
-            expected=self._expectations(count),
+            features=rows.features,
+            expected=Expectations(
+                neural=rows.neural[:, :depths],
+                ngram=rows.ngram[:, : LONGEST_NGRAM + 1],
+                splice=rows.splice[:, :depths, : LONGEST_SPLICE + 1],
+                splice_expected=rows.splice_expected,
+                splice_value=rows.splice_value[:, :depths],
+                splice_len=rows.splice_len[:, :depths],
+                splice_tokens=rows.splice_tokens[:, :depths],
+                agreed=rows.agreed,
+                least=rows.least,
+            ),
+            ngram_value=rows.ngram_value,
         )
 
     def _scan(self, batch: Batch, newest: Tensor, depth: int) -> None:
@@ -193,22 +223,6 @@ class FusedPredictor:
             num_warps=4,
         )
 
-    def _expectations(self, count: int) -> Expectations:
-        """What is expected of the first rows."""
-        rows = Rows(*(buffer[:count] for buffer in self._rows))
-        depths = LONGEST_NEURAL + 1
-        return Expectations(
-            neural=rows.neural[:, :depths],
-            ngram=rows.ngram[:, : LONGEST_NGRAM + 1],
-            splice=rows.splice[:, :depths, : LONGEST_SPLICE + 1],
-            splice_expected=rows.splice_expected,
-            splice_value=rows.splice_value[:, :depths],
-            splice_len=rows.splice_len[:, :depths],
-            splice_tokens=rows.splice_tokens[:, :depths],
-            agreed=rows.agreed,
-            least=rows.least,
-        )
-
     def expect(self, step: Step, price: Tensor, factors: Tensor) -> None:
         """Fill in what is expected before drafting.
 
@@ -217,7 +231,7 @@ class FusedPredictor:
         """
         step.price, step.factors = price, factors
         observe.expect[(len(step.slots),)](
-            self._rows, self.model, self._knobs, factors, price, self.cap, **_EXACT
+            self._rows, self.model.before, self._knobs, factors, price, self.cap, **_EXACT
         )
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
@@ -240,7 +254,7 @@ class FusedPredictor:
             step.forwards,
             self._slots,
             self._rows,
-            self.model,
+            self.model.behind,
             self._knobs,
             step.factors,
             step.price,
@@ -308,7 +322,7 @@ class FusedPredictor:
             step.slots,
             self._slots,
             self._rows,
-            self.model,
+            self.model.behind,
             step.factors,
             step.price,
             step.forwards,

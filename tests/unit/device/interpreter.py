@@ -1,13 +1,14 @@
 """Kernels on the device at hand: compiled on a GPU, and by Triton's interpreter where none is.
 
-Import this before anything that imports Triton, which reads the variable when it is imported.
+Import this before anything that imports Triton, which must know from the start who runs it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,8 +16,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu" and "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
+    # Programs that other tests start must not find the variable.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        triton = pytest.importorskip("triton", reason="triton is not installed")
+        triton.knobs.runtime.interpret = True
 triton = pytest.importorskip("triton", reason="triton is not installed")
+if DEVICE.type == "cpu" and not triton.knobs.runtime.interpret:
+    pytest.skip("triton was imported for a GPU, and there is none", allow_module_level=True)
 
 
 class _Driver:
@@ -25,8 +32,11 @@ class _Driver:
         return True
 
 
-if DEVICE.type == "cpu":
-    if not triton.knobs.runtime.interpret:
-        pytest.skip("triton was imported for a GPU, and there is none", allow_module_level=True)
-    # The interpreter asks which backend is at work before it takes tensors of the host.
-    triton.backends.backends["cpu"] = types.SimpleNamespace(driver=_Driver, compiler=None)
+@contextmanager
+def host_tensors() -> Iterator[None]:
+    """Let the interpreter take tensors of the host: it asks which backend is at work."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICE.type == "cpu":
+            backend = types.SimpleNamespace(driver=_Driver, compiler=None)
+            patch.setitem(triton.backends.backends, "cpu", backend)
+        yield

@@ -19,8 +19,11 @@ from adaspec.train.token_tables import TableMaker
 
 pytestmark = pytest.mark.slow
 
-CLOSE = 1e-9
-"""Both compute in double precision: only the order of sums differs, and a power's last bits."""
+CLOSE = 1e-9 if DEVICE.type == "cpu" else 1e-6
+"""Both compute in double precision: only the order of sums differs, and a power's last bits.
+
+A GPU's logarithm may differ in its last bit, too, and so may the float32 that it is rounded to.
+"""
 
 
 class Compared:
