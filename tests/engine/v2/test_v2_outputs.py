@@ -44,9 +44,7 @@ def test_the_policy_itself_leaves_it_too(served, prompts, truth):
 
 
 @pytest.mark.parametrize("head", ["eagle3", None])
-def test_it_is_left_by_the_kernels_that_accelerators_run(
-    served, prompts, truth, head, monkeypatch
-):
+def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, head, monkeypatch):
     expected = [one[:10] for one in truth()[:3]]
     engine = served(head)
     monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
