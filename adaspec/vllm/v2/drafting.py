@@ -18,6 +18,7 @@ from adaspec.vllm.v2.report import Layout
 if TYPE_CHECKING:
     from adaspec.device.kernels.predictor import FusedPredictor
 
+_ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
 """Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
 Step = Any
@@ -50,6 +51,11 @@ class Drafting:
         self.predictor: Any = _predictor(policy, slots, cap, device)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
+
+    def warm_up(self, batch: Batch) -> None:
+        """Compile what steps of batches with tensors like these launch."""
+        if hasattr(self.predictor, "warm_up"):
+            self.predictor.warm_up(batch)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -108,7 +114,7 @@ def _predictor(
     policy: LearnedPolicy, slots: int, cap: int, device: torch.device
 ) -> Predictor | FusedPredictor:
     """The policy's predictor: a few kernels on an accelerator, torch alone on a CPU."""
-    if device.type == "cpu" and not KERNELS_ON_CPU:
+    if device.type not in _ACCELERATORS and not KERNELS_ON_CPU:
         model = DeviceModel(policy.model, device)
         return Predictor(model, policy.late_knobs, slots, cap)
     from adaspec.device.kernels.predictor import FusedPredictor

@@ -27,6 +27,10 @@ def take_over(runner: Any, worker: Worker) -> None:
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
     speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
+    slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
+    counts = slots.int()
+    holds = torch.zeros(rows, dtype=torch.bool, device=runner.device)
+    worker.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
     speculator.adaspec_confidences = torch.full(
         (cap, rows, len(CONFIDENCES)), torch.nan, device=runner.device
     )
@@ -101,15 +105,7 @@ def _propose(base: Any, is_neural: bool) -> Any:
         states = self.adaspec_states
 
         def batch(holds: Tensor) -> Batch:
-            return Batch(
-                slots=input_batch.idx_mapping,
-                tokens=states.all_token_ids.gpu,
-                context_tokens=states.total_len.gpu,
-                prompt_tokens=states.prompt_len.gpu,
-                holds_neural=holds,
-                sampled=num_sampled,
-                rejected=num_rejected,
-            )
+            return batch_of(states, input_batch.idx_mapping, holds, num_sampled, num_rejected)
 
         forwards = worker.begin(rows_of(input_batch, states), batch)
         drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
@@ -131,6 +127,19 @@ def _propose(base: Any, is_neural: bool) -> Any:
 def _runs_fewer(base: Any) -> bool:
     """Whether the drafter itself runs fewer forwards when asked for them."""
     return base.__name__ != "StandaloneARSpeculator"
+
+
+def batch_of(states: Any, slots: Tensor, holds: Tensor, sampled: Tensor, rejected: Tensor) -> Batch:
+    """The device's view of a batch, given the engine's state of all requests."""
+    return Batch(
+        slots=slots,
+        tokens=states.all_token_ids.gpu,
+        context_tokens=states.total_len.gpu,
+        prompt_tokens=states.prompt_len.gpu,
+        holds_neural=holds,
+        sampled=sampled,
+        rejected=rejected,
+    )
 
 
 def rows_of(input_batch: Any, states: Any) -> Rows:

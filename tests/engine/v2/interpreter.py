@@ -25,6 +25,19 @@ class _Driver:
 triton.backends.backends["cpu"] = types.SimpleNamespace(driver=_Driver, compiler=None)
 
 
+def take_any_mask():
+    """Let the interpreter take masks of whole numbers, as the compiler does."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    store = InterpreterBuilder.create_masked_store
+
+    def create_masked_store(self, ptrs, value, mask, cache_policy):
+        mask.data = mask.data.astype(bool)
+        return store(self, ptrs, value, mask, cache_policy)
+
+    InterpreterBuilder.create_masked_store = create_masked_store
+
+
 def keep_async_scheduling():
     """Have vLLM's CPU platform leave async scheduling as it was asked for."""
     from vllm.platforms.cpu import CpuPlatform
@@ -64,5 +77,6 @@ class Trimming:
         runner.resolve_adaptive_cudagraph_mode = resolved
 
 
+take_any_mask()
 keep_async_scheduling()
 Trimming.pretend()

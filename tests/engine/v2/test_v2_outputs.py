@@ -6,10 +6,17 @@ from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound, random_policy
 
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 6, "block_size": 32}
-REQUESTS = 200
 
 
-@pytest.mark.parametrize("head", ["eagle", "eagle3", "draft", None])
+THOROUGHLY = [
+    pytest.param("eagle", marks=pytest.mark.thorough),
+    "eagle3",
+    pytest.param("draft", marks=pytest.mark.thorough),
+    None,
+]
+
+
+@pytest.mark.parametrize("head", THOROUGHLY)
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
     expected = truth()
     engine = served(head)
@@ -22,7 +29,7 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
         assert min(wanderer.taken.values()) > 0, wanderer.taken
 
 
-@pytest.mark.parametrize("head", ["eagle3", None])
+@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=pytest.mark.thorough), None])
 def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
     expected = truth()
     engine = served(head, trims=False)
@@ -32,6 +39,7 @@ def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
     assert wanderer.taken["ngram"] > 0
 
 
+@pytest.mark.thorough
 def test_the_policy_itself_leaves_it_too(served, prompts, truth):
     expected = truth()
     engine = served("eagle3")
@@ -56,21 +64,7 @@ def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth,
     assert sum(wanderer.taken.values()) > 0
 
 
-def test_two_hundred_requests_in_mixed_batches(served, engines):
-    draw = np.random.default_rng(5)
-    asked = []
-    for at in range(REQUESTS):
-        text = ids_of(document(3000 + at, int(draw.integers(1, 4))))
-        asked.append(text[: int(draw.integers(12, len(text)))])
-    expected = engines(max_num_seqs=32).greedy(asked, 12)
-    engine = served("eagle3", max_num_seqs=32)
-    wanderer = Wanderer(engine, 11)
-    assert engine.greedy(asked, 12) == expected
-    check_sound(wanderer.worker)
-    assert min(wanderer.taken.values()) > 20, wanderer.taken
-
-
-@pytest.mark.parametrize("head", ["eagle", None])
+@pytest.mark.parametrize("head", [pytest.param("eagle", marks=pytest.mark.thorough), None])
 def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
     expected = truth()
     engine = served(head, enable_prefix_caching=True, **CHUNKED)
@@ -80,7 +74,7 @@ def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
     check_sound(wanderer.worker)
 
 
-@pytest.mark.parametrize("head", ["eagle3", None])
+@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=pytest.mark.thorough), None])
 def test_preemption_and_resumption(served, prompts, truth, head):
     expected = truth(tokens=80)
     engine = served(head, num_gpu_blocks_override=24, block_size=32, enable_prefix_caching=False)
@@ -99,6 +93,7 @@ def test_requests_that_reach_the_longest_length(served, engines, prompts):
     check_sound(wanderer.worker)
 
 
+@pytest.mark.thorough
 def test_stops_and_minimal_lengths(served, engines, prompts):
     from vllm import SamplingParams
 
