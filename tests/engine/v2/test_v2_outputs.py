@@ -8,15 +8,16 @@ from wandering import Wanderer, check_sound, random_policy
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 6, "block_size": 32}
 
 
-THOROUGHLY = [
-    pytest.param("eagle", marks=pytest.mark.thorough),
+THOROUGH = pytest.mark.thorough
+HEADS = [
+    pytest.param("eagle", marks=THOROUGH),
     "eagle3",
-    pytest.param("draft", marks=pytest.mark.thorough),
+    pytest.param("draft", marks=THOROUGH),
     None,
 ]
 
 
-@pytest.mark.parametrize("head", THOROUGHLY)
+@pytest.mark.parametrize("head", HEADS)
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
     expected = truth()
     engine = served(head)
@@ -29,7 +30,7 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
         assert min(wanderer.taken.values()) > 0, wanderer.taken
 
 
-@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=pytest.mark.thorough), None])
+@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=THOROUGH), None])
 def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
     expected = truth()
     engine = served(head, trims=False)
@@ -64,7 +65,7 @@ def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth,
     assert sum(wanderer.taken.values()) > 0
 
 
-@pytest.mark.parametrize("head", [pytest.param("eagle", marks=pytest.mark.thorough), None])
+@pytest.mark.parametrize("head", [pytest.param("eagle", marks=THOROUGH), None])
 def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
     expected = truth()
     engine = served(head, enable_prefix_caching=True, **CHUNKED)
@@ -74,7 +75,7 @@ def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
     check_sound(wanderer.worker)
 
 
-@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=pytest.mark.thorough), None])
+@pytest.mark.parametrize("head", [pytest.param("eagle3", marks=THOROUGH), None])
 def test_preemption_and_resumption(served, prompts, truth, head):
     expected = truth(tokens=80)
     engine = served(head, num_gpu_blocks_override=24, block_size=32, enable_prefix_caching=False)
