@@ -90,7 +90,8 @@ class Drafting:
         if exempt is not None:
             verifiable &= ~exempt[:, None]
         survival = proposal.survival.where(verifiable, 0.0)
-        tokens = proposal.tokens.where(sound, 0)
+        # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
+        tokens = proposal.tokens.where(verifiable, 0)
         length = verifiable.sum(1)
         report = self.layout.packed(
             context=step.context_tokens,

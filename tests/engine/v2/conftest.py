@@ -13,7 +13,14 @@ sys.path.insert(0, str(HERE))
 sys.path.append(str(HERE.parents[1] / "unit" / "policy"))
 
 import interpreter  # noqa: E402
+from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, NEURAL_CAP, random_model_of  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def prompts():
+    """Six prompts in which lines repeat: the interpreter takes its time."""
+    return [ids_of(document(900 + at, 3 + at % 3)) for at in range(6)]
 
 
 @pytest.fixture(scope="session")

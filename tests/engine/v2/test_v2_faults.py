@@ -35,30 +35,30 @@ def breaking(worker, part, name, every):
 
 @pytest.mark.parametrize(("part", "name"), PLACES)
 def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, part, name):
-    expected = [one[:24] for one in truth()[:6]]
+    expected = truth(24)
     engine = served("eagle3")
     worker = Wanderer(engine).worker
     failed = breaking(worker, part, name, 5)
-    assert engine.greedy(prompts[:6], 24) == expected
+    assert engine.greedy(prompts, 24) == expected
     assert failed
     assert sum(worker.breaker.counts.values()) >= len(failed)
     assert not worker.breaker.off
 
 
 def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth):
-    expected = [one[:24] for one in truth()[:6]]
+    expected = truth(24)
     engine = served("eagle3")
     worker = Wanderer(engine).worker
     breaking(worker, "drafting", "finish", 1)
-    assert engine.greedy(prompts[:6], 24) == expected
+    assert engine.greedy(prompts, 24) == expected
     assert worker.breaker.off
     assert sum(worker.breaker.counts.values()) == MAX_IN_A_ROW
     engine.judged.clear()
-    assert engine.greedy(prompts[:6], 24) == expected
+    assert engine.greedy(prompts, 24) == expected
 
 
 def test_an_observer_that_fails_harms_nothing(served, prompts, truth):
-    expected = [one[:24] for one in truth()[:6]]
+    expected = truth(24)
     engine = served("eagle3")
     worker = Wanderer(engine).worker
 
@@ -67,5 +67,5 @@ def test_an_observer_that_fails_harms_nothing(served, prompts, truth):
             raise RuntimeError(name)
 
     worker.observers.add(Broken())
-    assert engine.greedy(prompts[:6], 24) == expected
+    assert engine.greedy(prompts, 24) == expected
     check_sound(worker)

@@ -41,12 +41,12 @@ def recorded(engine, wanderer, folder, **changes):
 
 
 def test_what_is_learned_is_what_was_verified(served, prompts, truth):
-    expected = truth()
+    expected = truth(TOKENS)
     engine = served("eagle3")
     wanderer, ledger = Wanderer(engine), Ledger()
     wanderer.worker.observers.add(ledger)
     engine.judged.clear()
-    assert engine.greedy(prompts, 48) == expected
+    assert engine.greedy(prompts, TOKENS) == expected
     judged = [step for one in engine.judged.values() for step in one]
     # vLLM counts what was scheduled, and the last step of a request is never reported.
     accepted = sum(accepted for _, accepted in judged)
@@ -56,18 +56,18 @@ def test_what_is_learned_is_what_was_verified(served, prompts, truth):
 
 
 def test_logged_traces_hold_the_steps(served, prompts, truth, tmp_path):
-    expected = [one[:TOKENS] for one in truth()[:6]]
+    expected = truth(TOKENS)
     engine = served("eagle3")
     wanderer = Wanderer(engine)
     recorder = recorded(engine, wanderer, tmp_path / "traces")
-    assert engine.greedy(prompts[:6], TOKENS) == expected
+    assert engine.greedy(prompts, TOKENS) == expected
     engine.greedy([[5, 6, 7]], 4)  # whoever left is noticed in the next step
     recorder.close()
     (folder,) = (tmp_path / "traces").glob("logged-*")
     by_id = {}
     for step in TraceReader(folder).steps():
         by_id.setdefault(step.id, []).append(step)
-    texts = {tuple(prompt): output for prompt, output in zip(prompts, truth(), strict=True)}
+    texts = {tuple(prompt): output for prompt, output in zip(prompts, truth(TOKENS), strict=True)}
     assert len(by_id) >= 6
     checked = 0
     for steps in by_id.values():
@@ -89,7 +89,7 @@ def test_logged_traces_hold_the_steps(served, prompts, truth, tmp_path):
 
 @pytest.mark.parametrize("trims", [True, False])
 def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, trims):
-    expected = [one[:24] for one in truth()[:6]]
+    expected = truth(24)
     engine = served("eagle3", trims=trims)
     from wandering import random_policy
 
@@ -100,14 +100,14 @@ def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, trims)
     worker.observers.add(ledger)
     engine.greedy([[5, 6, 7]], 12)  # where drafts are not trimmed, the scheduler hears of it late
     ledger.drafted = 0
-    assert engine.greedy(prompts[:6], 24) == expected
+    assert engine.greedy(prompts, 24) == expected
     assert ledger.drafted == 0
     assert ledger.emitted > 6 * 20
     check_sound(worker)
 
 
 def test_requests_are_recorded_whole_while_others_are_served(served, prompts, truth, tmp_path):
-    expected = [one[:TOKENS] for one in truth()[:6]]
+    expected = truth(TOKENS)
     engine = served("eagle3")
     from wandering import random_policy
 
@@ -116,14 +116,14 @@ def test_requests_are_recorded_whole_while_others_are_served(served, prompts, tr
     worker = serve_by(engine.runner, random_policy(2, True), record_fraction=0.5, record_cap=4)
     wanderer = type("Held", (), {"worker": worker})
     recorder = recorded(engine, wanderer, tmp_path / "traces")
-    assert engine.greedy(prompts[:6], TOKENS) == expected
-    assert engine.greedy(prompts[:6], TOKENS) == expected
+    assert engine.greedy(prompts, TOKENS) == expected
+    assert engine.greedy(prompts, TOKENS) == expected
     engine.greedy([[5, 6, 7]], 4)
     recorder.close()
     (folder,) = (tmp_path / "traces").glob("dense-*")
     rows = [each for each in TraceReader(folder).requests() if len(each.output_tokens) > 4]
     assert rows
-    texts = {tuple(prompt): output for prompt, output in zip(prompts, truth(), strict=True)}
+    texts = {tuple(prompt): output for prompt, output in zip(prompts, truth(TOKENS), strict=True)}
     for row in rows:
         assert row.output_tokens.tolist() == texts[tuple(row.prompt_tokens.tolist())][:TOKENS]
         assert len(row.output_tokens) == TOKENS
