@@ -84,6 +84,7 @@ demo: $(READY)
 test: $(READY) engine
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
 	$(ENGINE_TESTS) -m 'not thorough'
+	$(V2_TESTS) -m 'not thorough'
 
 # Compiled code is kept between runs: the first one after a change to it takes longer.
 test-fast: $(READY)
@@ -92,8 +93,11 @@ test-fast: $(READY)
 # Every process keeps its engine to a core of its own; on a GPU they would be in each other's way.
 ENGINES := $(if $(shell command -v nvidia-smi),1,$(WORKERS))
 ENGINE_TESTS = $(PY) -m pytest tests/engine -n $(ENGINES) --dist loadfile --no-loadscope-reorder
+# Those on model runner V2 change what the process takes for a GPU, so that they have their own.
+V2_TESTS = $(PY) -m pytest tests/engine/v2 -n $(ENGINES) --dist loadfile --no-loadscope-reorder
 test-engine: $(READY) engine
 	$(ENGINE_TESTS)
+	$(V2_TESTS)
 
 # REQUESTS and SEED choose another run: make test-long REQUESTS=200 SEED=7
 REQUESTS ?= 2000

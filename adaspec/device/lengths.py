@@ -82,6 +82,30 @@ def choose_within(
     return at(torch.where(at(price).tokens <= budget, price, high))
 
 
+def ngram_value(expected: Expectations, available: Tensor, price: Tensor, cap: int) -> Tensor:
+    """What each row's best copy is worth at a price per token."""
+    return _best_ngram(expected.ngram, available, price, cap)[1]
+
+
+def extended(
+    chosen: Lengths, available: Tensor, count: int, cap: int, reads_drafts: bool
+) -> Lengths:
+    """The chosen sources, as long as they can draft; another one where nothing was chosen."""
+    expected = chosen.expected
+    free = choose_at(expected, available, expected.neural.new_zeros(()), count, cap, reads_drafts)
+    at_depth = chosen.neural[:, None, None].expand(-1, -1, LONGEST_SPLICE + 1)
+    spliced = (expected.splice.gather(1, at_depth)[:, 0, 1:] > 0).sum(1)
+    spliced = spliced.minimum(cap - chosen.neural)
+    copied = (expected.ngram[:, 1:] > 0).sum(1).minimum(available)
+    copied = copied.clamp(max=min(cap, LONGEST_NGRAM))
+    drafts, copies = chosen.neural > 0, chosen.ngram > 0
+    return Lengths(
+        neural=chosen.neural.where(drafts | copies, free.neural),
+        ngram=spliced.where(drafts, copied.where(copies, free.ngram)),
+        expected=expected,
+    )
+
+
 def within(lengths: Tensor, budget: Tensor) -> Tensor:
     """The lengths, cut so that their sum is within the budget: the first rows keep theirs."""
     left = budget - (lengths.cumsum(0) - lengths)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adaspec.predict.network import PROBABILITY, Network
 
-_HIGHEST = 15.8
+HIGHEST = 15.8
 """Beyond it the host's logistic function is constant."""
 
 
@@ -51,4 +51,4 @@ class DeviceNetwork:
 
 
 def _logistic(x: Tensor) -> Tensor:
-    return x.clamp(-_HIGHEST, _HIGHEST).sigmoid()
+    return x.clamp(-HIGHEST, HIGHEST).sigmoid()

@@ -5,6 +5,7 @@
     expect(step, ..)            what is expected before drafting
     revise(step, ..)            after each forward: its tokens, and what is expected by them
     choose(step), choose_within(step, ..)   what is verified, at the price or within a budget
+    extended(step, lengths)     the same sources, as long as they can draft
     propose(step, lengths)      its tokens; the step is kept in mind until its outcome is known
 
 All tensors handed in and out lie on one device, and no shape depends on what they hold. What is
@@ -34,6 +35,8 @@ from adaspec.device.lengths import (
     choose_at,
     choose_within,
     expected_tokens,
+    extended,
+    ngram_value,
     survival_of,
     within,
 )
@@ -92,8 +95,8 @@ class Step:
     text: Text
     """The known text, and what was drafted."""
     context_tokens: Tensor
-    decides: Tensor
-    """Whether each row has emitted a token, and so may be given a draft."""
+    sampled: Tensor
+    """The tokens that the last step emitted; where there are none, nothing is drafted."""
     rows: Rows
     past: History
     features: Tensor
@@ -101,8 +104,15 @@ class Step:
     price: Tensor = field(init=False)
     expected: Expectations = field(init=False)
     """The survival of every source, and what is derived from it."""
+    ngram_value: Tensor = field(init=False)
+    """(rows,) what the best copy is worth before drafting."""
     behind: list[Match] = field(default_factory=list)
     """The matches behind the tokens of each forward."""
+
+    @property
+    def decides(self) -> Tensor:
+        """Whether each row has emitted a token, and so may be given a draft."""
+        return self.sampled > 0
 
     @property
     def forwards(self) -> int:
@@ -168,7 +178,8 @@ class Predictor:
         )
         features, state = observe(rows, state, self.model.tables)
         self.history.index_copy_(0, slots, state)
-        return Step(slots, text, text.length, batch.sampled > 0, rows, History.of(state), features)
+        sampled = batch.sampled.long()
+        return Step(slots, text, text.length, sampled, rows, History.of(state), features)
 
     def _outcome(self, batch: Batch, text: Text) -> Outcome:
         """What became of the last proposals, where it is theirs that the engine verified."""
@@ -198,6 +209,7 @@ class Predictor:
         step.expected = predict_before_drafting(
             self.model, self._knobs, step.rows, step.features, factors, price
         )
+        step.ngram_value = ngram_value(step.expected, step.rows.match.available, price, self.cap)
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
         """Take in the tokens of a forward, -1 where there is none, and their confidences.
@@ -282,6 +294,20 @@ class Predictor:
         spliced = expected.splice_len.gather(1, chosen.neural[:, None])[:, 0]
         ngram = spliced.where(chosen.neural > 0, chosen.ngram)
         return Lengths(chosen.neural, ngram, expected)
+
+    def extended(self, step: Step, chosen: Lengths) -> Lengths:
+        """The chosen sources, as long as they can draft; another one where nothing was chosen.
+
+        An engine that learns only later how much it can verify trims what is too long.
+        """
+        available = step.rows.match.available
+        return extended(chosen, available, step.forwards, self.cap, self.reads_drafts)
+
+    def emitted(self, step: Step) -> Tensor:
+        """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
+        columns = torch.arange(self.cap + 1, device=step.sampled.device)
+        places = (step.context_tokens - step.sampled)[:, None] + columns
+        return tokens_at(step.text, places).where(columns < step.sampled[:, None], -1)
 
     def propose(self, step: Step, lengths: Lengths) -> Proposal:
         """The chosen tokens; they are kept in mind until `begin` learns their outcome."""

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables
 
-_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
+FACTORS = tuple(
     number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 """The constants of the tables' hash as signed numbers: products and sums wrap around alike."""
+_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = FACTORS
 _NONE = -1
 
 
@@ -24,9 +25,8 @@ class DeviceTables:
         self._keys = torch.from_numpy(tables.keys.view(np.int64)).to(device)
         figures = np.stack([tables.means, tables.counts, tables.depths], axis=1)
         self._figures = torch.from_numpy(figures).to(device)
-        self._probes = torch.arange(_longest_probe(tables.keys), device=device)
-        salt = torch.full((LEVELS,), int(tables.salt.view(np.int64)[0]), device=device)
-        self._salted = _mixed(salt, torch.arange(1, LEVELS + 1, device=device))
+        self._probes = torch.arange(longest_probe(tables.keys), device=device)
+        self._salted = salted_levels(tables).to(device)
 
     def look_up(self, t1: Tensor, t2: Tensor, t3: Tensor, c1: Tensor, c2: Tensor) -> Tensor:
         """(rows, LEVELS, TOLD) what the tables say behind the last tokens t and at a candidate c.
@@ -72,6 +72,12 @@ class DeviceTables:
         return hits.any(-1), self._figures[(slots * hits).sum(-1)]
 
 
+def salted_levels(tables: Tables) -> Tensor:
+    """(LEVELS,) the hashes that the keys of each level begin with."""
+    salt = torch.full((LEVELS,), int(tables.salt.view(np.int64)[0]))
+    return _mixed(salt, torch.arange(1, LEVELS + 1))
+
+
 def _mixed(h: Tensor, value: Tensor) -> Tensor:
     h = (h ^ (value + _ADDED)) * _FIRST_FACTOR
     h = (h ^ _shifted(h, 29)) * _SECOND_FACTOR
@@ -83,7 +89,7 @@ def _shifted(h: Tensor, bits: int) -> Tensor:
     return (h >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _longest_probe(keys: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> int:
+def longest_probe(keys: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> int:
     """How many slots a search looks at until it finds any key that is in the table."""
     slots = np.flatnonzero(keys)
     mask = np.uint64(len(keys) - 1)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from adaspec.cost.model import CostModel
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Ints, Policy, Setup
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
-from adaspec.vllm.choice import RECORD_CAP, Target, choose, target_of
-from adaspec.vllm.compatibility import check_runner, installed_version
-from adaspec.vllm.events import Serving
-from adaspec.vllm.machine import hardware, same_hardware
+from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.options import Options
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
+from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.session import RecordPolicy, Session, warm_up
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
-
-log = logging.getLogger("vllm.adaspec")
 
 _NO_LIMIT = 1 << 30
 
@@ -49,62 +41,17 @@ def attach(runner: Any, options: Options) -> None:
 
 def session_of(runner: Any, options: Options) -> Session:
     """The session that serves a runner's requests."""
-    config = runner.vllm_config
-    parallel = config.parallel_config
-    recording, has_head = options.mode == "record", options.model is not None
-    target = target_of(config.model_config, options.vocabulary_hash)
-    choice = choose(options, target, has_head)
-    policy: Policy = RecordPolicy() if recording else choice.policy
-    setup = Setup(
-        cost=choice.cost,
-        cap=choice.cap,
-        neural_cap=choice.cap if has_head else 0,
-        # Preempted requests keep their slots while there are enough, hence twice as many.
-        slots=2 * runner.scheduler_config.max_num_seqs,
-        shows_tokens=has_head,
-        shows_confidences=has_head,
-    )
-    fraction = options.record_fraction
-    serving = Serving(
-        policy=policy.name if recording else choice.spec,
-        why=choice.why,
-        mode=options.mode,
-        setup=setup,
-        target=target.name,
-        drafter=options.model,
-        record_fraction=float(recording) if fraction is None else fraction,
-        # A live server drafts less for recorded requests than a splice's cap allows.
-        record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
-        version=_version(policy),
-        # A user's policy class may decide at random; every other policy is deterministic.
-        propensity=None if choice.spec.startswith("python:") else 1.0,
-        tokenizer=target.tokenizer,
-        vocabulary_hash=target.vocabulary_hash,
-        vocabulary=target.vocabulary,
-        engine_version=installed_version(),
-        hardware=options.hardware or hardware(),
-        replica=replica_of(parallel, options.replicas),
-    )
+    choice, serving = serving_of(runner.vllm_config, options)
+    # Preempted requests keep their slots while there are enough, hence twice as many.
+    slots = 2 * runner.scheduler_config.max_num_seqs
+    serving = dataclasses.replace(serving, setup=dataclasses.replace(serving.setup, slots=slots))
+    policy: Policy = RecordPolicy() if options.mode == "record" else choice.policy
     warm_up(Session(policy, serving, stop_if_slow=False))
+    parallel = runner.vllm_config.parallel_config
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
         session.observers.add(*observers_of(options, serving))
-        log.info(
-            "adaspec: policy '%s' (%s), mode %s, drafts of at most %d tokens, drafter %s, "
-            "cost model %s (%s)",
-            choice.spec,
-            choice.why,
-            options.mode,
-            choice.cap,
-            options.model or "none: n-gram alone",
-            choice.cost_name,
-            choice.cost_why,
-        )
-        if choice.doubt and not recording:
-            log.warning("adaspec: %s", choice.doubt)
-        mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
-        if mismatch and not recording and not isinstance(policy, StaticPolicy):
-            log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
+        announce(runner.vllm_config, choice, serving, options)
     return session
 
 
@@ -113,24 +60,6 @@ def serve_by(runner: Any, policy: Policy, stop_if_slow: bool = False, /, **chang
     serving = dataclasses.replace(runner.adaspec_session.serving, **changes)
     runner.adaspec_session = Session(policy, serving, stop_if_slow)
     return runner.adaspec_session
-
-
-def replica_of(parallel: Any, replicas: int) -> int | None:
-    """The index of this engine among the replicas; None if it is the only one.
-
-    The engines of a dense model do not know of each other: vLLM tells each of them that it is
-    alone, and leaves only an index behind.
-    """
-    if replicas == 1:
-        return None
-    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
-
-
-def _version(policy: Policy) -> str:
-    """An identifier that tells one training of a policy from another."""
-    if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
-        return ""
-    return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
 
 
 def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,14 +136,3 @@ def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
     valid = (host >= 0) & (host < vocabulary)
     unfinished = runner.discard_request_mask.np[:count]
     return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
-
-
-def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
-    """A warning if the cost model was measured on another device or with another model."""
-    measured = []
-    if cost.hardware is not None and not same_hardware(cost.hardware, device):
-        measured.append(f"on {cost.hardware}, this is {device}")
-    if cost.target is not None and not target.is_called(cost.target):
-        measured.append(f"with {cost.target}, this is {target.name}")
-    advice = "decisions weigh other step times than this server's; 'adaspec profile' measures these"
-    return f"measured {' and '.join(measured)}: {advice}" if measured else ""

@@ -6,11 +6,11 @@ import importlib
 import inspect
 import operator
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from adaspec.errors import ServingError
-from adaspec.vllm.patching import ENGINE_ARGS, RUNNER
+from adaspec.vllm.patching import ENGINE_ARGS, RUNNER, RUNNER_V2
 
 OLDEST, NEWEST = (0, 24), (0, 33)
 """The oldest and newest versions whose source has been read."""
@@ -41,6 +41,72 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 """Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
 has to exist."""
+_GPU = "vllm.v1.worker.gpu"
+_MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
+    f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
+    f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": ("kv_cache_config",),
+    f"{RUNNER_V2}:GPUModelRunner.execute_model": ("scheduler_output", "dummy_run"),
+    f"{RUNNER_V2}:GPUModelRunner.sample_tokens": ("grammar_output",),
+    f"{_GPU}.spec_decode.adaptive_verification:maybe_create_adaptive_verification_manager": (
+        "enable_adaptive_verification",
+        "vllm_config",
+    ),
+    f"{_MANAGER}.get_num_tokens": ("num_tokens_per_req", "draft_tokens"),
+    f"{_MANAGER}.compact_batch": (),
+    f"{_MANAGER}.reallocate_drafts": ("req_ids", "idx_mapping"),
+    f"{_MANAGER}.record_confidences": ("confidence_probs", "input_batch"),
+    f"{_MANAGER}.batches_to_profile": ("capture_sizes",),
+    f"{_MANAGER}.set_initial_cost_curves": ("samples",),
+    f"{_MANAGER}.add_request": ("req_idx",),
+    f"{_GPU}.spec_decode.speculator:BaseSpeculator.propose": (
+        "input_batch",
+        "num_sampled",
+        "num_rejected",
+        "dummy_run",
+        "num_speculative_tokens",
+    ),
+    f"{_GPU}.spec_decode.speculator:DraftModelSpeculator.sample_draft": (
+        "hidden_states",
+        "draft_step",
+        "spec_step_idx",
+    ),
+    f"{_GPU}.spec_decode.speculator:DraftModelSpeculator.compute_draft_logits": (
+        "hidden_states",
+        "spec_step_idx",
+    ),
+    f"{_GPU}.spec_decode.ngram.speculator:NgramGPUSpeculator.propose": ("num_sampled",),
+    f"{_GPU}.buffer_utils:StagedWriteTensor.__init__": ("uva_instead_of_gpu",),
+    f"{_GPU}.states:RequestState.__init__": ("max_num_reqs", "max_model_len"),
+    f"{_GPU}.input_batch:InputBatch.__init__": (
+        "req_ids",
+        "num_reqs",
+        "idx_mapping",
+        "idx_mapping_np",
+        "num_scheduled_tokens",
+        "num_draft_tokens_per_req",
+        "num_computed_tokens_np",
+        "prefill_len_np",
+        "num_computed_prefill_tokens_np",
+    ),
+    f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
+    f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
+    "vllm.v1.core.sched.output:SchedulerOutput.__init__": (
+        "scheduled_new_reqs",
+        "finished_req_ids",
+        "num_spec_tokens_to_schedule",
+    ),
+    "vllm.v1.core.sched.output:NewRequestData.__init__": (
+        "req_id",
+        "prefill_token_ids",
+        "sampling_params",
+    ),
+    "vllm.sampling_params:SamplingParams.min_tokens": (),
+    "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
+}
+"""The same for model runner V2."""
 RUNNER_ATTRIBUTES = (
     "requests",
     "vllm_config.model_config",
@@ -61,12 +127,19 @@ def installed_version() -> str:
     return str(importlib.import_module("vllm").__version__)
 
 
-def version_problem(version: str) -> str | None:
-    """One line on why adaspec cannot serve with that version; None if it can."""
+def numbers_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version; (0, 0) if it has none."""
     words = version.split(".")
     try:
-        number = int(words[0]), int(words[1])
+        return int(words[0]), int(words[1])
     except (IndexError, ValueError):
+        return 0, 0
+
+
+def version_problem(version: str) -> str | None:
+    """One line on why adaspec cannot serve with that version; None if it can."""
+    number = numbers_of(version)
+    if number == (0, 0):
         return f"vLLM {version}: no version number that adaspec can read"
     if OLDEST <= number <= NEWEST:
         return None
@@ -81,16 +154,18 @@ def is_tested(version: str) -> bool:
     return any(version.startswith(f"{_dotted(tested)}.") for tested in TESTED)
 
 
-def signature_problems(paths: Iterable[str] = tuple(FUNCTIONS)) -> Iterator[str]:
+def signature_problems(
+    paths: Iterable[str] | None = None, functions: Mapping[str, tuple[str, ...]] = FUNCTIONS
+) -> Iterator[str]:
     """One line for every function that is missing or lacks a parameter that adaspec relies on."""
-    for path in paths:
+    for path in functions if paths is None else paths:
         name = path.replace(":", ".")
         try:
             function = pkgutil.resolve_name(path)
         except (ImportError, AttributeError):
             yield f"{name} is missing"
         else:
-            yield from _parameter_problems(function, FUNCTIONS[path], name)
+            yield from _parameter_problems(function, functions[path], name)
 
 
 def check_arguments() -> None:
@@ -109,6 +184,11 @@ def check_runner(runner: Any, drafter: Any) -> None:
             path = f"{drafter_class.__name__}.{name}"
             _refuse(_parameter_problems(getattr(drafter_class, name), parameters, path))
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
+
+
+def check_runner_v2() -> None:
+    """Refuse a model runner V2 that lacks what adaspec relies on."""
+    _refuse(signature_problems(functions=FUNCTIONS_V2))
 
 
 def _parameter_problems(function: Any, parameters: tuple[str, ...], path: str) -> Iterator[str]:

@@ -21,11 +21,15 @@ from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.scrambling import secret_in
+from adaspec.vllm.v2 import scheduler
+from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
 log = logging.getLogger("vllm.adaspec")
 
 NGRAM_DRAFTER = "adaspec.vllm.proposers.NgramDrafter"
+LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
+"""What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
 UNPADDED = ("eagle", "eagle3", "mtp")
 """Heads that can draft after vLLM's bookkeeping, from tokens that are already on the host."""
 
@@ -44,6 +48,7 @@ def speculative_config(
     if problem:
         raise ServingError(problem)
     check_arguments()
+    release_runner()
     operator_config = args.speculative_config
     flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
     options = dataclasses.replace(
@@ -52,10 +57,9 @@ def speculative_config(
         vocabulary_hash=vocabulary_of(target_model_config),
     )
     if options.mode == "off":
-        release_runner()
         return None
     _check_combination(args, target_model_config, target_parallel_config)
-    config, options = translated(options, target_model_config)
+    config, options = translated(options, target_model_config, needs_v1(args))
     # vLLM writes into its arguments. The operator's values are put back afterwards, because a
     # second config may be made from the same arguments.
     vars(args).update(speculative_config=config, **dict.fromkeys(flags))
@@ -70,10 +74,11 @@ def speculative_config(
         )
     shield_llvmlite()
     expose()
-    # Model runner V2 and async scheduling would silently not call the patched methods.
-    if os.environ.get(V2_VARIABLE) != "0":
-        os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
-    args.async_scheduling = False
+    if options.runner == "V1":
+        # Model runner V2 and async scheduling would silently not call the patched methods.
+        if os.environ.get(V2_VARIABLE) != "0":
+            os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
+        args.async_scheduling = False
     object.__setattr__(speculative, ATTRIBUTE, options)
     return speculative
 
@@ -90,9 +95,33 @@ def vocabulary_of(model_config: Any) -> str | None:
         return None
 
 
-def is_v2_forced() -> bool:
-    """Whether the environment forces vLLM's model runner V2."""
-    return os.environ.get(V2_VARIABLE, "0").strip().lower() not in ("", "0", "false")
+def needs_v1(args: Any) -> str:
+    """Why an engine of these arguments is served on V1, as far as they say; empty if they do not.
+
+    `adaspec_needs_v1` is set where a first attempt has shown that vLLM will not take V2.
+    """
+    if getattr(args, "adaspec_needs_v1", False):
+        return "vLLM has chosen it for this engine"
+    if getattr(args, "enable_lora", False):
+        return "LoRA adapters"
+    return ""
+
+
+def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
+    """`EngineArgs.create_engine_config`, once more for V1 where vLLM does not take V2 after all."""
+    config = original(args, *rest, **named)
+    options = getattr(config.speculative_config, ATTRIBUTE, None)
+    if options is None or options.runner == "V1":
+        return config
+    if config.use_v2_model_runner:
+        if config.scheduler_config.scheduler_cls is None:
+            config.scheduler_config.scheduler_cls = scheduler.PATH
+        return config
+    args.adaspec_needs_v1 = True
+    try:
+        return original(args, *rest, **named)
+    finally:
+        del args.adaspec_needs_v1
 
 
 def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
@@ -116,15 +145,6 @@ def _check_combination(args: Any, target: Any, parallel: Any) -> None:
     contexts = parallel.decode_context_parallel_size
     for is_asked_for, problem in (
         (
-            is_v2_forced(),
-            f"{V2_VARIABLE}={os.environ.get(V2_VARIABLE)}: it runs on model runner V1: unset it",
-        ),
-        (
-            getattr(args, "async_scheduling", None),
-            "async scheduling: it decides on tokens that it would not know yet: leave "
-            "--async-scheduling out",
-        ),
-        (
             pipelines > 1,
             f"pipeline_parallel_size={pipelines}: it needs the whole model on every rank: use "
             "tensor parallelism",
@@ -140,7 +160,9 @@ def _check_combination(args: Any, target: Any, parallel: Any) -> None:
             raise ServingError(f"method '{METHOD}' does not go with {problem}")
 
 
-def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Options]:
+def translated(
+    options: Options, target_config: Any, why_v1: str = ""
+) -> tuple[dict[str, Any], Options]:
     """vLLM's speculative config for these options, and the options with every choice filled in."""
     target = target_of(target_config, options.vocabulary_hash)
     method = None
@@ -155,21 +177,41 @@ def translated(options: Options, target_config: Any) -> tuple[dict[str, Any], Op
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
+    runner, problem = runner_of(
+        options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
+    )
+    cap = choice.cap
+    if runner == "V2" and options.num_speculative_tokens is None:
+        cap = min(cap, MOST_SCHEDULED)
+    if problem:
+        log.info("adaspec: served on vLLM's model runner V1: %s", problem)
     options = dataclasses.replace(
         options,
         policy=choice.spec,
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
-        num_speculative_tokens=choice.cap,
+        num_speculative_tokens=cap,
+        runner=runner,
     )
-    config: dict[str, Any] = {**options.passed, "num_speculative_tokens": choice.cap}
+    config: dict[str, Any] = {**options.passed, "num_speculative_tokens": cap}
+    if runner == "V2":
+        if method is None:
+            return {**config, "method": "ngram_gpu", **LOOK_UP}, options
+        return {**config, "method": method, "model": options.model}, options
     if method is None:
         return {**config, "method": "custom_class", "model": NGRAM_DRAFTER}, options
     config |= {"method": method, "model": options.model}
     if method in UNPADDED:
         config["disable_padded_drafter_batch"] = True
     return config, options
+
+
+def on_cpu() -> bool:
+    """Whether vLLM serves on a CPU here."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
 
 
 def _check_writable(folder: Path) -> None:

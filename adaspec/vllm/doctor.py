@@ -17,13 +17,12 @@ from typing import Any
 from adaspec import __version__
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
-from adaspec.vllm.patching import V2_VARIABLE, in_one_line
+from adaspec.vllm.patching import in_one_line
 
 OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (
-    "adaspec runs on vLLM's V1 model runner with synchronous scheduling; what that costs against "
-    "the V2 runner and asynchronous scheduling, which vLLM would take on this GPU, is not "
-    "measured yet: compare a server with mode 'off' before you rely on any figure"
+    "adaspec's engine tests ran on CPUs, model runner V2 in Triton's interpreter; what it gains on "
+    "this GPU is not measured yet: compare a server with mode 'off' before you rely on any figure"
 )
 
 
@@ -61,7 +60,7 @@ def examine(
         "vllm": _vllm,
         "plug-in": _plugin,
         "patches": _patches,
-        "runner": _runner,
+        "runner": lambda: _runner(policy),
         "policy": lambda: _policy(policy),
     }
     if model is not None:
@@ -183,15 +182,18 @@ def _patches() -> str:
     return f"{len(FUNCTIONS)} patched and called names are as expected"
 
 
-def _runner() -> str:
-    from adaspec.vllm.configuration import is_v2_forced
+def _runner(policy: str | None) -> str:
+    """Which model runner would serve a learned policy, or the one that is named, and why."""
+    from adaspec.vllm.choice import named_policy
+    from adaspec.vllm.compatibility import installed_version
+    from adaspec.vllm.configuration import on_cpu
+    from adaspec.vllm.v2.support import runner_of
 
-    if is_v2_forced():
-        raise _Problem(
-            f"{V2_VARIABLE}={os.environ[V2_VARIABLE]} forces model runner V2",
-            f"unset {V2_VARIABLE}: method 'adaspec' runs on V1",
-        )
-    return "V1, synchronous"
+    decides = None if policy is None else named_policy(policy)
+    runner, why = runner_of("serve", decides, "eagle3", installed_version(), on_cpu())
+    if runner == "V2":
+        return "V2, asynchronous, as far as vLLM takes it for the model and its settings"
+    return f"V1, synchronous: {why}"
 
 
 def _policy(name: str | None) -> str:

@@ -76,6 +76,8 @@ class Options:
     """A hash of the policy's folder, which must be the same for every worker."""
     vocabulary_hash: str | None = None
     """Identifies the server's vocabulary, so that workers need not read it; None if unreadable."""
+    runner: str = "V1"
+    """vLLM's model runner that the options are made for: V1 or V2."""
     hardware: str | None = None
     """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
     that part."""
@@ -102,7 +104,7 @@ RULES = {
 }
 """The rules of what operators write; words of which one must be chosen are checked beside them."""
 
-_INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware")
+_INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware", "runner")
 _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
 
 

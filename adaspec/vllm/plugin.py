@@ -1,4 +1,4 @@
-"""The plug-in that vLLM loads in each process: two patches, applied when modules are imported.
+"""The plug-in that vLLM loads in each process: patches, applied when modules are imported.
 
 This module imports only the standard library and `patching`. It imports the rest of adaspec when an
 operator asks for `{"method": "adaspec"}`, so that any other vLLM works even if adaspec is broken.
@@ -21,6 +21,7 @@ from adaspec.vllm.patching import (
     ENGINE_ARGS,
     METHOD,
     RUNNER,
+    RUNNER_V2,
     in_one_line,
     release_runner,
     wrap,
@@ -34,6 +35,7 @@ def register() -> None:
     with _failures_logged():
         when_imported(ENGINE_ARGS, patch_engine_args)
         when_imported(RUNNER, patch_runner)
+        when_imported(RUNNER_V2, patch_runner_v2)
 
 
 @contextmanager
@@ -93,11 +95,18 @@ class _Watcher(importlib.abc.MetaPathFinder):
 def patch_engine_args(module: ModuleType) -> None:
     """Make `EngineArgs.create_speculative_config` understand `{"method": "adaspec"}`."""
     wrap(getattr(module, "EngineArgs", None), "create_speculative_config", _speculative_config)
+    wrap(getattr(module, "EngineArgs", None), "create_engine_config", _engine_config)
 
 
 def patch_runner(module: ModuleType) -> None:
     """Make a `GPUModelRunner` follow a policy if its config carries adaspec's options."""
     wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_init)
+
+
+def patch_runner_v2(module: ModuleType) -> None:
+    """The same for model runner V2."""
+    wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_v2_init)
+    wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
 
 
 def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
@@ -122,6 +131,40 @@ def _runner_init(original: Callable[..., None], runner: Any, *args: Any, **named
         except Exception as error:
             raise _broken(error) from error
         attach(runner, options)
+
+
+def _runner_v2_init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
+    original(runner, *args, **named)
+    options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
+    if options is not None:
+        try:
+            from adaspec.vllm.v2.attachment import attach
+        except Exception as error:
+            raise _broken(error) from error
+        attach(runner, options)
+
+
+def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
+    """vLLM's manager of adaptive verification, or None where the engine cannot have one."""
+    speculative = getattr(named.get("vllm_config"), "speculative_config", None)
+    if getattr(speculative, ATTRIBUTE, None) is None:
+        return original(**named)
+    try:
+        return original(**named)
+    except ValueError as error:
+        log.info("adaspec: drafts are not trimmed on the device: %s", in_one_line(error))
+        return None
+
+
+def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
+    config = getattr(args, "speculative_config", None)
+    if not isinstance(config, dict) or config.get("method") != METHOD:
+        return original(args, *rest, **named)
+    try:
+        from adaspec.vllm.configuration import create_engine_config
+    except Exception as error:
+        raise _broken(error) from error
+    return create_engine_config(original, args, *rest, **named)
 
 
 def _broken(error: Exception) -> ImportError:

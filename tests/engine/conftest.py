@@ -32,9 +32,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path not in slow)
 
 
-def pytest_ignore_collect(collection_path):
+def pytest_ignore_collect(collection_path, config):
     """Where vLLM is absent, only the file that says so is collected."""
+    if collection_path.name == "v2":
+        return not _has_vllm() or not _asks_for_v2(config)
     return not _has_vllm() and collection_path.name not in ("engine", "test_presence.py")
+
+
+def _asks_for_v2(config):
+    """Whether the tests on V2 are asked for by name: they need processes of their own."""
+    return any("engine/v2" in str(argument) for argument in config.args)
 
 
 def _has_vllm():

@@ -86,16 +86,35 @@ def test_nothing_imports_recipes_policies_evaluations_or_tests(path):
     assert not [name for _, name in imported(path) if name.split(".")[0] in NO_CODE]
 
 
-def test_only_tensors_and_vllm_need_torch_as_a_module_loads():
-    found = {
-        path.parent.name
-        for path in modules()
+def needed_to_load(path):
+    """What a module imports as it loads, by dotted names."""
+    return [
+        getattr(node, "module", None) or node.names[0].name
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in [getattr(node, "module", None) or node.names[0].name]
+    ]
+
+
+def test_only_tensors_and_vllm_need_torch_as_a_module_loads():
+    found = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in modules()
+        for name in needed_to_load(path)
         if name.split(".")[0] == "torch" or name.startswith("adaspec.device")
     }
     assert found == {"device", "vllm"}
+
+
+def test_only_kernels_need_triton():
+    kernels = PACKAGE / "device" / "kernels"
+    found = {
+        path.parent
+        for path in modules()
+        for name in needed_to_load(path)
+        if name.split(".")[0] == "triton"
+        or (name.startswith("adaspec.device.kernels") and path.parent != kernels)
+    }
+    assert found == {kernels}
 
 
 def test_every_folder_of_the_package_has_its_layer():

@@ -1,7 +1,22 @@
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 # The policy's random models and the replay's random recordings serve here too.
 for neighbour in ("policy", "replay"):
     sys.path.append(str(Path(__file__).parents[1] / neighbour))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_run_here(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a module of tests runs kernels, they run on the device at hand."""
+    if not hasattr(request.module, "DEVICE"):
+        yield
+        return
+    from interpreter import host_tensors
+
+    with host_tensors():
+        yield

@@ -52,7 +52,7 @@ def run_steps(predictor: Predictor, device: torch.device, forwards: int, budget:
         lengths = (
             predictor.choose_within(step, counts[0], price) if budget else predictor.choose(step)
         )
-        proposal = predictor.propose(step, lengths)
+        proposal = predictor.propose(step, predictor.extended(step, lengths))
         batch = batch._replace(
             context_tokens=counts + proposal.neural_len.sum(), sampled=few + proposal.neural_len
         )

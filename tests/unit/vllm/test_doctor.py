@@ -53,9 +53,24 @@ def test_a_policy_that_cannot_be_read_is_named(bare):
     assert found(policy="fixed:neural:3")["policy"].ok
 
 
-def test_a_forced_runner_is_named(bare, monkeypatch):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert "unset VLLM_USE_V2_MODEL_RUNNER" in found()["runner"].advice
+@pytest.mark.parametrize(
+    ("policy", "forced", "cpu", "expected"),
+    [
+        (None, None, False, "V2, asynchronous"),
+        (None, None, True, "V1, synchronous: vLLM has V2 on accelerators alone"),
+        (None, "0", False, "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"),
+        ("fixed:neural:3", None, False, "V1, synchronous: policy"),
+        ("fixed:neural:3", "1", False, "unset it"),
+    ],
+)
+def test_the_runner_is_named_with_the_reason(bare, monkeypatch, policy, forced, cpu, expected):
+    monkeypatch.setattr("adaspec.vllm.compatibility.installed_version", lambda: "0.32.0")
+    monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: cpu)
+    if forced is None:
+        monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    else:
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", forced)
+    assert expected in found(policy=policy)["runner"].found
 
 
 def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):

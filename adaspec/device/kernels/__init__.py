@@ -1,0 +1,27 @@
+"""The device's computations folded into few kernels; `adaspec.device` says what they mean.
+
+Launches of a step with a model that reads drafted tokens, beside the operations that torch takes:
+
+    forwards    torch    kernels    within a budget: torch    kernels
+    0             573          5                       760          8
+    1             954          7                     1,420         10
+    2           1,304          9                     1,770         12
+
+What a kernel takes on an H100 is estimated here and was not measured: 128 rows of 4,096 tokens,
+launched by a CUDA graph. No kernel spills registers there. All but the scan have one program of
+four warps per row, so 128 of them run side by side, and waiting for memory and for other warps is
+most of their time.
+
+    scan            4 us    2 MB of tokens are 0.7 us; behind a draft they come from the cache. Four
+                            loads wait for each other. 256 rows of 32,768 tokens: some 25 us
+    observe         5 us    1,200 instructions, six loads that wait for each other, 35 barriers
+    expect          7 us    2,650 instructions; 57 KB of weights per row, 7 MB in all from the cache
+    revise         10 us    4,700 instructions; two smaller networks
+    choose          3 us    700 instructions
+    count_tokens    4 us    1,300 instructions, twice
+    extend          3 us    400 instructions
+    propose         3 us    300 instructions
+
+That is some 37 us a step with one forward, and 14 us for every further one. Where no graph launches
+them, Python takes longer to do so: 10 to 60 us each, by the number of arguments.
+"""

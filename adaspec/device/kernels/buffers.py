@@ -1,0 +1,93 @@
+"""What kernels leave for each other, allocated once: of slots, or of the rows of a step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from adaspec.device.features import new_history
+from adaspec.device.kernels.layout import (
+    FACTS,
+    FEATURES,
+    LONGEST_NEURAL,
+    MATCH_FACTS,
+    NEURAL_LANES,
+    NGRAM_LANES,
+    PROPOSED,
+    RING,
+    SPLICE_LANES,
+)
+
+
+class Slots(NamedTuple):
+    """What is remembered of the request in each slot."""
+
+    history: Tensor
+    """(slots, HISTORY) float64, as `device.features.History` has it."""
+    proposed: Tensor
+    """(slots, PROPOSED) int64: what was proposed last, and on which match that was decided."""
+
+    @classmethod
+    def allocate(cls, slots: int, device: torch.device) -> Slots:
+        """The memory of slots that no request has entered."""
+        proposed = torch.full((slots, PROPOSED.value), -1, dtype=torch.int64, device=device)
+        return cls(new_history(device).repeat(slots, 1), proposed)
+
+
+class Rows(NamedTuple):
+    """What is known of a step's rows, and expected of their drafts (`device.curves`)."""
+
+    facts: Tensor
+    """(rows, FACTS) int64."""
+    holds: Tensor
+    decides: Tensor
+    """(rows,) bool."""
+    keys: Tensor
+    """(rows, splits * RING) int32: the best places that each program of the last scan found."""
+    drafts: Tensor
+    """(rows, LONGEST_NEURAL) int32: the drafted tokens."""
+    behind: Tensor
+    """(rows, LONGEST_NEURAL, MATCH_FACTS) int64: the matches behind them."""
+    features: Tensor
+    """(rows, FEATURES) float32."""
+    neural: Tensor
+    ngram: Tensor
+    splice: Tensor
+    ngram_value: Tensor
+    """(rows,) float64: what the best copy is worth before drafting."""
+    splice_expected: Tensor
+    splice_value: Tensor
+    splice_len: Tensor
+    splice_tokens: Tensor
+    agreed: Tensor
+    least: Tensor
+
+    @classmethod
+    def allocate(cls, rows: int, splits: int, device: torch.device) -> Rows:
+        """Room for so many rows."""
+
+        def new(dtype: torch.dtype, *lanes: int) -> Tensor:
+            return torch.zeros((rows, *lanes), dtype=dtype, device=device)
+
+        neural, ngram, splice = NEURAL_LANES.value, NGRAM_LANES.value, SPLICE_LANES.value
+        return cls(
+            facts=new(torch.int64, FACTS.value),
+            holds=new(torch.bool),
+            decides=new(torch.bool),
+            keys=new(torch.int32, splits * RING.value),
+            drafts=new(torch.int32, LONGEST_NEURAL.value),
+            behind=new(torch.int64, LONGEST_NEURAL.value, MATCH_FACTS.value),
+            features=new(torch.float32, FEATURES.value),
+            neural=new(torch.float64, neural),
+            ngram=new(torch.float64, ngram),
+            splice=new(torch.float64, neural, splice),
+            ngram_value=new(torch.float64),
+            splice_expected=new(torch.float64),
+            splice_value=new(torch.float64, neural),
+            splice_len=new(torch.int64, neural),
+            splice_tokens=new(torch.float64, neural),
+            agreed=new(torch.int64),
+            least=new(torch.float32, 2),
+        )

@@ -1,0 +1,66 @@
+"""Where kernels find each other's results: columns of their buffers, and sizes they are padded to.
+
+Kernels read and write whole tiles, whose sides are powers of two, so rows of buffers are that long.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from adaspec.draft import trie
+from adaspec.policy.planner import memory
+from adaspec.predict import features
+
+MAX_MATCH = tl.constexpr(trie.MAX_MATCH)
+RING = tl.constexpr(trie.RING)
+CANDIDATE = tl.constexpr(features.CANDIDATE)
+LONGEST_NEURAL = tl.constexpr(memory.LONGEST_NEURAL)
+LONGEST_NGRAM = tl.constexpr(memory.LONGEST_NGRAM)
+LONGEST_SPLICE = tl.constexpr(memory.LONGEST_SPLICE)
+HISTORY = tl.constexpr(features.HISTORY)
+FEATURES = tl.constexpr(features.FEATURES)
+
+NEURAL_LANES = tl.constexpr(16)
+"""At least LONGEST_NEURAL + 1."""
+NGRAM_LANES = tl.constexpr(64)
+"""At least LONGEST_NGRAM + 1."""
+SPLICE_LANES = tl.constexpr(32)
+"""At least LONGEST_SPLICE + 1."""
+FEATURE_LANES = tl.constexpr(64)
+"""At least FEATURES, and at least as many as other networks read."""
+LEVEL_LANES = tl.constexpr(8)
+"""At least the levels of the token tables."""
+HEAD_LANES = tl.constexpr(8)
+"""At least the heads of a network."""
+
+CONTEXT = tl.constexpr(0)
+PROMPT = tl.constexpr(1)
+POSITION = tl.constexpr(2)
+TAIL = tl.constexpr(3)
+"""The last three tokens."""
+MATCH = tl.constexpr(6)
+"""The match, by the fields below."""
+FIRST = tl.constexpr(12)
+"""The candidate's tokens."""
+FACTS = tl.constexpr(20)
+"""The int64 facts of a row."""
+
+LENGTH = tl.constexpr(0)
+START = tl.constexpr(1)
+AGREE = tl.constexpr(2)
+SEEN = tl.constexpr(3)
+AVAILABLE = tl.constexpr(4)
+FOLLOWER = tl.constexpr(5)
+MATCH_FACTS = tl.constexpr(6)
+"""The fields of `lookup.Match`, in their order."""
+
+PROPOSED_CONTEXT = tl.constexpr(0)
+PROPOSED_LENGTH = tl.constexpr(1)
+PROPOSED_START = tl.constexpr(2)
+PROPOSED_NEURAL = tl.constexpr(3)
+PROPOSED_CANDIDATE = tl.constexpr(4)
+PROPOSED = tl.constexpr(12)
+"""The int64 facts of what a slot was proposed last."""
+
+PLACE_BITS = tl.constexpr(trie.NODE_BITS)
+PLACE_MASK = tl.constexpr(trie.NODE_MASK)

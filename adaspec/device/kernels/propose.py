@@ -1,0 +1,99 @@
+"""The chosen tokens, a row per program, and what is kept of them until their outcome is known."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from adaspec.device.kernels.layout import (
+    CANDIDATE,
+    CONTEXT,
+    FACTS,
+    FIRST,
+    LENGTH,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    MATCH,
+    MATCH_FACTS,
+    NEURAL_LANES,
+    NGRAM_LANES,
+    PROPOSED,
+    PROPOSED_CANDIDATE,
+    PROPOSED_CONTEXT,
+    PROPOSED_LENGTH,
+    PROPOSED_NEURAL,
+    PROPOSED_START,
+    SPLICE_LANES,
+    START,
+)
+from adaspec.device.kernels.observe import NEURAL, NGRAM, SPLICE
+from adaspec.device.kernels.scan import token_at
+
+
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["slot_of", "neural_len", "ngram_len"],
+)
+def propose(
+    slot_of: tl.tensor,
+    tokens: tl.tensor,
+    tokens_stride: tl.tensor,
+    slots: tl.tuple,
+    rows: tl.tuple,
+    count: tl.tensor,
+    cap: tl.tensor,
+    neural_len: tl.tensor,
+    ngram_len: tl.tensor,
+    proposed: tl.tensor,
+    survival: tl.tensor,
+    expected: tl.tensor,
+    cap_lanes: tl.constexpr,
+) -> None:
+    """Fill in each row's tokens, their survival, and the tokens expected to be accepted."""
+    row = tl.program_id(0)
+    slot = tl.load(slot_of + row).to(tl.int64)
+    facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
+    known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
+    neural, ngram = tl.load(neural_len + row).to(tl.int64), tl.load(ngram_len + row).to(tl.int64)
+
+    kept = slots.proposed + slot * PROPOSED
+    first = tl.arange(0, CANDIDATE)
+    tl.store(kept + PROPOSED_CONTEXT, tl.where(tl.load(rows.decides + row), known, -1))
+    tl.store(kept + PROPOSED_LENGTH, tl.load(facts + MATCH + LENGTH))
+    tl.store(kept + PROPOSED_START, start)
+    tl.store(kept + PROPOSED_NEURAL, neural)
+    tl.store(kept + PROPOSED_CANDIDATE + first, tl.load(facts + FIRST + first))
+
+    drafted = (neural > 0) & (count > 0)
+    at = row * LONGEST_NEURAL + tl.maximum(neural - 1, 0)
+    behind = tl.load(rows.behind + at * MATCH_FACTS + START, mask=drafted, other=0)
+    start = tl.where(drafted, behind, start)
+    column = tl.arange(0, cap_lanes)
+    places = tl.where(column < neural, known + column, start + column - neural)
+    newest = tl.load(drafts + tl.maximum(count - 1, 0))
+    token = token_at(tokens + slot * tokens_stride, known, drafts, newest, count, places, True)
+    inside, lanes = column < neural + ngram, column < cap
+    token = tl.where(inside, tl.maximum(token, -1), -1)
+    tl.store(proposed + row * cap + column, token, mask=lanes)
+
+    curve = rows.neural + row * NEURAL_LANES
+    copy = rows.ngram + row * NGRAM_LANES
+    splice = rows.splice + (row * NEURAL_LANES + neural) * SPLICE_LANES
+    length = column + 1
+    more = tl.minimum(tl.maximum(length - neural, 0), LONGEST_SPLICE)
+    spliced = tl.where(length > neural, tl.load(splice + more), 1.0)
+    reached = tl.load(curve + tl.minimum(length, neural)) * spliced
+    copied = tl.load(copy + tl.minimum(length, LONGEST_NGRAM))
+    reached = tl.where(inside, tl.where(neural > 0, reached, copied), 0.0)
+    tl.store(survival + row * cap + column, reached, mask=lanes)
+
+    depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
+    of_neural = (depths > 0) & (depths <= neural)
+    of_ngram = (copies > 0) & (copies <= ngram)
+    hoped = tl.sum(tl.where(of_ngram, tl.load(copy + copies), 0.0), 0)
+    tl.store(expected + row * 3 + NGRAM, tl.where(neural > 0, 0.0, hoped))
+    hoped = tl.sum(tl.where(of_neural, tl.load(curve + depths), 0.0), 0)
+    tl.store(expected + row * 3 + NEURAL, hoped)
+    hoped = tl.load(rows.splice_tokens + row * NEURAL_LANES + neural)
+    tl.store(expected + row * 3 + SPLICE, tl.where(neural > 0, hoped, 0.0))

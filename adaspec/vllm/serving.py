@@ -1,0 +1,109 @@
+"""What is served and how, from an engine's config and the operator's options."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from adaspec.cost.model import CostModel
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
+from adaspec.vllm.compatibility import installed_version
+from adaspec.vllm.events import Serving
+from adaspec.vllm.machine import hardware, same_hardware
+from adaspec.vllm.options import Options
+from adaspec.vllm.session import RecordPolicy
+
+log = logging.getLogger("vllm.adaspec")
+
+
+def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
+    """The chosen policy, and what is served by it; there are as many slots as sequences."""
+    recording, has_head = options.mode == "record", options.model is not None
+    target = target_of(config.model_config, options.vocabulary_hash)
+    choice = choose(options, target, has_head)
+    policy: Policy = RecordPolicy() if recording else choice.policy
+    setup = Setup(
+        cost=choice.cost,
+        cap=choice.cap,
+        neural_cap=choice.cap if has_head else 0,
+        slots=config.scheduler_config.max_num_seqs,
+        shows_tokens=has_head,
+        shows_confidences=has_head,
+    )
+    fraction = options.record_fraction
+    return choice, Serving(
+        policy=policy.name if recording else choice.spec,
+        why=choice.why,
+        mode=options.mode,
+        setup=setup,
+        target=target.name,
+        drafter=options.model,
+        record_fraction=float(recording) if fraction is None else fraction,
+        # A live server drafts less for recorded requests than a splice's cap allows.
+        record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
+        version=_version(policy),
+        # A user's policy class may decide at random; every other policy is deterministic.
+        propensity=None if choice.spec.startswith("python:") else 1.0,
+        tokenizer=target.tokenizer,
+        vocabulary_hash=target.vocabulary_hash,
+        vocabulary=target.vocabulary,
+        engine_version=installed_version(),
+        hardware=options.hardware or hardware(),
+        replica=replica_of(config.parallel_config, options.replicas),
+    )
+
+
+def announce(config: Any, choice: Choice, serving: Serving, options: Options) -> None:
+    """Log what is served and by what, and what is in doubt about it."""
+    log.info(
+        "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %d tokens, "
+        "drafter %s, cost model %s (%s)",
+        choice.spec,
+        choice.why,
+        options.mode,
+        options.runner,
+        serving.setup.cap,
+        options.model or "none: n-gram alone",
+        choice.cost_name,
+        choice.cost_why,
+    )
+    if options.mode == "record":
+        return
+    if choice.doubt:
+        log.warning("adaspec: %s", choice.doubt)
+    target = target_of(config.model_config, options.vocabulary_hash)
+    mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
+    if mismatch and not isinstance(choice.policy, StaticPolicy):
+        log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
+
+
+def replica_of(parallel: Any, replicas: int) -> int | None:
+    """The index of this engine among the replicas; None if it is the only one.
+
+    The engines of a dense model do not know of each other: vLLM tells each of them that it is
+    alone, and leaves only an index behind.
+    """
+    if replicas == 1:
+        return None
+    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
+
+
+def _version(policy: Policy) -> str:
+    """An identifier that tells one training of a policy from another."""
+    if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
+        return ""
+    return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
+
+
+def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
+    """A warning if the cost model was measured on another device or with another model."""
+    measured = []
+    if cost.hardware is not None and not same_hardware(cost.hardware, device):
+        measured.append(f"on {cost.hardware}, this is {device}")
+    if cost.target is not None and not target.is_called(cost.target):
+        measured.append(f"with {cost.target}, this is {target.name}")
+    advice = "decisions weigh other step times than this server's; 'adaspec profile' measures these"
+    return f"measured {' and '.join(measured)}: {advice}" if measured else ""

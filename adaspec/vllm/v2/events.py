@@ -1,0 +1,135 @@
+"""What observers are told of a step, in the terms in which they know one of a V1 engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adaspec.policy.protocol import Bools, Floats, Ints
+from adaspec.step.cut import Cut
+from adaspec.vllm.batch import Verification
+from adaspec.vllm.v2.host import Verified, expected_tokens
+
+if TYPE_CHECKING:
+    from adaspec.vllm.v2.worker import Pending, Request
+
+
+@dataclass(slots=True)
+class _Context:
+    outputs: list[list[int]]
+
+    def tail(self, count: int) -> Ints:
+        """(rows, count) the last emitted tokens of each row, flush right."""
+        rows = np.full((len(self.outputs), count), -1, np.int32)
+        for row, tokens in enumerate(self.outputs):
+            last = tokens[-count:] if count else []
+            rows[row, count - len(last) :] = last
+        return rows
+
+
+@dataclass(slots=True)
+class _Batch:
+    position: Ints
+    context: _Context
+
+
+@dataclass(slots=True)
+class _Proposal:
+    ngram_len: Ints
+
+
+@dataclass(slots=True)
+class _Step:
+    batch: _Batch
+    proposal: _Proposal
+    holds_neural: Bools
+    context_tokens: Ints
+    forwards: int
+
+
+@dataclass(slots=True)
+class _Drafts:
+    tokens: Ints
+    confidences: Floats
+    count: int
+
+
+@dataclass(slots=True)
+class DraftedStep:
+    """A step whose drafts are known, as `vllm.batch.EngineStep` has it."""
+
+    number: int
+    requests: list[str]
+    step: _Step
+    drafts: _Drafts
+    recorded: Bools
+    cut: Cut
+    chosen: list[list[int]]
+    decision_s: float
+    room: None = None
+    expected: Floats | None = None
+    proposed: list[list[int]] = field(default_factory=list)
+
+
+def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> DraftedStep:
+    """What was drafted in a step whose report has come."""
+    decided, report = pending.decided, pending.decided.report
+    assert report is not None
+    lengths = decided.lengths if proposes else report.wanted
+    neural = np.minimum(report.neural, lengths).astype(np.int32)
+    outputs = []
+    for name in pending.requests:
+        request = running.get(name)
+        outputs.append([] if request is None else request.output)
+    position = (report.context - decided.prompt_tokens).astype(np.int32)
+    step = _Step(
+        batch=_Batch(position, _Context(outputs)),
+        proposal=_Proposal(report.available),
+        holds_neural=decided.holds_neural,
+        context_tokens=report.context,
+        forwards=decided.forwards,
+    )
+    chosen = [report.tokens[row, :length].tolist() for row, length in enumerate(lengths.tolist())]
+    return DraftedStep(
+        number=pending.number,
+        requests=pending.requests,
+        step=step,
+        drafts=_Drafts(report.drafted, report.confidences, pending.drafter_runs),
+        recorded=pending.recorded,
+        cut=Cut(neural, (lengths - neural).astype(np.int32), np.full_like(neural, -1)),
+        chosen=chosen,
+        decision_s=pending.decision_s,
+        proposed=chosen if proposes else [[] for _ in chosen],
+    )
+
+
+def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
+    """What became of the drafts of a step."""
+    event, report = before.event, before.decided.report
+    assert event is not None and report is not None
+    expected = expected_tokens(report, verified.drafted)
+    event.expected = expected[:, :2].sum(axis=1).astype(np.float32)
+    dropped = [
+        name
+        for row, name in enumerate(before.requests)
+        if len(event.proposed[row]) and not verified.drafted[row]
+    ]
+    complete = bool(verified.known.any()) and set(after.requests) <= set(before.requests)
+    return Verification(
+        event,  # type: ignore[arg-type]
+        verified.known,
+        verified.drafted,
+        verified.neural_drafted,
+        verified.accepted,
+        verified.emitted,
+        verified.emitted_tokens,
+        verified.known & ~before.recorded,
+        dropped,
+        bool(verified.known.any()),
+        complete,
+        step_s=before.decided.step_s,
+        took_s=after.began_s - before.began_s if complete else None,
+    )

@@ -1,0 +1,259 @@
+"""What the host decides for a batch from reports that come a step late.
+
+It runs beside the device in every rank, from the same reports, so that all ranks decide alike:
+
+    enter           a request begins to run: does it hold the neural drafter?
+    keeps           do those that hold it go on holding it?
+    forwards        how often the drafter runs in this step
+    settings        the price of a token and the sources' recalibration, for the device
+    budget          how many drafted tokens the next step verifies
+    learn           what came of a step's drafts
+    note            what a step's rows would have verified at the full price
+    length          how long drafts are where all are of one length
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import batch_shape, step_s, token_price
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner import stages
+from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
+from adaspec.policy.planner.rate import rate_of
+from adaspec.policy.planner.recalibration import factor_of
+from adaspec.policy.protocol import Bools, Ints, Setup
+from adaspec.vllm.v2.report import Report
+
+LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
+"""The lengths that are tried where all drafts are of one length, beside the longest."""
+_ROW_FADE = 0.998
+"""What is kept, at each row that is drafted for, of what drafts of each length brought."""
+_SOURCES = (NGRAM, NEURAL, SPLICE)
+
+
+@dataclass(slots=True)
+class Decided:
+    """A step's rows that were drafted for, with what the host decided for them."""
+
+    slots: Ints
+    prompt_tokens: Ints
+    holds_neural: Bools
+    forwards: int
+    price: float
+    """A token's worth, at which the rows chose."""
+    factors: NDArray[np.float64]
+    budget: int = 0
+    """How many of their tokens the next step verified, all rows together."""
+    report: Report | None = None
+    """What the device said of them, of just these rows; None until it has come."""
+    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """How many tokens of each draft fit the budget."""
+    lowest_price: float = 0.0
+    """The survival of the best token that did not fit."""
+    step_s: float = 0.0
+    """The seconds of the step that verified them, by the cost model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What became of the drafts of a step, row by row."""
+
+    known: Bools
+    """Whether the row was verified by the next step."""
+    drafted: Ints
+    neural_drafted: Ints
+    accepted: Ints
+    emitted_tokens: Ints
+    emitted: Ints
+    """(rows, ..) the emitted tokens, -1 behind them."""
+
+
+class Host:
+    """A learned policy's decisions on a whole batch."""
+
+    def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
+        assert setup.engine == ASYNC
+        policy.start(setup)
+        self._policy, self._planner = policy, policy.planner
+        self._knobs = policy.planner.knobs[0]
+        self._neural_cap = policy.planner.limits["neural_cap"][0]
+        self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
+        self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
+        self._price = 0.0
+
+    def enter(self, slot: int, prompt_tokens: int, running: int) -> bool:
+        """A request takes this slot; whether it holds the neural drafter."""
+        stages.enter(self._policy.address, slot)
+        return bool(stages.admits(self._policy.address, slot, prompt_tokens, running))
+
+    def keeps(self, rows: int, holders: int, context: int) -> bool:
+        """Whether those that hold the drafter go on holding it."""
+        return bool(stages.keeps(self._policy.address, rows, holders, context))
+
+    def decide(
+        self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
+    ) -> Decided:
+        """What is decided for a step of these rows before the device has chosen."""
+        running = max(len(slots), 1)
+        planner = self._planner
+        rate = rate_of(planner.memory, self._knobs, planner.costs, running, context)
+        factors = [factor_of(planner.memory, self._knobs, source) for source in _SOURCES]
+        forwards = 0
+        if holds_neural.any():
+            forwards = min(int(decide_forwards(planner.late, running)), int(self._neural_cap))
+        return Decided(
+            slots,
+            prompt_tokens,
+            holds_neural,
+            forwards,
+            float(token_price(planner.costs, rate)),
+            np.array(factors),
+        )
+
+    def budget(self, running: int) -> int:
+        """How many drafted tokens a step of so many rows verifies."""
+        return int(decide_budget(self._planner.late, self._planner.costs, running))
+
+    def length(self) -> int:
+        """How long drafts are if all are of one length: what has paid most on average."""
+        if self._rows == 0:
+            return int(self._lengths[-1])
+        gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
+        return int(self._lengths[np.argmax(gains)])
+
+    def note(self, decided: Decided, trims: bool) -> None:
+        """Take in what a step's rows drafted, and which of it is verified."""
+        report, late = decided.report, self._planner.late
+        assert report is not None
+        rows = len(decided.slots)
+        fade = _ROW_FADE**rows
+        self._gains *= fade
+        self._gains[1:] += report.survival.sum(axis=0).cumsum()
+        self._rows = self._rows * fade + rows
+        self._price = decided.price
+        if not trims:
+            each = decided.budget // max(rows, 1)
+            decided.lengths = np.minimum(report.length, each).astype(np.int32)
+            return
+        decided.lengths, decided.lowest_price = fitting(report.survival, decided.budget)
+        late.wanted[:rows] = report.wanted
+        late.reach[:rows] = _reach(report, decided.lengths)
+        late.step["price"] = max(decided.lowest_price, 0.0)
+        note_choice(late, decided.slots, decided.price)
+
+    def learn(self, decided: Decided, verified: Verified, forwards: int) -> None:
+        """Take in what became of a step's drafts."""
+        report, planner = decided.report, self._planner
+        assert report is not None
+        rows, memory = len(decided.slots), planner.memory
+        planner.limits["rows"] = rows
+        facts = stages.rows_of(planner)
+        facts.slots[:] = decided.slots
+        facts.prompt_tokens[:] = decided.prompt_tokens
+        facts.position[:] = report.context - decided.prompt_tokens
+        facts.holds_neural[:] = decided.holds_neural
+        facts.length[:] = 0
+        memory.ngram_value_before[:rows] = report.ngram_value
+        memory.expected[:rows] = expected_tokens(report, verified.drafted)
+        memory.record["factor"] = decided.factors
+        planner.late.step["price"] = decided.lowest_price
+        known = verified.known
+        shape = batch_shape(
+            int(known.sum()),
+            int(report.context[known].sum()),
+            verified.drafted,
+            verified.neural_drafted,
+            decided.forwards,
+            bool(decided.holds_neural.any()),
+            decided.budget,
+        )
+        decided.step_s = float(step_s(planner.costs, shape))
+        if known.any():
+            stages.learn(
+                self._policy.address,
+                verified.emitted,
+                verified.emitted_tokens,
+                verified.drafted,
+                verified.neural_drafted,
+                verified.accepted,
+                known,
+                forwards,
+                decided.step_s,
+            )
+
+
+def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
+    """Take every decision once, so that no request waits for a compiler."""
+    host, one = Host(policy, setup), np.ones(1, np.int32)
+    host.enter(0, 1, 1)
+    host.keeps(1, 1, 1)
+    decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
+    decided.budget, cap = host.budget(1), setup.cap
+    decided.report = Report(
+        context=one,
+        sampled=one,
+        rejected=one,
+        wanted=one,
+        neural=one,
+        length=one,
+        ngram_value=np.zeros(1),
+        available=one,
+        emitted=np.ones((1, cap + 1), np.int32),
+        tokens=np.ones((1, cap), np.int32),
+        survival=np.full((1, cap), 0.5),
+        drafted=np.zeros((1, 0), np.int32),
+        confidences=np.zeros((1, 0, 3), np.float32),
+    )
+    host.note(decided, True)
+    known = np.ones(1, np.bool_)
+    host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted), 1)
+
+
+def fitting(survival: NDArray[np.float64], budget: int) -> tuple[Ints, float]:
+    """How many tokens of each draft are among the `budget` likeliest; the best one that is not."""
+    real = survival > 0
+    if budget >= int(real.sum()):
+        return real.sum(axis=1).astype(np.int32), 0.0
+    ranked = np.sort(survival[real])[::-1]
+    lowest = float(ranked[budget])
+    lengths = (survival > lowest).sum(axis=1).astype(np.int32)
+    # Of equally likely ones the first rows' are taken until the budget is full.
+    for row in range(len(survival)):
+        left = budget - int(lengths.sum())
+        if left <= 0:
+            break
+        ties = int((survival[row] == lowest).sum())
+        lengths[row] += min(ties, left)
+    return lengths, lowest
+
+
+def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
+    """(rows, 3) tokens expected to be accepted of verified drafts, by source.
+
+    Those of a splice are what is expected once all neural tokens before it are accepted.
+    """
+    columns = np.arange(report.survival.shape[1])
+    survival = np.where(columns < drafted[:, None], report.survival, 0.0)
+    neural = columns < report.neural[:, None]
+    by_head = np.where(neural, survival, 0.0).sum(axis=1)
+    copied = np.where(neural, 0.0, survival).sum(axis=1)
+    drafts = report.neural > 0
+    last = np.take_along_axis(report.survival, np.maximum(report.neural - 1, 0)[:, None], 1)[:, 0]
+    spliced = np.divide(copied, last, out=np.zeros_like(copied), where=drafts & (last > 0))
+    expected = np.zeros((len(drafted), 3))
+    expected[:, NGRAM] = np.where(drafts, 0.0, copied)
+    expected[:, NEURAL], expected[:, SPLICE] = by_head, spliced
+    return expected
+
+
+def _reach(report: Report, lengths: Ints) -> NDArray[np.float64]:
+    """P(the first `REACH` tokens of each draft are accepted); -1 where nothing is copied."""
+    last = np.clip(lengths, 1, REACH) - 1
+    survival = np.take_along_axis(report.survival, last[:, None], 1)[:, 0]
+    return np.where(lengths > report.neural, survival, -1.0)

@@ -1,0 +1,125 @@
+"""What the device tells the host of a step, in one tensor: copied while the next step is prepared.
+
+All columns are float32, which holds any token id and any length below 2**24.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaspec.trace.schema import CONFIDENCES
+
+_SINGLE = (
+    "context",
+    "sampled",
+    "rejected",
+    "wanted",
+    "neural",
+    "length",
+    "ngram_value",
+    "available",
+)
+
+
+class Report(NamedTuple):
+    """A step's report on the host, row by row of its batch."""
+
+    context: NDArray[np.int32]
+    """Known tokens, those that the step emitted included."""
+    sampled: NDArray[np.int32]
+    """Tokens that the step emitted; 0 while a prompt is read in pieces."""
+    rejected: NDArray[np.int32]
+    """Tokens that it verified and did not accept."""
+    wanted: NDArray[np.int32]
+    """Tokens of the new draft that are worth their price."""
+    neural: NDArray[np.int32]
+    """Tokens of the new draft that the neural drafter drafted."""
+    length: NDArray[np.int32]
+    """Tokens of the new draft, however little they are worth."""
+    ngram_value: NDArray[np.float64]
+    """What a copy was worth before drafting."""
+    available: NDArray[np.int32]
+    """Tokens that there were to copy."""
+    emitted: NDArray[np.int32]
+    """(rows, cap + 1) the emitted tokens, -1 behind them."""
+    tokens: NDArray[np.int32]
+    """(rows, cap) the new draft."""
+    survival: NDArray[np.float64]
+    """(rows, cap) P(each token of it and all before it are accepted)."""
+    drafted: NDArray[np.int32]
+    """(rows, forwards) the neural drafter's tokens."""
+    confidences: NDArray[np.float32]
+    """(rows, forwards, 3) and their confidences."""
+
+    def of(self, rows: NDArray[np.int32]) -> Report:
+        """The report of these rows alone."""
+        columns: Any = (column[rows] for column in self)
+        return Report(*columns)
+
+
+class Layout:
+    """Where each fact of a step lies in its row of the tensor."""
+
+    def __init__(self, cap: int, neural_cap: int) -> None:
+        self._cap, self._neural_cap = cap, neural_cap
+
+    def packed(self, confidences: Tensor, **columns: Tensor) -> Tensor:
+        """(rows, columns) of one step; `confidences` are (forwards, rows, 3)."""
+        single = torch.stack([columns.pop(name).float() for name in _SINGLE], 1)
+        blocks = [columns.pop(name).float() for name in ("emitted", "tokens", "survival")]
+        drafted = columns.pop("drafted")
+        assert not columns
+        forwards = drafted.shape[1]
+        evidence = confidences[:forwards].transpose(0, 1).reshape(len(single), -1)
+        return torch.cat((single, *blocks, drafted.float(), evidence), 1)
+
+    def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
+        """The report of a step in which the drafter ran so often."""
+        cap, first = self._cap, len(_SINGLE)
+        edges = np.cumsum([first, cap + 1, cap, cap, forwards])
+        single, emitted, tokens, survival, drafted, confidences = np.split(rows, edges, axis=1)
+        whole = {
+            name: single[:, place].astype(np.int32)
+            for place, name in enumerate(_SINGLE)
+            if name != "ngram_value"
+        }
+        return Report(
+            **whole,
+            ngram_value=single[:, _SINGLE.index("ngram_value")].astype(np.float64),
+            emitted=emitted.astype(np.int32),
+            tokens=tokens.astype(np.int32),
+            survival=survival.astype(np.float64),
+            drafted=drafted.astype(np.int32),
+            confidences=np.ascontiguousarray(confidences).reshape(
+                len(rows), forwards, len(CONFIDENCES)
+            ),
+        )
+
+
+class Copy:
+    """A tensor on its way to the host."""
+
+    def __init__(self, tensor: Tensor, copy_stream: Any) -> None:
+        """Begin to copy on that stream, once the present one has computed the tensor."""
+        self._device_tensor = tensor  # kept alive until it is copied
+        self._event = None
+        if tensor.device.type == "cpu":
+            self._host_tensor = tensor.clone()
+            return
+        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        copy_stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(copy_stream):
+            self._host_tensor = tensor.to("cpu", non_blocking=True, copy=True)
+            self._event.record(copy_stream)
+
+    def wait(self) -> NDArray[np.float32]:
+        """The tensor on the host."""
+        if self._event is not None:
+            self._event.synchronize()
+        rows: NDArray[np.float32] = self._host_tensor.numpy()
+        return rows

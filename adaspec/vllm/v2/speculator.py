@@ -1,0 +1,165 @@
+"""vLLM's speculators, with drafts of the policy's choice in place of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaspec.device.predictor import Batch
+from adaspec.policy.protocol import Ints
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.proposers import read_logits
+from adaspec.vllm.v2.worker import Rows, Worker
+
+
+def take_over(runner: Any, worker: Worker) -> None:
+    """Make a runner's speculator draft as the worker says."""
+    speculator = runner.speculator
+    base = type(speculator)
+    is_neural = hasattr(base, "sample_draft")
+    members: dict[str, Any] = {"propose": _propose(base, is_neural)}
+    if is_neural:
+        members["sample_draft"] = _sample_draft
+    # A class with one base has the layout of the object that it is given to.
+    speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
+    rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
+    speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
+    slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
+    counts = slots.int()
+    holds = torch.zeros(rows, dtype=torch.bool, device=runner.device)
+    worker.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
+    speculator.adaspec_confidences = torch.full(
+        (cap, rows, len(CONFIDENCES)), torch.nan, device=runner.device
+    )
+    if not is_neural:
+        speculator.draft_token_confidence_probs = torch.zeros(rows, cap, device=runner.device)
+
+
+def _sample_draft(
+    self: Any,
+    hidden_states: Tensor,
+    sample_src_positions: Tensor,
+    idx_mapping: Tensor,
+    temperature: Tensor,
+    seeds: Tensor,
+    draft_step: Tensor,
+    draft_logits: Tensor | None,
+    spec_step_idx: int = 0,
+) -> Tensor:
+    """Draft greedily, and keep what the logits say of the token."""
+    tokens, evidence = read_logits(self.compute_draft_logits(hidden_states, spec_step_idx))
+    kept = self.adaspec_confidences[:, : len(tokens)]
+    kept.index_copy_(0, draft_step.reshape(1), evidence[None, :, 1:])
+    return tokens
+
+
+def _propose(base: Any, is_neural: bool) -> Any:
+    """`propose` in place of the base's."""
+
+    @torch.inference_mode()
+    def propose(
+        self: Any,
+        input_batch: Any,
+        attn_metadata: Any,
+        slot_mappings: Any,
+        last_hidden_states: Tensor,
+        aux_hidden_states: Any,
+        num_sampled: Tensor,
+        num_rejected: Tensor,
+        *args: Any,
+        num_speculative_tokens: int | None = None,
+        dummy_run: bool = False,
+        **kwargs: Any,
+    ) -> Tensor:
+        def run_drafter(forwards: int) -> Tensor:
+            most = self.num_speculative_steps
+            if not _runs_fewer(base):
+                # This drafter runs as often as it says, and at least once.
+                self.num_speculative_steps = max(forwards, 1)
+            try:
+                drafted: Tensor = base.propose(
+                    self,
+                    input_batch,
+                    attn_metadata,
+                    slot_mappings,
+                    last_hidden_states,
+                    aux_hidden_states,
+                    num_sampled,
+                    num_rejected,
+                    *args,
+                    num_speculative_tokens=forwards,
+                    dummy_run=dummy_run,
+                    **kwargs,
+                )
+            finally:
+                self.num_speculative_steps = most
+            return drafted
+
+        if dummy_run:
+            return run_drafter(self.num_speculative_steps)
+        worker: Worker = self.adaspec_worker
+        count = input_batch.num_reqs
+        states = self.adaspec_states
+
+        def batch(holds: Tensor) -> Batch:
+            return batch_of(states, input_batch.idx_mapping, holds, num_sampled, num_rejected)
+
+        forwards = worker.begin(rows_of(input_batch, states), batch)
+        drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
+        if is_neural and (forwards or worker.keeps_alive):
+            drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
+        drafts = worker.finish(drafted, self.adaspec_confidences[:, :count])
+        target = self.draft_tokens if is_neural else self.drafts
+        survival = self.draft_token_confidence_probs[:count]
+        if drafts is None:
+            target[:count], _ = 0, survival.zero_()
+        else:
+            target[:count] = drafts.tokens
+            survival.copy_(drafts.survival)
+        return target[:count]
+
+    return propose
+
+
+def _runs_fewer(base: Any) -> bool:
+    """Whether the drafter itself runs fewer forwards when asked for them."""
+    return base.__name__ != "StandaloneARSpeculator"
+
+
+def batch_of(states: Any, slots: Tensor, holds: Tensor, sampled: Tensor, rejected: Tensor) -> Batch:
+    """The device's view of a batch, given the engine's state of all requests."""
+    return Batch(
+        slots=slots,
+        tokens=states.all_token_ids.gpu,
+        context_tokens=states.total_len.gpu,
+        prompt_tokens=states.prompt_len.gpu,
+        holds_neural=holds,
+        sampled=sampled,
+        rejected=rejected,
+    )
+
+
+def rows_of(input_batch: Any, states: Any) -> Rows:
+    """The batch's rows, as the host knows them."""
+    slots = np.asarray(input_batch.idx_mapping_np, np.int64)
+    read = input_batch.num_computed_prefill_tokens_np + input_batch.num_scheduled_tokens
+    context = input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
+    return Rows(
+        requests=list(input_batch.req_ids),
+        slots=slots,
+        prompt_tokens=states.prompt_len.np[slots].astype(np.int32),
+        context_tokens=context.astype(np.int32),
+        samples=read >= input_batch.prefill_len_np,
+        verified=_scheduled_drafts(input_batch),
+    )
+
+
+def _scheduled_drafts(input_batch: Any) -> Ints:
+    """How many drafted tokens of each row were scheduled."""
+    drafts = input_batch.num_draft_tokens_per_req
+    if drafts is None:
+        return np.zeros(input_batch.num_reqs, np.int32)
+    return np.asarray(drafts, np.int32)

@@ -1,0 +1,68 @@
+"""Verifies of all drafts the tokens that are likeliest to be accepted, as many as the budget holds.
+
+vLLM trims drafts on the device where its adaptive verification is on. Here the budget and the
+order are the policy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from adaspec.vllm.v2.worker import Worker
+
+
+def take_over(manager: Any, worker: Worker) -> None:
+    """Make vLLM's manager of adaptive verification follow the worker."""
+    base = type(manager)
+    members = {
+        name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
+    }
+    manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
+    manager.adaspec_worker = worker
+    manager._confidence_probs.zero_()
+
+
+class _Trimming:
+    """What differs from vLLM's own manager."""
+
+    adaspec_worker: Worker
+    req_states: Any
+    num_bonus_tokens: int
+    _max_total_logits: int
+    _confidence_probs: Tensor
+    _batch_budget: Any
+
+    def batches_to_profile(self, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
+        """None: the policy has costs of its own."""
+        return iter(())
+
+    def set_initial_cost_curves(self, samples: Iterable[Any]) -> None:
+        """None are needed."""
+
+    def add_request(self, req_idx: int) -> None:
+        """Nothing is drafted for it yet."""
+        self._confidence_probs[req_idx].zero_()
+
+    def record_confidences(self, confidence_probs: Tensor, input_batch: Any) -> None:
+        """Take in the survival of this step's drafts, as the ratios that vLLM multiplies up."""
+        survival = confidence_probs[: input_batch.num_reqs]
+        ratios = survival.clone()
+        ratios[:, 1:] = (survival[:, 1:] / survival[:, :-1]).nan_to_num(0.0, 0.0, 0.0)
+        self._confidence_probs[input_batch.idx_mapping] = ratios
+
+    def get_num_tokens(
+        self, num_tokens_per_req: dict[str, int], draft_tokens: dict[str, list[int]]
+    ) -> int:
+        """How many tokens the step runs on, with as many drafted ones as the budget says."""
+        drafts = {name: len(draft_tokens.get(name, ())) for name in num_tokens_per_req}
+        others = {name: tokens - drafts[name] for name, tokens in num_tokens_per_req.items()}
+        scheduled = sum(drafts.values())
+        room = max(0, self._max_total_logits - len(drafts) * self.num_bonus_tokens)
+        running = int(np.count_nonzero(list(drafts.values())))
+        budget = self.adaspec_worker.budget(running, min(scheduled, room))
+        self._batch_budget = (drafts, others, budget)
+        return sum(others.values()) + budget

@@ -1,0 +1,353 @@
+"""Serves one rank of a V2 engine: asks host and device, and tells observers what came of it.
+
+A step of the engine calls, in this order:
+
+    arrive(requests), leave     requests are let in, or have ended
+    budget(running, most)       before the target runs: how many drafted tokens it verifies
+    begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
+    finish(drafted, ..)         after that: the drafts
+    length                      where drafts are not trimmed: how long the next ones are
+
+None of them raises: a failure is counted, and costs the step its drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaspec.device.predictor import Batch
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.breaker import CircuitBreaker
+from adaspec.vllm.events import Observers, Serving
+from adaspec.vllm.session import SLOW_S, is_recorded
+from adaspec.vllm.v2.drafting import Drafting, Drafts, Step
+from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
+from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
+from adaspec.vllm.v2.report import Copy
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of an engine's batch, as the host knows them before the step's outcome."""
+
+    requests: Sequence[str]
+    slots: NDArray[np.int64]
+    prompt_tokens: Ints
+    context_tokens: Ints
+    """At most so many tokens are known."""
+    samples: Bools
+    """Whether the step ends the row's prompt or is beyond it."""
+    verified: Ints
+    """Drafted tokens that the step verifies, where the scheduler says how many."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request that may still run."""
+
+    name: str
+    prompt: Ints
+    output: list[int]
+    """Its emitted tokens so far, as far as reports have come."""
+    most_tokens: int
+    """Where its output ends at the latest."""
+    ends: frozenset[int]
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int
+    slot: int = -1
+    """Its place in the engine; -1 until it is in a batch."""
+    holds_neural: bool = False
+    recorded: bool = False
+
+    def emit(self, tokens: Sequence[int]) -> None:
+        """Add emitted tokens up to its end: the device may emit some beyond it."""
+        for token in tokens:
+            if self.has_ended:
+                return
+            self.output.append(token)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing follows its output."""
+        count = len(self.output)
+        if count >= self.most_tokens:
+            return True
+        return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
+
+
+@dataclass(slots=True)
+class Pending:
+    """A step of which the report has not come, or whose drafts have not been verified."""
+
+    number: int
+    requests: list[str]
+    rows: Ints
+    """Where the decided rows stand in the step's batch."""
+    decided: Decided
+    recorded: Bools
+    copy: Copy | None = None
+    drafter_runs: int = 0
+    """How often the drafter ran; for recorded requests oftener than was decided."""
+    decision_s: float = 0.0
+    began_s: float = 0.0
+    event: DraftedStep | None = None
+    """What observers were told of it."""
+
+
+class Worker:
+    """One policy serving one rank of an engine."""
+
+    def __init__(
+        self,
+        policy: LearnedPolicy,
+        serving: Serving,
+        device: torch.device,
+        copy_stream: Any,
+        stop_if_slow: bool,
+    ) -> None:
+        setup = serving.setup
+        self.serving = serving
+        self.observers = Observers()
+        self.breaker = CircuitBreaker(serving.policy, self.observers)
+        self.step = 0
+        warm_up(policy, setup)
+        self.host = Host(policy, setup)
+        self.drafting = Drafting(
+            policy, setup.slots, setup.cap, setup.neural_cap, serving.vocabulary, device
+        )
+        self.trims = False
+        """Whether a budget says what is verified; if not, all drafts are of one length."""
+        self._device, self._copy_stream = device, copy_stream
+        self.stop_if_slow = stop_if_slow
+        self._proposes = serving.mode == "serve"
+        self._requests: dict[str, Request] = {}
+        self._in_slot: dict[int, Request] = {}
+        self._ended: list[str] = []
+        self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
+        self._current: tuple[Pending, Step] | None = None
+        self._reported: Pending | None = None
+        """The last step that was drafted for; its report comes during the next one."""
+        self._drafted: Pending | None = None
+        """The one before: its report has come, its drafts are being verified."""
+        self._budget = 0
+        self._exempt: Tensor | None = None
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether the drafter has to run, if only so that its KV has no holes."""
+        return not self.breaker.off and any(each.holds_neural for each in self._in_slot.values())
+
+    @property
+    def length(self) -> int | None:
+        """How long the drafts of the coming steps shall be; None where a budget says so."""
+        if self.trims:
+            return None
+        return self.host.length() if self._proposes and not self.breaker.off else 0
+
+    def arrive(self, request: Request) -> None:
+        """A request is let in, or once more after it was preempted: then its text is known anew."""
+        before = self._requests.get(request.name)
+        if before is None:
+            request.recorded = is_recorded(request.name, self.serving.record_fraction)
+            self._requests[request.name] = request
+            self.observers.notify("entered", request.name, request.prompt, request.recorded)
+            return
+        before.output = request.output
+        if self._in_slot.get(before.slot) is before:
+            del self._in_slot[before.slot]
+        before.slot = -1
+
+    def leave(self, requests: Sequence[str]) -> None:
+        """These requests have ended."""
+        self._ended += requests
+
+    def budget(self, running: int, most: int) -> int:
+        """How many drafted tokens the coming step verifies, of at most so many."""
+        self._budget = 0
+        if self._proposes and self._reported is not None and not self.breaker.off and running:
+            try:
+                self._budget = min(self.host.budget(running), most)
+            except Exception as error:
+                self.breaker.fault(self.step, "plan", error, running)
+        return self._budget
+
+    def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
+        """How often the drafter is to run for drafts of these rows; None: nothing is drafted.
+
+        `make_batch` makes the device's view of the batch, given who holds the drafter.
+        """
+        began_s = perf_counter()
+        self.step += 1
+        self._current = None
+        if not self.trims:
+            self._budget = int(rows.verified.sum())
+        reported, self._reported = self._reported, None
+        if self.breaker.off:
+            return None
+        try:
+            if reported is not None:
+                self._take_report(reported)
+            self._leave()
+            pending = self._decide(rows)
+            settings = np.array([pending.decided.price, *pending.decided.factors])
+            step = self.drafting.begin(make_batch(self._holds), _to_device(settings, self._device))
+        except Exception as error:
+            self._fault("plan", error, len(rows.requests))
+            return None
+        pending.began_s, pending.decision_s = began_s, perf_counter() - began_s
+        self._current = pending, step
+        if pending.recorded.any():
+            return max(pending.decided.forwards, self.serving.record_cap)
+        return pending.decided.forwards
+
+    def finish(self, drafted: Tensor, confidences: Tensor) -> Drafts | None:
+        """The drafts of the step that began, given the drafter's (rows, forwards) tokens."""
+        current, self._current = self._current, None
+        if current is None:
+            return None
+        began_s = perf_counter()
+        pending, step = current
+        decided, forwards = pending.decided, drafted.shape[1]
+        try:
+            self.drafting.revise(
+                step, drafted[:, : decided.forwards], confidences[: decided.forwards]
+            )
+            drafts = self.drafting.finish(step, drafted, confidences, self._exempt)
+            pending.copy = Copy(drafts.report, self._copy_stream)
+        except Exception as error:
+            self._fault("settle", error, len(pending.requests))
+            return None
+        pending.drafter_runs = forwards
+        self._reported = pending
+        pending.decision_s += perf_counter() - began_s
+        keep_alive = int(forwards == 0 and self.keeps_alive)
+        self.observers.notify("forwards", self.step, forwards, keep_alive, len(step.slots))
+        if pending.decision_s > SLOW_S:
+            slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
+            if self.stop_if_slow:
+                self.breaker.fault(self.step, "time", slow)
+                return drafts
+            self.breaker.note(self.step, "time", slow)
+        self.breaker.step_succeeded()
+        return drafts
+
+    def _decide(self, rows: Rows) -> Pending:
+        """Give requests their slots, and decide what is decided for the batch."""
+        changed = self._enter(rows)
+        chosen = np.flatnonzero(rows.samples).astype(np.int32)
+        slots = rows.slots[chosen].astype(np.int32)
+        requests = [self._in_slot[slot] for slot in slots.tolist()]
+        holds = np.array([each.holds_neural for each in requests], np.bool_)
+        recorded = np.array([each.recorded for each in requests], np.bool_)
+        context = int(rows.context_tokens[chosen].sum())
+        if holds.any() and not self.host.keeps(len(chosen), int(holds.sum()), context):
+            for each in self._requests.values():
+                each.holds_neural &= each.recorded
+            holds, changed = holds & recorded, True
+        if changed:
+            held = np.zeros(self._holds.shape[0], np.bool_)
+            held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
+            self._holds = _to_device(held, self._device)
+        self._exempt = None
+        if recorded.any():
+            exempt = np.array([self._in_slot[slot].recorded for slot in rows.slots.tolist()])
+            self._exempt = _to_device(exempt, self._device)
+        decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
+        names = [each.name for each in requests]
+        return Pending(self.step, names, chosen, decided, recorded)
+
+    def _enter(self, rows: Rows) -> bool:
+        """Give slots to requests that are in a batch for the first time; whether there are any."""
+        running = max(int(np.count_nonzero(rows.samples)), 1)
+        entered = []
+        for name, slot in zip(rows.requests, rows.slots.tolist(), strict=True):
+            request = self._requests[name]
+            if self._in_slot.get(slot) is request:
+                continue
+            request.slot, self._in_slot[slot] = slot, request
+            holds = self.host.enter(slot, len(request.prompt), running)
+            request.holds_neural = holds or (request.recorded and self.serving.record_cap > 0)
+            entered.append(slot)
+        if entered:
+            self.drafting.predictor.enter(_to_device(np.array(entered, np.int64), self._device))
+        return bool(entered)
+
+    def _leave(self) -> None:
+        """Forget the requests that have ended, now that all reports of them have come."""
+        ended, self._ended = self._ended, []
+        left = [request for name in ended if (request := self._requests.pop(name, None))]
+        for request in left:
+            if self._in_slot.get(request.slot) is request:
+                del self._in_slot[request.slot]
+        if left:
+            self.observers.notify("left", [request.name for request in left])
+
+    def _take_report(self, pending: Pending) -> None:
+        """Learn what the step emitted, and note what it drafted: its budget is now known."""
+        assert pending.copy is not None
+        whole = self.drafting.layout.unpacked(pending.copy.wait(), pending.drafter_runs)
+        report = whole.of(pending.rows)
+        pending.decided.report, pending.decided.budget = report, self._budget
+        self._budget = 0
+        self.host.note(pending.decided, self.trims)
+        before, self._drafted = self._drafted, pending
+        if before is not None:
+            verified = self._verified(before, pending)
+            self.host.learn(before.decided, verified, before.drafter_runs)
+            event = verified_event(before, verified, pending)
+            self.observers.notify("verified", event)
+            if event.dropped:
+                self.observers.notify("dropped", event.dropped)
+        self._keep_text(pending)
+        pending.event = drafted_event(pending, self._requests, self._proposes)
+        self.observers.notify("proposed", pending.event)
+
+    def _verified(self, before: Pending, after: Pending) -> Verified:
+        """What became of a step's drafts, which the next step's report says."""
+        drafts, outcome = before.decided.report, after.decided.report
+        assert drafts is not None and outcome is not None
+        places = {name: row for row, name in enumerate(after.requests)}
+        row_of = np.array([places.get(name, -1) for name in before.requests], np.int64)
+        found = row_of >= 0
+        place = np.maximum(row_of, 0)
+        sampled = np.where(found, outcome.sampled[place], 0)
+        known = found & (sampled > 0) & (drafts.context == outcome.context[place] - sampled)
+        verified = np.where(known, sampled - 1 + outcome.rejected[place], 0)
+        drafted = np.minimum(verified, drafts.length).astype(np.int32)
+        return Verified(
+            known=known,
+            drafted=drafted,
+            neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
+            accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
+            emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
+            emitted=np.where(known[:, None], outcome.emitted[place], -1).astype(np.int32),
+        )
+
+    def _keep_text(self, pending: Pending) -> None:
+        report = pending.decided.report
+        assert report is not None
+        for row, name in enumerate(pending.requests):
+            request = self._requests.get(name)
+            if request is not None:
+                request.emit(report.emitted[row, : report.sampled[row]].tolist())
+
+    def _fault(self, stage: str, error: Exception, rows: int) -> None:
+        self._current = self._reported = self._drafted = None
+        self.breaker.fault(self.step, stage, error, rows)
+
+
+def _to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it."""
+    host = torch.from_numpy(values)
+    if device.type == "cpu":
+        return host
+    return host.pin_memory().to(device, non_blocking=True)

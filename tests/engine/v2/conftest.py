@@ -1,0 +1,69 @@
+"""Engines on model runner V2, with async scheduling, in Triton's interpreter.
+
+These tests have processes of their own: `pytest tests/engine/v2`.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parents[1] / "unit" / "policy"))
+
+import interpreter  # noqa: E402
+from tiny_models import document, ids_of  # noqa: E402
+from wandering import CAP, NEURAL_CAP, random_model_of  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def prompts():
+    """Six prompts in which lines repeat: the interpreter takes its time."""
+    return [ids_of(document(900 + at, 3 + at % 3)) for at in range(6)]
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory):
+    """The folder of a random policy, which engines are started with."""
+    from policy_fakes import manifest, written
+
+    from adaspec.predict.model import feature_fingerprint
+
+    model = random_model_of(3, True)
+    made_of = manifest(
+        fingerprint=feature_fingerprint(),
+        sources=("ngram", "neural", "splice"),
+        evidence=("tokens", "confidences"),
+        target=None,
+        cap=CAP,
+        neural_cap=NEURAL_CAP,
+        static_tuned={},
+        knobs={},
+    )
+    return written(
+        tmp_path_factory.mktemp("policy") / "random",
+        manifest=made_of,
+        networks=model.network_arrays(),
+        tables=model.table_arrays(),
+    )
+
+
+@pytest.fixture(scope="session")
+def served(engines, policy_folder):
+    """Makes an engine that adaspec serves on V2."""
+
+    def make(head, trims=True, config=None, **arguments):
+        interpreter.Trimming.possible = trims
+        options = {"method": "adaspec", "policy": str(policy_folder), **(config or {})}
+        options.setdefault("num_speculative_tokens", CAP)
+        if head is not None:
+            options["model"] = head
+        # An engine that trims and one that does not are not the same one.
+        arguments.setdefault("max_num_seqs", 8 if trims else 7)
+        engine = engines(options, async_scheduling=True, **arguments)
+        assert type(engine.runner.speculator).__name__.startswith("AdaSpec")
+        assert engine.runner.adaspec_worker.trims == trims
+        return engine
+
+    return make

@@ -1,0 +1,82 @@
+"""Lets vLLM's model runner V2 run without an accelerator: its kernels in Triton's interpreter.
+
+To be imported before vLLM and Triton. A process that has done so is for V2 alone.
+"""
+
+import os
+import types
+
+os.environ.update(
+    TRITON_INTERPRET="1",
+    VLLM_USE_V2_MODEL_RUNNER="1",
+    TORCHDYNAMO_DISABLE="1",
+    OMP_NUM_THREADS="1",
+)
+
+import triton.backends
+
+
+class _Driver:
+    @staticmethod
+    def is_active():
+        return True
+
+
+triton.backends.backends["cpu"] = types.SimpleNamespace(driver=_Driver, compiler=None)
+
+
+def take_any_mask():
+    """Let the interpreter take masks of whole numbers, as the compiler does."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    store = InterpreterBuilder.create_masked_store
+
+    def create_masked_store(self, ptrs, value, mask, cache_policy):
+        mask.data = mask.data.astype(bool)
+        return store(self, ptrs, value, mask, cache_policy)
+
+    InterpreterBuilder.create_masked_store = create_masked_store
+
+
+def keep_async_scheduling():
+    """Have vLLM's CPU platform leave async scheduling as it was asked for."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    original = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls, config):
+        asked = config.scheduler_config.async_scheduling
+        original(cls, config)
+        config.scheduler_config.async_scheduling = asked
+
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+class Trimming:
+    """Whether vLLM takes this machine's attention for one whose drafts can be trimmed on it."""
+
+    possible = True
+
+    @classmethod
+    def pretend(cls):
+        """Let `possible` say so from here on; CPUs have no captured graphs that it could spoil."""
+        import vllm.v1.worker.gpu.model_runner as runner
+        import vllm.v1.worker.gpu.spec_decode.adaptive_verification as verification
+
+        unsupported = verification.get_varlen_cudagraph_unsupported_backend
+        resolve = runner.resolve_adaptive_cudagraph_mode
+
+        def unsupported_backend(*args, **kwargs):
+            return None if cls.possible else unsupported(*args, **kwargs)
+
+        def resolved(mode, **kwargs):
+            return mode if cls.possible else resolve(mode, **kwargs)
+
+        verification.get_varlen_cudagraph_unsupported_backend = unsupported_backend
+        verification._assign_draft_token_budget_compiled = verification._assign_draft_token_budget
+        runner.resolve_adaptive_cudagraph_mode = resolved
+
+
+take_any_mask()
+keep_async_scheduling()
+Trimming.pretend()

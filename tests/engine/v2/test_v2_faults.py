@@ -1,0 +1,71 @@
+"""On V2, too, a fault of ours costs a draft and never an output."""
+
+import pytest
+from wandering import Wanderer, check_sound
+
+from adaspec.vllm.breaker import MAX_IN_A_ROW
+
+PLACES = [
+    ("host", "enter"),
+    ("host", "decide"),
+    ("host", "note"),
+    ("host", "learn"),
+    ("host", "budget"),
+    ("drafting", "begin"),
+    ("drafting", "revise"),
+    ("drafting", "finish"),
+]
+
+
+def breaking(worker, part, name, every):
+    """Let every so many calls fail; returns the list of those that did."""
+    owner, failed, calls = getattr(worker, part), [], [0]
+    original = getattr(owner, name)
+
+    def broken(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] % every == 0:
+            failed.append(calls[0])
+            raise RuntimeError(f"{name} is broken")
+        return original(*args, **kwargs)
+
+    setattr(owner, name, broken)
+    return failed
+
+
+@pytest.mark.parametrize(("part", "name"), PLACES)
+def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, part, name):
+    expected = truth(24)
+    engine = served("eagle3")
+    worker = Wanderer(engine).worker
+    failed = breaking(worker, part, name, 5)
+    assert engine.greedy(prompts, 24) == expected
+    assert failed
+    assert sum(worker.breaker.counts.values()) >= len(failed)
+    assert not worker.breaker.off
+
+
+def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth):
+    expected = truth(24)
+    engine = served("eagle3")
+    worker = Wanderer(engine).worker
+    breaking(worker, "drafting", "finish", 1)
+    assert engine.greedy(prompts, 24) == expected
+    assert worker.breaker.off
+    assert sum(worker.breaker.counts.values()) == MAX_IN_A_ROW
+    engine.judged.clear()
+    assert engine.greedy(prompts, 24) == expected
+
+
+def test_an_observer_that_fails_harms_nothing(served, prompts, truth):
+    expected = truth(24)
+    engine = served("eagle3")
+    worker = Wanderer(engine).worker
+
+    class Broken:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    worker.observers.add(Broken())
+    assert engine.greedy(prompts, 24) == expected
+    check_sound(worker)

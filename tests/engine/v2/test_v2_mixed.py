@@ -1,0 +1,21 @@
+"""Many requests in mixed batches on V2, with drafts of every source."""
+
+import numpy as np
+from tiny_models import document, ids_of
+from wandering import Wanderer, check_sound
+
+REQUESTS = 200
+
+
+def test_two_hundred_requests_in_mixed_batches(served, engines):
+    draw = np.random.default_rng(5)
+    asked = []
+    for at in range(REQUESTS):
+        text = ids_of(document(3000 + at, int(draw.integers(1, 3))))
+        asked.append(text[: int(draw.integers(12, len(text)))])
+    expected = engines(max_num_seqs=32).greedy(asked, 8)
+    engine = served("eagle3", max_num_seqs=32)
+    wanderer = Wanderer(engine, 11)
+    assert engine.greedy(asked, 8) == expected
+    check_sound(wanderer.worker)
+    assert min(wanderer.taken.values()) > 20, wanderer.taken

@@ -1,0 +1,81 @@
+"""Policies that know nothing, and workers that decide at random: to take every way on V2."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[2] / "unit" / "policy"))
+
+from random_models import random_model
+
+from adaspec.predict.tables import packed
+
+CAP, NEURAL_CAP = 12, 4
+
+
+def random_model_of(seed, evidence):
+    nothing = np.empty(0, np.float32)
+    tables = packed(np.empty(0, np.uint64), *[nothing] * 3, (0.5, 0.5, 1.0, 1.0), 1)
+    return random_model(seed, tables, evidence=evidence)
+
+
+def random_policy(seed, evidence, cap=CAP):
+    """A policy that knows nothing and expects something different everywhere."""
+    from adaspec.policy.learned import LearnedPolicy
+
+    return LearnedPolicy("random", random_model_of(seed, evidence), {}, cap, NEURAL_CAP)
+
+
+class Wanderer:
+    """Makes a worker decide at random all that the host decides."""
+
+    def __init__(self, engine, seed=7, evidence=True):
+        from adaspec.vllm.v2.attachment import serve_by
+
+        self.worker = serve_by(engine.runner, random_policy(seed, evidence))
+        self.draw = np.random.default_rng(seed)
+        self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
+        self._decide, self._enter = self.host.decide, self.host.enter
+        self.host.decide, self.host.enter = self.decide, self.enter
+        self.host.budget, self.host.keeps = self.budget, self.keeps
+        self.host.length = self.length
+        self.worker.observers.add(self)
+
+    def decide(self, *facts):
+        decided = self._decide(*facts)
+        if decided.holds_neural.any():
+            decided.forwards = int(self.draw.integers(0, NEURAL_CAP + 1))
+        decided.price = float(self.draw.choice([0.0, 0.01, 0.1, 0.5]))
+        decided.factors = self.draw.uniform(0.0, 1.15, 3)
+        return decided
+
+    def enter(self, *facts):
+        self._enter(*facts)
+        return bool(self.draw.random() < 0.7)
+
+    def keeps(self, *facts):
+        return bool(self.draw.random() < 0.98)
+
+    def budget(self, running):
+        return int(self.draw.integers(0, running * CAP + 1))
+
+    def length(self):
+        return int(self.draw.integers(0, CAP + 1))
+
+    def verified(self, event):
+        drafts = zip(event.drafted.tolist(), event.neural_drafted.tolist(), strict=True)
+        for drafted, neural in drafts:
+            if drafted:
+                kind = "ngram" if not neural else "splice" if drafted > neural else "neural"
+                self.taken[kind] += 1
+
+    def __getattr__(self, event):
+        if event.startswith("_"):
+            raise AttributeError(event)
+        return lambda *values: None
+
+
+def check_sound(worker):
+    assert not worker.breaker.counts, worker.breaker.counts
+    assert not worker.breaker.off

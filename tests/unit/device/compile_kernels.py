@@ -1,0 +1,63 @@
+"""Compile every kernel for an H100, where none is needed; prints one line per kernel.
+
+Run as a program: Triton must not have been imported for its interpreter.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+for folder in (".", "../policy", "../replay"):
+    sys.path.append(str(Path(__file__).parent / folder))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+from random_models import random_model  # noqa: E402
+from test_fixed_shapes import CAP, SLOTS, run_steps  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
+
+from adaspec.device.kernels.predictor import FusedPredictor  # noqa: E402
+from adaspec.policy.planner.memory import knob_row  # noqa: E402
+from adaspec.predict.tables import packed  # noqa: E402
+
+
+class _Driver:
+    """What Triton asks about the GPU before it compiles."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def main() -> None:
+    triton.runtime.driver.set_active(_Driver())
+    run, compiled = JITFunction.run, set()
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        if kernel.hash not in compiled:
+            compiled.add(kernel.hash)
+            print(kernel.metadata.name, len(kernel.asm["cubin"]), flush=True)
+        return kernel
+
+    JITFunction.run = compile_only
+    empty, device = np.empty(0, np.float32), torch.device("cpu")
+    tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.1, 0.1, 1, 1), 3)
+    for evidence in (True, False):
+        model = random_model(3, tables, evidence=evidence)
+        for within in (True, False):
+            predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device)
+            run_steps(predictor, device, 2, within)
+
+
+if __name__ == "__main__":
+    main()

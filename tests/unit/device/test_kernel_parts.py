@@ -1,0 +1,176 @@
+"""Single parts of the kernels, each beside the torch operations that say what it means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from interpreter import DEVICE, torch, triton
+from random_models import random_curves, random_network
+from test_device_tables import VOCABULARY, random_tables
+
+from adaspec.device.kernels.curves import CurveBuffers, recalibrated, survival
+from adaspec.device.kernels.layout import FEATURE_LANES, HEAD_LANES, LEVEL_LANES
+from adaspec.device.kernels.network import NetworkBuffers, predict
+from adaspec.device.kernels.scan import find_match, scan
+from adaspec.device.kernels.tables import TableBuffers, look_up
+from adaspec.device.lookup import append, read_text
+from adaspec.device.lookup import look_up as look_up_text
+from adaspec.device.model import DeviceCurves
+from adaspec.device.network import DeviceNetwork
+from adaspec.device.tables import DeviceTables
+from adaspec.predict.model import FEATURE_NAMES
+from adaspec.predict.network import constant_network
+from adaspec.predict.tables import LEVELS
+
+tl = pytest.importorskip("triton.language")
+
+pytestmark = pytest.mark.slow
+
+SPLITS = 2
+
+
+@triton.jit
+def _match(keys, slots, tokens, stride, known, drafts, room, depth, out, splits: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    slot = tl.load(slots + row)
+    drafted = drafts + row * room
+    found = find_match(
+        keys,
+        row,
+        tokens + slot * stride,
+        tl.load(known + slot).to(tl.int64),
+        drafted,
+        tl.load(drafted + tl.maximum(depth - 1, 0)),
+        depth,
+        True,
+        splits,
+    )
+    for field in tl.static_range(6):
+        tl.store(out + row * 6 + field, found[field])
+
+
+@pytest.mark.parametrize(("longest", "alphabet"), [(1, 2), (12, 2), (60, 1), (700, 3), (2500, 2)])
+def test_the_scan_finds_the_match_in_the_text_and_behind_drafted_tokens(
+    longest: int, alphabet: int
+) -> None:
+    rng = np.random.default_rng(longest)
+    rows, room = 4, 5
+    slots = torch.from_numpy(rng.permutation(rows + 2)[:rows]).to(DEVICE)
+    # A span that comes again makes matches beyond the longest that count.
+    tokens = rng.integers(0, alphabet, (rows + 2, longest + 3)).astype(np.int32)
+    half = (longest + 3) // 2
+    tokens[::2, half : 2 * half] = tokens[::2, :half]
+    known = rng.integers(1, longest, rows + 2, endpoint=True).astype(np.int32)
+    known[:2] = longest
+    drafts = rng.integers(0, alphabet, (rows, room)).astype(np.int32)
+    drafts[rng.random(drafts.shape) < 0.1] = -1
+    tokens, known, drafts = (torch.from_numpy(x).to(DEVICE) for x in (tokens, known, drafts))
+    keys = torch.zeros((rows, SPLITS * 8), dtype=torch.int32, device=DEVICE)
+    out = torch.zeros((rows, 6), dtype=torch.int64, device=DEVICE)
+    text = read_text(tokens, known, slots, room)
+    for depth in range(room + 1):
+        if depth:
+            text = append(text, drafts[:, depth - 1].long())
+        newest = drafts[:, max(depth - 1, 0)]
+        scan[(rows, SPLITS)](
+            tokens,
+            tokens.stride(0),
+            slots,
+            known,
+            drafts,
+            drafts.stride(0),
+            newest,
+            newest.stride(0),
+            depth,
+            keys,
+            behind_drafts=depth > 0,
+            block_places=512,
+        )
+        _match[(rows,)](
+            keys, slots, tokens, tokens.stride(0), known, drafts, room, depth, out, splits=SPLITS
+        )
+        wanted = torch.stack(look_up_text(text), 1)
+        np.testing.assert_array_equal(out.cpu().numpy(), wanted.cpu().numpy())
+
+
+@triton.jit
+def _predict(features, network, out, count, width: tl.constexpr, heads: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    at = tl.arange(0, width)
+    x = tl.load(features + row * count + at, mask=at < count, other=0.0)
+    tl.store(out + row * heads + tl.arange(0, heads), predict(network, x))
+
+
+@pytest.mark.parametrize("group", ["before", "evidence", "splice"])
+@pytest.mark.parametrize("width", [1, 12, 64, 300])
+def test_a_network_predicts_what_matrix_products_do(group: str, width: int) -> None:
+    rng = np.random.default_rng(width)
+    network = random_network(group, 3, width)
+    if width == 1:
+        network = constant_network([0.25] * len(network.link))
+    shape = (6, len(FEATURE_NAMES[group]))
+    features = (rng.normal(0, 1, shape) * 10.0 ** rng.integers(-2, 4, shape)).astype(np.float32)
+    features[rng.random(shape) < 0.2] = np.nan
+    given = torch.from_numpy(features).to(DEVICE)
+    wanted = DeviceNetwork(network, DEVICE).predict(given)
+    heads = HEAD_LANES.value
+    out = torch.zeros((len(features), heads), dtype=torch.float64, device=DEVICE)
+    _predict[(len(features),)](
+        given,
+        NetworkBuffers.of(network, DEVICE),
+        out,
+        shape[1],
+        width=FEATURE_LANES.value,
+        heads=heads,
+    )
+    found = out[:, : wanted.shape[1]].cpu().numpy()
+    np.testing.assert_allclose(found, wanted.cpu().numpy(), rtol=1e-12, atol=1e-12)
+
+
+@triton.jit
+def _told(tables, tokens, out, lanes: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tokens + tl.program_id(0) * 5
+    mean, count, depth = look_up(
+        tables, tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3), tl.load(row + 4)
+    )
+    at = out + (tl.program_id(0) * lanes + tl.arange(0, lanes)) * 3
+    tl.store(at, mean)
+    tl.store(at + 1, count)
+    tl.store(at + 2, depth)
+
+
+@pytest.mark.parametrize("places", [0, 40, 3000])
+def test_tables_say_what_the_torch_operations_do(places: int) -> None:
+    rng = np.random.default_rng(places)
+    tables = random_tables(rng, places)
+    tokens = torch.from_numpy(rng.choice((-1, *VOCABULARY), (120, 5))).to(DEVICE)
+    lanes = LEVEL_LANES.value
+    out = torch.zeros((len(tokens), lanes, 3), dtype=torch.float32, device=DEVICE)
+    _told[(len(tokens),)](TableBuffers.of(tables, DEVICE), tokens, out, lanes=lanes)
+    wanted = DeviceTables(tables, DEVICE).look_up(*tokens.unbind(1))
+    np.testing.assert_array_equal(out[:, :LEVELS].cpu().numpy(), wanted.cpu().numpy())
+
+
+@triton.jit
+def _survival(curves, first, score, exponent, out, lanes: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    begins = recalibrated(tl.load(first + row), tl.load(exponent), 0.9)
+    curve = survival(curves, begins, tl.load(score + row))
+    tl.store(out + row * lanes + tl.arange(0, lanes), curve)
+
+
+@pytest.mark.parametrize("longest", [1, 9, 16])
+def test_curves_have_the_shape_of_their_score(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    curves = random_curves(rng, longest)
+    edges = torch.from_numpy(curves.edges)
+    score = torch.cat((edges, torch.from_numpy(rng.uniform(-1, 3, 20)))).to(DEVICE)
+    first = torch.from_numpy(rng.uniform(-0.2, 1.2, len(score))).to(DEVICE)
+    exponent = torch.tensor(1.6, dtype=torch.float64, device=DEVICE)
+    out = torch.zeros((len(score), 32), dtype=torch.float64, device=DEVICE)
+    buffers = CurveBuffers.of(curves, 16, 32, DEVICE)
+    _survival[(len(score),)](buffers, first, score, exponent, out, lanes=32)
+    begins = (first.clamp(0, 1) ** 1.6 * 0.9).clamp(max=1.0)
+    wanted = DeviceCurves(curves, 16, DEVICE).survival(begins, score)
+    np.testing.assert_allclose(out[:, :17].cpu().numpy(), wanted.cpu().numpy(), atol=1e-12)
+    assert not out[:, 17:].any()

@@ -1,0 +1,90 @@
+"""Our step on a V2 engine needs no tensor's values, and its report says what it did."""
+
+import numpy as np
+import pytest
+from random_models import random_model
+from v2_fakes import no_tables
+
+from adaspec.policy.learned import LearnedPolicy
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from adaspec.device.predictor import Batch  # noqa: E402
+from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
+
+SLOTS, ROWS, CONTEXT, CAP, VOCABULARY = 6, 4, 120, 8, 50
+
+
+def steps(drafting, device, forwards, exempts):
+    """Two steps of rows whose text repeats; the drafts of the second."""
+    text = (torch.arange(CONTEXT, dtype=torch.int32, device=device) % 7).repeat(SLOTS, 1)
+    few = torch.ones(ROWS, dtype=torch.int32, device=device)
+    counts = torch.full((SLOTS,), 40, dtype=torch.int32, device=device)
+    batch = Batch(
+        slots=torch.arange(ROWS, device=device),
+        tokens=text,
+        context_tokens=counts,
+        prompt_tokens=counts // 2,
+        holds_neural=torch.ones(SLOTS, dtype=torch.bool, device=device),
+        sampled=few,
+        rejected=few - 1,
+    )
+    settings = torch.tensor([0.01, 1.0, 1.0, 1.0], dtype=torch.float64, device=device)
+    confidences = torch.zeros((forwards, ROWS, 3), device=device)
+    tokens = torch.ones((ROWS, forwards), dtype=torch.int64, device=device)
+    exempt = torch.ones(ROWS, dtype=torch.bool, device=device) if exempts else None
+    drafting.predictor.enter(torch.zeros(1, dtype=torch.int64, device=device))
+    for _ in range(2):
+        step = drafting.begin(batch, settings)
+        drafting.revise(step, tokens, confidences)
+        drafts = drafting.finish(step, tokens, confidences, exempt)
+        batch = batch._replace(context_tokens=counts + 1)
+    return drafts
+
+
+def drafting_of(evidence, device):
+    policy = LearnedPolicy("random", random_model(5, no_tables(), evidence=evidence), {}, CAP, 4)
+    return Drafting(policy, SLOTS, CAP, 4, VOCABULARY, device)
+
+
+@pytest.mark.parametrize("exempts", [False, True])
+@pytest.mark.parametrize("forwards", [0, 1, 3])
+@pytest.mark.parametrize("evidence", [False, True])
+def test_nothing_waits_for_the_device(evidence, forwards, exempts):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        drafting = drafting_of(evidence, torch.device("cpu"))
+        mode.allow_non_fake_inputs = False
+        drafts = steps(drafting, torch.device("cpu"), forwards, exempts)
+    assert drafts.tokens.shape == drafts.survival.shape == (ROWS, CAP)
+    meta = torch.device("meta")
+    assert steps(drafting_of(evidence, meta), meta, forwards, exempts).report.device == meta
+
+
+@pytest.mark.parametrize("forwards", [0, 2])
+@pytest.mark.parametrize("evidence", [False, True])
+def test_the_report_holds_what_was_drafted(evidence, forwards):
+    drafting = drafting_of(evidence, torch.device("cpu"))
+    drafts = steps(drafting, torch.device("cpu"), forwards, False)
+    report = drafting.layout.unpacked(drafts.report.numpy(), forwards)
+    assert np.array_equal(report.tokens, drafts.tokens.numpy())
+    assert np.allclose(report.survival, drafts.survival.numpy(), atol=1e-6)
+    assert ((drafts.tokens >= 0) & (drafts.tokens < VOCABULARY)).all()
+    assert (report.length == (report.survival > 0).sum(axis=1)).all()
+    assert (report.wanted <= report.length).all()
+    assert (report.neural <= forwards).all()
+    assert report.context.tolist() == [41] * ROWS
+    assert (report.emitted[:, 0] == 40 % 7).all()
+    assert (report.emitted[:, 1:] == -1).all()
+    assert (np.diff(report.survival, axis=1) <= 1e-9).all()
+    assert report.drafted.shape == (ROWS, forwards)
+    # The text repeats itself, so that what was copied goes on with it.
+    copied = (report.neural == 0) & (report.length > 0)
+    assert (report.tokens[copied, 0] == 41 % 7).all()
+
+
+def test_rows_that_are_exempt_are_drafted_nothing():
+    drafts = steps(drafting_of(True, torch.device("cpu")), torch.device("cpu"), 2, True)
+    assert not drafts.survival.any()

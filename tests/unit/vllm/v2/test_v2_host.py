@@ -1,0 +1,108 @@
+"""What the host of a V2 engine decides from reports that come late."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_models import random_model
+from v2_fakes import no_tables, report_of
+
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.load import load_cost
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
+from adaspec.policy.protocol import Setup
+from adaspec.vllm.v2.host import Host, Verified, expected_tokens, fitting, warm_up
+
+CAP = 6
+
+
+def host_of(forwards=None):
+    model = random_model(1, no_tables(), evidence=True)
+    policy = LearnedPolicy("learned", model, {}, CAP, 4, forwards=forwards)
+    setup = Setup(load_cost("h100-llama-3.1-8b"), CAP, 4, 4, True, True, engine=ASYNC)
+    warm_up(policy, setup)
+    return Host(policy, setup)
+
+
+survivals = st.lists(
+    st.lists(st.floats(0.01, 1.0), min_size=0, max_size=5), min_size=1, max_size=4
+).map(
+    lambda rows: np.array([[*sorted(row, reverse=True), *[0.0] * (5 - len(row))] for row in rows])
+)
+
+
+@given(survival=survivals, budget=st.integers(0, 25))
+def test_the_likeliest_tokens_fit_the_budget(survival, budget):
+    lengths, lowest = fitting(survival, budget)
+    real = int((survival > 0).sum())
+    assert lengths.sum() == min(budget, real)
+    assert (lengths <= (survival > 0).sum(axis=1)).all()
+    kept = [survival[row, :length] for row, length in enumerate(lengths)]
+    out = np.concatenate([row[length:] for row, length in zip(survival, lengths, strict=True)])
+    assert lowest == out.max(initial=0.0)
+    assert np.concatenate(kept).min(initial=np.inf) >= lowest
+
+
+def test_what_is_expected_of_a_cut_draft_is_split_by_source():
+    report = report_of(
+        [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]], [2, 0, 3]
+    )
+    expected = expected_tokens(report, np.array([3, 1, 2], np.int32))
+    assert expected[0, NEURAL] == pytest.approx(1.2)
+    assert expected[0, SPLICE] == pytest.approx(0.2 / 0.4)  # once both neural tokens are accepted
+    assert expected[1].tolist() == [pytest.approx(0.5), 0.0, 0.0]
+    assert expected[1, NGRAM] == pytest.approx(0.5)
+    assert expected[2].tolist() == [0.0, pytest.approx(1.5), 0.0]
+
+
+def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
+    host = host_of({1: (2, 3), 8: (1, 1)})
+    slots, prompts = np.zeros(1, np.int32), np.full(1, 10, np.int32)
+    assert host.decide(slots, prompts, np.ones(1, np.bool_), 10).forwards == 2
+    host.enter(0, 10, 1)
+    assert host.decide(slots, prompts, np.ones(1, np.bool_), 10).forwards == 3
+    assert host.decide(slots, prompts, np.zeros(1, np.bool_), 10).forwards == 0
+
+
+def test_a_budget_follows_what_rows_wanted():
+    host = host_of()
+    slots = np.arange(4, dtype=np.int32)
+    few, many = ([[0.9, *[0.0] * 5]] * 4, [[0.95] * 6] * 4)
+    budgets = []
+    for survival in (few, many):
+        for _ in range(60):
+            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided.report, decided.budget = report_of(survival, [0] * 4), host.budget(4)
+            host.note(decided, True)
+        budgets.append(host.budget(4))
+    assert 0 < budgets[0] < budgets[1]
+
+
+def test_what_failed_lowers_what_is_expected():
+    host = host_of()
+    slots, prompts, known = np.zeros(1, np.int32), np.full(1, 10, np.int32), np.ones(1, np.bool_)
+    first = host.decide(slots, prompts, known, 20).factors.copy()
+    for _ in range(40):
+        decided = host.decide(slots, prompts, known, 20)
+        decided.report, decided.budget = report_of([[0.9, 0.8, 0.7, 0, 0, 0]], [0]), 3
+        host.note(decided, True)
+        three, none, one = (np.full(1, count, np.int32) for count in (3, 0, 1))
+        host.learn(decided, Verified(known, three, none, none, one, decided.report.emitted), 0)
+        assert decided.step_s > 0
+    after = host.decide(slots, prompts, known, 20).factors
+    assert after[NGRAM] < 0.3 < first[NGRAM]
+    assert after[NEURAL] == first[NEURAL]
+
+
+def test_drafts_of_one_length_are_as_long_as_pays():
+    host = host_of()
+    assert host.length() == CAP  # nothing is known yet
+    slots = np.arange(4, dtype=np.int32)
+    for survival, expected in (([[0.9, 0.8, 0, 0, 0, 0]] * 4, 2), ([[0.0] * 6] * 4, 0)):
+        for _ in range(3000):
+            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided.report, decided.budget = report_of(survival, [0] * 4), 8
+            host.note(decided, False)
+        assert decided.lengths.tolist() == [min(2, expected)] * 4
+        assert host.length() == expected
