@@ -27,7 +27,7 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
-	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM (needs the registries)'
+	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
 
 # The stamp comes last, so an environment whose set-up was cut short is set up again from nothing.
@@ -130,6 +130,7 @@ docs: $(READY)
 
 test-packaging: $(READY)
 	$(PY) tests/packaging/resolve_beside_vllm.py
+	$(PY) tests/packaging/read_vllm_sources.py
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
