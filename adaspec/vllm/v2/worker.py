@@ -101,6 +101,8 @@ class Pending:
     began_s: float = 0.0
     event: DraftedStep | None = None
     """What observers were told of it."""
+    ended: Bools | None = None
+    """The rows whose request had ended before: an engine learns of that a step late."""
 
 
 class Worker:
@@ -300,6 +302,7 @@ class Worker:
         self._budget = 0
         self.host.note(pending.decided, self.trims)
         before, self._drafted = self._drafted, pending
+        pending.ended = self._keep_text(pending)
         if before is not None:
             verified = self._verified(before, pending)
             self.host.learn(before.decided, verified, before.drafter_runs)
@@ -307,20 +310,20 @@ class Worker:
             self.observers.notify("verified", event)
             if event.dropped:
                 self.observers.notify("dropped", event.dropped)
-        self._keep_text(pending)
         pending.event = drafted_event(pending, self._requests, self._proposes)
         self.observers.notify("proposed", pending.event)
 
     def _verified(self, before: Pending, after: Pending) -> Verified:
         """What became of a step's drafts, which the next step's report says."""
         drafts, outcome = before.decided.report, after.decided.report
-        assert drafts is not None and outcome is not None
+        assert drafts is not None and outcome is not None and after.ended is not None
         places = {name: row for row, name in enumerate(after.requests)}
         row_of = np.array([places.get(name, -1) for name in before.requests], np.int64)
         found = row_of >= 0
         place = np.maximum(row_of, 0)
         sampled = np.where(found, outcome.sampled[place], 0)
         known = found & (sampled > 0) & (drafts.context == outcome.context[place] - sampled)
+        known &= ~after.ended[place]
         verified = np.where(known, sampled - 1 + outcome.rejected[place], 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
         return Verified(
@@ -332,13 +335,17 @@ class Worker:
             emitted=np.where(known[:, None], outcome.emitted[place], -1).astype(np.int32),
         )
 
-    def _keep_text(self, pending: Pending) -> None:
+    def _keep_text(self, pending: Pending) -> Bools:
+        """Add what the step emitted to the requests' outputs; the rows that had ended before."""
         report = pending.decided.report
         assert report is not None
+        ended = np.zeros(len(pending.requests), np.bool_)
         for row, name in enumerate(pending.requests):
             request = self._requests.get(name)
+            ended[row] = request is None or request.has_ended
             if request is not None:
                 request.emit(report.emitted[row, : report.sampled[row]].tolist())
+        return ended
 
     def _fault(self, stage: str, error: Exception, rows: int) -> None:
         self._current = self._reported = self._drafted = None
