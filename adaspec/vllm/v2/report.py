@@ -111,7 +111,8 @@ class Copy:
         if tensor.device.type == "cpu":
             self._host_tensor = tensor.clone()
             return
-        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event: Any = torch.cuda.Event
+        self._event = event(blocking=True)
         copy_stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(copy_stream):
             self._host_tensor = tensor.to("cpu", non_blocking=True, copy=True)
