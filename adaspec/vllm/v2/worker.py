@@ -163,7 +163,7 @@ class Worker:
             self._requests[request.name] = request
             self.observers.notify("entered", request.name, request.prompt, request.recorded)
             return
-        before.output = request.output
+        before.prompt, before.output = request.prompt, request.output
         if self._in_slot.get(before.slot) is before:
             del self._in_slot[before.slot]
         before.slot = -1
@@ -194,6 +194,7 @@ class Worker:
             self._budget = int(rows.verified.sum())
         reported, self._reported = self._reported, None
         if self.breaker.off:
+            self._leave()
             return None
         try:
             if reported is not None:
@@ -336,15 +337,26 @@ class Worker:
         )
 
     def _keep_text(self, pending: Pending) -> Bools:
-        """Add what the step emitted to the requests' outputs; the rows that had ended before."""
+        """Add what the step emitted to the requests' outputs; the rows that had ended before.
+
+        Where a fault has cost a step its report, its tokens are not known: what follows of such a
+        request is written down by nobody.
+        """
         report = pending.decided.report
         assert report is not None
         ended = np.zeros(len(pending.requests), np.bool_)
         for row, name in enumerate(pending.requests):
             request = self._requests.get(name)
-            ended[row] = request is None or request.has_ended
-            if request is not None:
-                request.emit(report.emitted[row, : report.sampled[row]].tolist())
+            if request is None or request.has_ended:
+                ended[row] = True
+                continue
+            sampled = int(report.sampled[row])
+            known = len(request.prompt) + len(request.output)
+            missing = int(report.context[row]) - sampled - known
+            if missing > 0:
+                request.output += [-1] * missing
+                self.observers.notify("left", [name])
+            request.emit(report.emitted[row, :sampled].tolist())
         return ended
 
     def _fault(self, stage: str, error: Exception, rows: int) -> None:

@@ -1,5 +1,7 @@
 """What is counted and written down on V2 is what the engine did."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from wandering import CAP, Wanderer, check_sound
@@ -85,6 +87,31 @@ def test_logged_traces_hold_the_steps(served, prompts, truth, tmp_path):
                 checked += 1
     assert checked > 20
     check_sound(wanderer.worker)
+
+
+def test_a_request_that_lost_a_step_is_written_no_further(served, prompts, truth, tmp_path):
+    expected = truth(TOKENS)
+    engine = served("eagle3")
+    wanderer = Wanderer(engine)
+    recorder = recorded(engine, wanderer, tmp_path / "traces")
+    note, calls = wanderer.host.note, [0]
+
+    def broken(*facts):
+        calls[0] += 1
+        if calls[0] == 3:
+            raise RuntimeError("a report is lost")
+        return note(*facts)
+
+    wanderer.host.note = broken
+    assert engine.greedy(prompts, TOKENS) == expected
+    engine.greedy([[5, 6, 7]], 4)
+    recorder.close()
+    (folder,) = (tmp_path / "traces").glob("logged-*")
+    # Of a step that was lost, the next one tells. The last request came after all that.
+    counts = Counter(step.id for step in TraceReader(folder).steps())
+    assert len(counts) > 1
+    assert sorted(counts.values())[-2] <= 3
+    assert wanderer.worker.breaker.counts == {"plan": 1}
 
 
 @pytest.mark.parametrize("trims", [True, False])
