@@ -17,7 +17,7 @@ from typing import Any
 from adaspec import __version__
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
-from adaspec.vllm.patching import in_one_line
+from adaspec.vllm.patching import V2_VARIABLE, in_one_line
 
 OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (
@@ -185,13 +185,19 @@ def _patches() -> str:
 def _runner(policy: str | None) -> str:
     """Which model runner would serve a learned policy, or the one that is named, and why."""
     from adaspec.vllm.choice import named_policy
-    from adaspec.vllm.compatibility import installed_version
+    from adaspec.vllm.compatibility import FUNCTIONS_V2, installed_version, signature_problems
     from adaspec.vllm.configuration import on_cpu
     from adaspec.vllm.v2.support import runner_of
 
     decides = None if policy is None else named_policy(policy)
     runner, why = runner_of("serve", decides, "eagle3", installed_version(), on_cpu())
     if runner == "V2":
+        problems = list(signature_problems(functions=FUNCTIONS_V2))
+        if problems:
+            raise _Problem(
+                f"V2 would serve, but this vLLM is not as adaspec knows it: {'; '.join(problems)}",
+                f"set {V2_VARIABLE}=0, and V1 serves",
+            )
         return "V2, asynchronous, as far as vLLM takes it for the model and its settings"
     return f"V1, synchronous: {why}"
 

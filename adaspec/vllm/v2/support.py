@@ -31,9 +31,11 @@ def runner_of(
 
     `policy` is None where it is not known yet.
     """
-    wanted = os.environ.get(V2_VARIABLE, "").strip().lower()
+    wanted = os.environ.get(V2_VARIABLE, "").strip()
     problem = why_v1 or _problem(mode, policy, method, version)
-    if wanted in ("", "0", "false"):
+    if wanted and not wanted.isdecimal():
+        raise ServingError(f"{V2_VARIABLE}={wanted}: vLLM reads a number there: set it to 0 or 1")
+    if not wanted or int(wanted) == 0:
         if wanted:
             problem = f"{V2_VARIABLE}={wanted}"
         elif problem is None and on_cpu:

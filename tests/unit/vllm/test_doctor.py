@@ -61,16 +61,26 @@ def test_a_policy_that_cannot_be_read_is_named(bare):
         (None, "0", False, "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"),
         ("fixed:neural:3", None, False, "V1, synchronous: policy"),
         ("fixed:neural:3", "1", False, "unset it"),
+        (None, "no", False, "set it to 0 or 1"),
     ],
 )
 def test_the_runner_is_named_with_the_reason(bare, monkeypatch, policy, forced, cpu, expected):
     monkeypatch.setattr("adaspec.vllm.compatibility.installed_version", lambda: "0.32.0")
     monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: cpu)
+    lacks = []
+    monkeypatch.setattr(
+        "adaspec.vllm.compatibility.signature_problems", lambda *_, **__: iter(lacks)
+    )
     if forced is None:
         monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
     else:
         monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", forced)
     assert expected in found(policy=policy)["runner"].found
+    if expected.startswith("V2"):
+        lacks.append("propose is missing")
+        finding = found(policy=policy)["runner"]
+        assert "propose is missing" in finding.found
+        assert "VLLM_USE_V2_MODEL_RUNNER=0" in finding.advice
 
 
 def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
