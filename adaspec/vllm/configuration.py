@@ -60,6 +60,11 @@ def speculative_config(
         return None
     _check_combination(args, target_model_config, target_parallel_config)
     config, options = translated(options, target_model_config, needs_v1(args))
+    if options.runner == "V1" and getattr(args, "async_scheduling", None):
+        raise ServingError(
+            f"method '{METHOD}' does not go with async scheduling on model runner V1, which serves "
+            "here: it decides on tokens that it would not know yet: leave --async-scheduling out"
+        )
     # vLLM writes into its arguments. The operator's values are put back afterwards, because a
     # second config may be made from the same arguments.
     vars(args).update(speculative_config=config, **dict.fromkeys(flags))
