@@ -109,10 +109,15 @@ def patch_runner_v2(module: ModuleType) -> None:
     wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
 
 
-def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
+def _names_adaspec(args: Any) -> bool:
+    """Whether an operator asks for method adaspec, in the config or by a flag of its own."""
     config = getattr(args, "speculative_config", None)
-    names_adaspec = isinstance(config, dict) and config.get("method") == METHOD
-    if not names_adaspec and getattr(args, "spec_method", None) != METHOD:
+    in_config = isinstance(config, dict) and config.get("method") == METHOD
+    return in_config or getattr(args, "spec_method", None) == METHOD
+
+
+def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
+    if not _names_adaspec(args):
         release_runner()
         return original(args, *rest, **kwargs)
     try:
@@ -157,8 +162,7 @@ def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
 
 
 def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
-    config = getattr(args, "speculative_config", None)
-    if not isinstance(config, dict) or config.get("method") != METHOD:
+    if not _names_adaspec(args):
         return original(args, *rest, **named)
     try:
         from adaspec.vllm.configuration import create_engine_config
