@@ -1,17 +1,17 @@
 """Random requests in random mixes through engines that decide at random, break, and recover.
 
-    python tests/engine/long_run.py --requests 2000 --seed 0
+    python tests/engine/long_v1.py --requests 2000 --seed 0
+    python tests/engine/v2/long_v2.py --requests 2000 --seed 0
 
 Every request is asked of an engine without speculation first. Then waves of requests, each with a
 policy or an injected fault of its own, go through engines of several shapes, one after another.
 They come at random steps, in batches with each other, and some are given up. Prints how many
 outputs differ (none may), and how often each source, reason, length, fault and kind of request came
 up. The exit code is 1 where an output differs, or where something never came up in 2,000 requests
-or more.
+or more. The two commands are for vLLM's two model runners, and say what there is on each.
 """
 
 import argparse
-import sys
 import tempfile
 import time
 import traceback
@@ -20,51 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
-
 from live_engine import Engine, models_in
-from long_faults import FAULTS, LOSSES, NEEDS_HEAD, injected, policy_for, sound_policy
+from long_faults import LOSSES, injected
 from long_judge import complaint, output_of
 from long_requests import Draw, sampling
 
-CAP = 24
 WAVE = 25
 LAST_ARRIVAL = 60
-CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32}
-CACHED = {"enable_prefix_caching": True}
-CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
-SHORT = {"max_model_len": 160}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An engine that a share of the requests goes through."""
-
-    name: str
-    head: str | None
-    arguments: dict
-
-    @property
-    def longest(self):
-        return self.arguments.get("max_model_len", 384)
-
-    @property
-    def target(self):
-        return self.arguments.get("target", "target")
-
-
-SHAPES = (
-    Shape("EAGLE", "eagle", {}),
-    Shape("EAGLE-3, chunked prefill, prefix caching", "eagle3", {**CHUNKED, **CACHED}),
-    Shape("draft model, few blocks", "draft", CRAMPED),
-    Shape("n-gram alone, chunked prefill", None, {**CHUNKED, **CACHED}),
-    Shape("EAGLE, few blocks, chunked prefill", "eagle", {**CHUNKED, **CRAMPED}),
-    Shape("EAGLE-3, 4 at a time", "eagle3", {"max_num_seqs": 4}),
-    Shape("MTP, prefix caching", "mtp", {**CACHED, "target": "mtp"}),
-    Shape("draft model, short, chunked prefill", "draft", {**SHORT, **CHUNKED, **CACHED}),
-    Shape("EAGLE, short, few blocks", "eagle", {**SHORT, **CRAMPED, "num_gpu_blocks_override": 16}),
-)
 
 
 @dataclass
@@ -89,41 +51,43 @@ class Tally:
     )
 
 
-def waves_of(count, size=WAVE):
+def waves_of(count, shapes, size=WAVE):
     """How many requests each wave holds, shape by shape."""
-    waves = max(len(SHAPES), round(count / size))
+    waves = max(len(shapes), round(count / size))
     sizes = np.full(waves, count // waves)
     sizes[: count - sizes.sum()] += 1
-    return [sizes[at :: len(SHAPES)].tolist() for at in range(len(SHAPES))]
+    return [sizes[at :: len(shapes)].tolist() for at in range(len(shapes))]
 
 
-def plans_of(rng, sizes):
+def plans_of(rng, sizes, runner):
     """For each wave of each shape, the fault or loss that is injected in it, or None."""
-    every = len(FAULTS) + len(LOSSES)
-    waiting = [(FAULTS + LOSSES)[at] for at in rng.permutation(every)]
+    every = runner.FAULTS + LOSSES
+    waiting = [every[at] for at in rng.permutation(len(every))]
     plans = [[None] * len(one) for one in sizes]
     places = [
         (shape, wave)
         for wave in range(max(map(len, sizes)))
-        for shape in range(len(SHAPES))
+        for shape in range(len(runner.SHAPES))
         if wave % 5 in (1, 3) and wave < len(sizes[shape])
     ]
     for shape, wave in places:
-        fits = [x for x in waiting if SHAPES[shape].head is not None or x not in NEEDS_HEAD]
+        has_head = runner.SHAPES[shape].head is not None
+        fits = [x for x in waiting if has_head or x not in runner.NEEDS_HEAD]
         if not fits:
             continue
         plans[shape][wave] = fits[0]
         waiting.remove(fits[0])
         if not waiting:
-            waiting = [(FAULTS + LOSSES)[at] for at in rng.permutation(every)]
+            waiting = [every[at] for at in rng.permutation(len(every))]
     return plans
 
 
 class Run:
     """Waves through one engine after another."""
 
-    def __init__(self, models, folder, tally, say):
-        self.models, self.folder, self.tally, self.say = models, folder, tally, say
+    def __init__(self, runner, models, folder, tally, say):
+        self.runner, self.models, self.folder = runner, models, folder
+        self.tally, self.say = tally, say
         self.waves = 0
 
     def truths(self, target, longest, asked):
@@ -141,11 +105,7 @@ class Run:
 
     def shape(self, shape, waves, plan, rng, expected):
         """All waves of one shape."""
-        config = {"method": "adaspec", "num_speculative_tokens": CAP}
-        config["policy"] = "hybrid-splice" if shape.head else "fixed:ngram:8:2"
-        if shape.head:
-            config["model"] = str(self.models / shape.head)
-        engine = Engine(self.models, config, **shape.arguments)
+        engine = self.runner.start(self.models, shape, self.folder)
         for asked, fault in zip(waves, plan, strict=True):
             try:
                 self._wave(engine, shape, asked, fault, rng, expected)
@@ -153,7 +113,7 @@ class Run:
                 self._wrong(f"{shape.name}, {fault or 'no fault'}: the engine ended: {error!r}")
                 traceback.print_exc()
                 engine.close()
-                engine = Engine(self.models, config, **shape.arguments)
+                engine = self.runner.start(self.models, shape, self.folder)
         self.tally.events["preemptions"] += engine.preempted
         engine.close()
 
@@ -163,37 +123,38 @@ class Run:
         from adaspec.vllm.tracing import recorder_of
 
         has_head = shape.head is not None
-        policy = policy_for(fault) if fault else sound_policy(rng, has_head, CAP)
         changes = {"mode": "serve", "record_fraction": 0.0}
         if has_head and (fault == "incomplete" or (fault is None and rng.random() < 0.25)):
             changes |= {"record_fraction": 0.4, "record_cap": 8}
         elif fault is None and rng.random() < 0.1:
             changes["mode"] = "shadow"
-        session = engine.put(policy, stop_if_slow=fault == "time", **changes)
+        served, policy = self.runner.serve_by(engine, rng, has_head, fault, **changes)
         counters = Counters(None, {})
         self.waves += 1
         options = Options(
             trace_dir=str(self.folder / f"wave-{self.waves}"),
             max_trace_bytes=1 if fault == "limit" else 1 << 30,
         )
-        recorder = recorder_of(options, session.serving, counters)
-        session.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
-        count_chunks(session, self.tally)
-        with injected(fault, session, recorder):
+        recorder = recorder_of(options, served.serving, counters)
+        served.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
+        self.runner.count_chunks(served, self._chunk)
+        with injected(self.runner.PLACES.get(fault), served, recorder):
             found = serve(engine, asked, self.tally)
             engine.greedy([[5, 6, 7]], 2)  # whoever left is noticed in the next step
             recorder.close()
         self._judge(shape, fault, asked, expected, found)
+        if fault is None and served.breaker.counts:
+            self._wrong(f"{shape.name}: failed by itself: {dict(served.breaker.counts)}")
         for name in FIGURES:
             self.tally.figures[name] += counters[name]
-        self.tally.events["switched off"] += session.breaker.off
+        self.tally.events["switched off"] += served.breaker.off
         for output, event in (
             (recorder._dense, "requests recorded whole"),
             (recorder._logged, "logged steps written"),
         ):
             if output is not None:
                 self.tally.events[event] += output.rows
-        self.tally.policies[f"broken: {fault}" if fault else session.policy.name] += 1
+        self.tally.policies[f"broken: {fault}" if fault else policy] += 1
 
     def _judge(self, shape, fault, asked, expected, found):
         for one in asked:
@@ -203,6 +164,9 @@ class Run:
             if said:
                 where = f"{shape.name}, {fault or 'no fault'}, {one.name} {one.kinds}"
                 self._wrong(f"{where}: {said}")
+
+    def _chunk(self, count):
+        self.tally.events["chunks of prompts"] += count
 
     def _wrong(self, said):
         self.tally.wrong.append(said)
@@ -217,9 +181,10 @@ def waves_for(shape, sizes, seed):
 
 def truths_of(run, waves):
     """Outputs without speculation of every shape's requests, by name; one engine per length."""
-    found = [{} for _ in SHAPES]
-    for kind in sorted({(shape.target, shape.longest) for shape in SHAPES}):
-        alike = [at for at, each in enumerate(SHAPES) if (each.target, each.longest) == kind]
+    shapes = run.runner.SHAPES
+    found = [{} for _ in shapes]
+    for kind in sorted({(shape.target, shape.longest) for shape in shapes}):
+        alike = [at for at, each in enumerate(shapes) if (each.target, each.longest) == kind]
         asked = [(at, one) for at in alike for wave in waves[at] for one in wave]
         truths = run.truths(*kind, [one for _, one in asked])
         for (at, one), truth in zip(asked, truths, strict=True):
@@ -245,17 +210,6 @@ class Lengths:
 
     def __getattr__(self, name):
         return lambda *_: None
-
-
-def count_chunks(session, tally):
-    """Count rows whose prompt is not through yet after a step."""
-    whole = session.begin
-
-    def begin(rows, alive):
-        tally.events["chunks of prompts"] += sum(not came for came in rows.sampled)
-        return whole(rows, alive)
-
-    session.begin = begin
 
 
 def serve(engine, asked, tally):
@@ -286,7 +240,7 @@ def serve(engine, asked, tally):
     return {name: list(outputs.values()) for name, outputs in found.items()}
 
 
-def table(tally, whole):
+def table(tally, runner, whole):
     """The lines that are printed, and what never came up although it must in a whole run."""
     from adaspec.vllm.metrics import REASONS
 
@@ -303,13 +257,11 @@ def table(tally, whole):
             source: int(figures[f"accepted_tokens/{source}"])
             for source in ("ngram", "neural", "splice")
         },
-        "drafts by length": {str(at): tally.lengths[at] for at in range(CAP + 1)},
+        "drafts by length": {str(at): tally.lengths[at] for at in range(runner.CAP + 1)},
         "drafter forwards": {
             kind: int(figures[f"drafter_forwards/{kind}"]) for kind in ("draft", "keep_alive")
         },
-        "faults by stage": {
-            name: int(figures[f"faults/{name}"]) for name in FAULTS if name != "switched off"
-        },
+        "faults by stage": {name: int(figures[f"faults/{name}"]) for name in runner.STAGES},
         "trace rows not written": {name: int(figures[f"dropped_rows/{name}"]) for name in LOSSES},
         "waves": dict(sorted(tally.policies.items())),
     }
@@ -317,13 +269,15 @@ def table(tally, whole):
     for title, counts in sections.items():
         lines.append(f"{title}")
         lines += [f"  {name:<44}{count:>10,}" for name, count in counts.items()]
-        never += [f"{title}: {name}" for name, count in counts.items() if not count]
+        named = {f"{title}: {name}": count for name, count in counts.items()}
+        never += [name for name, count in named.items() if not count and name not in runner.NEVER]
     asked = sum(count for kind, count in tally.requests.items() if kind.startswith("prompt"))
     lines.append(f"{asked} requests, {len(tally.wrong)} mismatches")
     return lines, never if whole else []
 
 
-def main(arguments=None):
+def main(runner, arguments=None):
+    """The run that a runner's module asks for; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
@@ -335,27 +289,23 @@ def main(arguments=None):
     def say(line):
         print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True)
 
-    models = models_in(asked.cache)
+    models, shapes = models_in(asked.cache), runner.SHAPES
     rng = np.random.default_rng(asked.seed)
-    sizes = waves_of(asked.requests, asked.wave)
-    plans = plans_of(rng, sizes)
+    sizes = waves_of(asked.requests, shapes, asked.wave)
+    plans = plans_of(rng, sizes, runner)
     tally = Tally()
     say(f"{asked.requests} requests in {sum(map(len, sizes))} waves, seed {asked.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(models, Path(folder), tally, say)
-        waves = [waves_for(shape, sizes[at], [asked.seed, at]) for at, shape in enumerate(SHAPES)]
+        run = Run(runner, models, Path(folder), tally, say)
+        waves = [waves_for(shape, sizes[at], [asked.seed, at]) for at, shape in enumerate(shapes)]
         expected = truths_of(run, waves)
         say("what is said without speculation is known")
-        for shape, mine, plan, known in zip(SHAPES, waves, plans, expected, strict=True):
+        for shape, mine, plan, known in zip(shapes, waves, plans, expected, strict=True):
             run.shape(shape, mine, plan, rng, known)
             count = sum(map(len, mine))
             say(f"{shape.name}: {count} requests, {len(tally.wrong)} mismatches so far")
-    lines, never = table(tally, whole=asked.requests >= 2000)
+    lines, never = table(tally, runner, whole=asked.requests >= 2000)
     print("\n".join(lines))
     for each in never:
         print(f"NEVER CAME UP  {each}")
     return 1 if tally.wrong or never else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,12 +5,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import long_v1
 import numpy as np
 import pytest
-from long_faults import FAULTS, LOSSES, NEEDS_HEAD
+from long_faults import LOSSES
 from long_judge import Output, complaint
 from long_requests import Asked, Draw
-from long_run import SHAPES, plans_of, waves_of
+from long_run import plans_of, waves_of
 
 GREEDY = Asked("r0", [5, 6], {"temperature": 0, "max_tokens": 8}, 0)
 SAMPLED = replace(GREEDY, params={"temperature": 0.8, "max_tokens": 8, "n": 2})
@@ -64,17 +65,17 @@ def test_the_same_seed_draws_the_same_requests():
 
 
 def test_every_fault_is_put_into_a_wave_that_can_have_it():
-    sizes = waves_of(2000)
+    sizes = waves_of(2000, long_v1.SHAPES)
     assert sum(map(sum, sizes)) == 2000
-    plans = plans_of(np.random.default_rng(0), sizes)
-    assert {fault for one in plans for fault in one} == {None, *FAULTS, *LOSSES}
-    for shape, one in zip(SHAPES, plans, strict=True):
-        assert shape.head is not None or not set(one) & set(NEEDS_HEAD)
+    plans = plans_of(np.random.default_rng(0), sizes, long_v1)
+    assert {fault for one in plans for fault in one} == {None, *long_v1.FAULTS, *LOSSES}
+    for shape, one in zip(long_v1.SHAPES, plans, strict=True):
+        assert shape.head is not None or not set(one) & set(long_v1.NEEDS_HEAD)
 
 
 @pytest.mark.thorough
 def test_a_short_run_finds_nothing_wrong(models, request):
-    script = Path(__file__).with_name("long_run.py")
+    script = Path(__file__).with_name("long_v1.py")
     cache = request.config.cache.mkdir("engine")
     words = [sys.executable, script, "--requests", "48", "--seed", "3", "--cache", cache]
     done = subprocess.run([*map(str, words)], capture_output=True, text=True)

@@ -163,7 +163,9 @@ def note_choice(late: Late, slots: Ints, price: float) -> None:
     count = slots.shape[0]
     every, step = late.every[0], late.step[0]
     kept_out = step.price if step.price > price else 0.0
-    moved = _SLACK_STEP * (kept_out - price) / (count * np.sqrt(float(count)))
+    moved = 0.0
+    if count > 0:
+        moved = _SLACK_STEP * (kept_out - price) / (count * np.sqrt(float(count)))
     for slot in late.slots:
         slot.present = 0
     for row in range(count):

@@ -321,11 +321,16 @@ class Worker:
         places = {name: row for row, name in enumerate(after.requests)}
         row_of = np.array([places.get(name, -1) for name in before.requests], np.int64)
         found = row_of >= 0
-        place = np.maximum(row_of, 0)
-        sampled = np.where(found, outcome.sampled[place], 0)
-        known = found & (sampled > 0) & (drafts.context == outcome.context[place] - sampled)
-        known &= ~after.ended[place]
-        verified = np.where(known, sampled - 1 + outcome.rejected[place], 0)
+
+        def of_each(values: NDArray[Any], absent: int) -> NDArray[Any]:
+            whole = np.full((len(found), *values.shape[1:]), absent, values.dtype)
+            whole[found] = values[row_of[found]]
+            return whole
+
+        sampled = of_each(outcome.sampled, 0)
+        known = (sampled > 0) & (drafts.context == of_each(outcome.context, 0) - sampled)
+        known &= ~of_each(after.ended, 1)
+        verified = np.where(known, sampled - 1 + of_each(outcome.rejected, 0), 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
         return Verified(
             known=known,
@@ -333,7 +338,7 @@ class Worker:
             neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
             accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
-            emitted=np.where(known[:, None], outcome.emitted[place], -1).astype(np.int32),
+            emitted=np.where(known[:, None], of_each(outcome.emitted, -1), -1).astype(np.int32),
         )
 
     def _keep_text(self, pending: Pending) -> Bools:

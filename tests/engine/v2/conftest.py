@@ -14,7 +14,7 @@ sys.path.append(str(HERE.parents[1] / "unit" / "policy"))
 
 import interpreter  # noqa: E402
 from tiny_models import document, ids_of  # noqa: E402
-from wandering import CAP, NEURAL_CAP, random_model_of  # noqa: E402
+from wandering import CAP, written_policy  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -26,27 +26,7 @@ def prompts():
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory):
     """The folder of a random policy, which engines are started with."""
-    from policy_fakes import manifest, written
-
-    from adaspec.predict.model import feature_fingerprint
-
-    model = random_model_of(3, True)
-    made_of = manifest(
-        fingerprint=feature_fingerprint(),
-        sources=("ngram", "neural", "splice"),
-        evidence=("tokens", "confidences"),
-        target=None,
-        cap=CAP,
-        neural_cap=NEURAL_CAP,
-        static_tuned={},
-        knobs={},
-    )
-    return written(
-        tmp_path_factory.mktemp("policy") / "random",
-        manifest=made_of,
-        networks=model.network_arrays(),
-        tables=model.table_arrays(),
-    )
+    return written_policy(tmp_path_factory.mktemp("policy") / "random")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +35,7 @@ def served(engines, policy_folder):
 
     def make(head, trims=True, config=None, **arguments):
         interpreter.Trimming.possible = trims
-        options = {"method": "adaspec", "policy": str(policy_folder), **(config or {})}
+        options = {"method": "adaspec", "policy": policy_folder, **(config or {})}
         options.setdefault("num_speculative_tokens", CAP)
         if head is not None:
             options["model"] = head

@@ -29,13 +29,18 @@ def take_any_mask():
     """Let the interpreter take masks of whole numbers, as the compiler does."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    store = InterpreterBuilder.create_masked_store
+    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
 
-    def create_masked_store(self, ptrs, value, mask, cache_policy):
+    def create_masked_store(self, ptrs, value, mask, *more):
         mask.data = mask.data.astype(bool)
-        return store(self, ptrs, value, mask, cache_policy)
+        return store(self, ptrs, value, mask, *more)
+
+    def create_masked_load(self, ptrs, mask, *more):
+        mask.data = mask.data.astype(bool)
+        return load(self, ptrs, mask, *more)
 
     InterpreterBuilder.create_masked_store = create_masked_store
+    InterpreterBuilder.create_masked_load = create_masked_load
 
 
 def keep_async_scheduling():
@@ -50,6 +55,13 @@ def keep_async_scheduling():
         config.scheduler_config.async_scheduling = asked
 
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def filter_in_torch():
+    """Filter by top-k and top-p in torch: the interpreter does not run vLLM's kernel for it."""
+    import vllm.v1.sample.ops.topk_topp_sampler as ops
+
+    ops.apply_top_k_top_p_triton = ops.apply_top_k_top_p_pytorch
 
 
 class Trimming:
@@ -79,4 +91,5 @@ class Trimming:
 
 take_any_mask()
 keep_async_scheduling()
+filter_in_torch()
 Trimming.pretend()

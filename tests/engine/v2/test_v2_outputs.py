@@ -76,6 +76,17 @@ def test_chunked_prefill_and_prefix_hits(served, prompts, truth, head):
     check_sound(wanderer.worker)
 
 
+@pytest.mark.parametrize("head", [pytest.param("eagle", marks=THOROUGH), None])
+def test_steps_that_only_read_a_prompt(served, engines, head):
+    """While a prompt is read in pieces and nothing else runs, no row is drafted for."""
+    asked = [ids_of(document(70 + at, 9))[:250] for at in range(2)]
+    expected = [one for each in asked for one in engines().greedy([each], 12)]
+    engine = served(head, enable_prefix_caching=True, **CHUNKED)
+    wanderer = Wanderer(engine, evidence=head is not None)
+    assert [one for each in asked for one in engine.greedy([each], 12)] == expected
+    check_sound(wanderer.worker)
+
+
 @pytest.mark.parametrize("head", [pytest.param("eagle3", marks=THOROUGH), None])
 def test_preemption_and_resumption(served, prompts, truth, head):
     expected = truth(64)

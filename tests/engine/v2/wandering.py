@@ -27,13 +27,40 @@ def random_policy(seed, evidence, cap=CAP):
     return LearnedPolicy("random", random_model_of(seed, evidence), {}, cap, NEURAL_CAP)
 
 
+def written_policy(folder):
+    """The folder of a random policy, which engines are started with."""
+    from policy_fakes import manifest, written
+
+    from adaspec.predict.model import feature_fingerprint
+
+    model = random_model_of(3, True)
+    made_of = manifest(
+        fingerprint=feature_fingerprint(),
+        sources=("ngram", "neural", "splice"),
+        evidence=("tokens", "confidences"),
+        target=None,
+        cap=CAP,
+        neural_cap=NEURAL_CAP,
+        static_tuned={},
+        knobs={},
+    )
+    return str(
+        written(
+            folder,
+            manifest=made_of,
+            networks=model.network_arrays(),
+            tables=model.table_arrays(),
+        )
+    )
+
+
 class Wanderer:
     """Makes a worker decide at random all that the host decides."""
 
-    def __init__(self, engine, seed=7, evidence=True):
+    def __init__(self, engine, seed=7, evidence=True, **changes):
         from adaspec.vllm.v2.attachment import serve_by
 
-        self.worker = serve_by(engine.runner, random_policy(seed, evidence))
+        self.worker = serve_by(engine.runner, random_policy(seed, evidence), **changes)
         self.draw = np.random.default_rng(seed)
         self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
         self._decide, self._enter = self.host.decide, self.host.enter

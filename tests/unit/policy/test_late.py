@@ -206,6 +206,15 @@ def test_slack_grows_where_good_tokens_are_kept_out_and_shrinks_where_none_are()
     assert budgets[0.0] <= 3 < budgets[0.5]
 
 
+def test_a_step_without_rows_changes_no_slack() -> None:
+    late = new_late(2)
+    enter_late(late, 0)
+    late.step["price"] = 0.5
+    before = late.kinds.copy()
+    note_choice(late, np.zeros(0, np.int32), 0.02)
+    np.testing.assert_array_equal(late.kinds, before)
+
+
 def test_a_request_that_has_left_is_counted_once_more_and_then_no_longer() -> None:
     cost = CostModel("any", fixed_s=1.0, per_token_s=0.01).constants()
     late = new_late(3)
