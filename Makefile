@@ -23,7 +23,7 @@ help:
 	@echo 'make test            run every test; those on a real vLLM where it can be installed'
 	@echo 'make test-fast       the quick unit tests, some three minutes'
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
-	@echo 'make test-long       2,000 random requests in random mixes through a real vLLM, with a table'
+	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
@@ -99,11 +99,13 @@ test-engine: $(READY) engine
 	$(ENGINE_TESTS)
 	$(V2_TESTS)
 
-# REQUESTS and SEED choose another run: make test-long REQUESTS=200 SEED=7
+# REQUESTS and SEED choose another run: make test-long REQUESTS=200 SEED=7. V2 runs in Triton's
+# interpreter and takes the longest.
 REQUESTS ?= 2000
 SEED ?= 0
 test-long: $(READY) engine
-	$(PY) tests/engine/long_run.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) tests/engine/long_v1.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) tests/engine/v2/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there. What was said of it is
 # kept: whoever needs vLLM and finds none says why.

@@ -20,6 +20,19 @@ os.environ.update(
 )
 
 
+ENGINE = {
+    "enforce_eager": True,
+    "dtype": "float32",
+    "max_model_len": 384,
+    "max_num_seqs": 8,
+    "gpu_memory_utilization": 0.4,
+    "distributed_executor_backend": "uni",
+    "disable_log_stats": True,
+    "seed": 0,
+}
+"""The arguments of every engine that names no others."""
+
+
 def models_in(cache):
     """The folder of the tiny models, in this cache; made once per version of what makes them."""
     source = HERE / "tiny_models.py"
@@ -56,20 +69,10 @@ class Engine:
 
         register()
         shield_llvmlite()  # engines without adaspec start in this process too
-        defaults = {
-            "enforce_eager": True,
-            "dtype": "float32",
-            "max_model_len": 384,
-            "max_num_seqs": 8,
-            "gpu_memory_utilization": 0.4,
-            "distributed_executor_backend": "uni",
-            "disable_log_stats": True,
-            "seed": 0,
-        }
         self.llm = LLM(
             str(models / target),
             speculative_config=speculative_config,
-            **{**defaults, **arguments},
+            **{**ENGINE, **arguments},
         )
         core = self.llm.llm_engine.engine_core.engine_core
         self.scheduler = core.scheduler
