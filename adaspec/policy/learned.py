@@ -224,6 +224,9 @@ def policy_of(
             if not isinstance(parse_policy(spec), StaticPolicy):
                 raise PolicyError(f"{key} names '{spec}', which is no static rule")
     model = model_from(networks, tables)
+    if model.reads_evidence != bool(manifest.evidence):
+        said = f"evidence of {', '.join(manifest.evidence)}" if manifest.evidence else "no evidence"
+        raise PolicyError(f"its manifest names {said}, which its networks do not fit")
     neural_cap = manifest.neural_cap or 0
     return LearnedPolicy(
         name,

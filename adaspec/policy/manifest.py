@@ -151,6 +151,10 @@ class PolicyManifest:
             return "evidence has confidences without the tokens that they belong to"
         if self.evidence and "neural" not in self.sources:
             return "evidence is given, but sources know no neural drafter to give it"
+        most = self.neural_cap or 0
+        for load, pair in self.late_forwards.items():
+            if max(pair) > most:
+                return f"late_forwards has {max(pair)} at {load}, more than neural_cap {most}"
         if self.step_costs is not None:
             try:
                 name = self.cost_model.name  # type: ignore[union-attr]

@@ -5,7 +5,8 @@ Nothing here waits for the device, and no shape depends on what it computes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,27 +14,17 @@ from torch import Tensor
 from adaspec.device.model import DeviceModel
 from adaspec.device.predictor import Batch, Predictor
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.v2 import packing
+from adaspec.vllm.v2.packing import Drafts, Made
 from adaspec.vllm.v2.report import Layout
-
-if TYPE_CHECKING:
-    from adaspec.device.kernels.predictor import FusedPredictor
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
 """Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
 Step = Any
 """A step of either predictor; see `device.predictor.Step`."""
-
-
-class Drafts(NamedTuple):
-    """The drafts of a batch, in its order."""
-
-    tokens: Tensor
-    """(rows, cap) int64: each row's draft, as far as its source goes; 0 behind it."""
-    survival: Tensor
-    """(rows, cap) P(each of them and all before it are accepted), 0 behind the draft."""
-    report: Tensor
-    """What the host is told of the step (see `report`)."""
+Pack = Callable[[Layout, Made, Tensor | None, int], Drafts]
 
 
 class Drafting:
@@ -48,14 +39,22 @@ class Drafting:
         vocabulary: int,
         device: torch.device,
     ) -> None:
-        self.predictor: Any = _predictor(policy, slots, cap, device)
+        self.predictor, self._pack = _on(device, policy, slots, cap)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
 
     def warm_up(self, batch: Batch) -> None:
-        """Compile what steps of batches with tensors like these launch."""
-        if hasattr(self.predictor, "warm_up"):
-            self.predictor.warm_up(batch)
+        """Compile what steps of batches with tensors like these launch, in steps without rows."""
+        if not hasattr(self.predictor, "warm_up"):
+            return
+        self.predictor.warm_up(batch)
+        none = batch.slots[:0]
+        empty = batch._replace(slots=none, sampled=batch.sampled[:0], rejected=batch.rejected[:0])
+        settings = torch.ones(4, dtype=torch.float64, device=none.device)
+        drafted = none.new_zeros((0, 0), dtype=torch.int64)
+        confidences = none.new_zeros((0, 0, len(CONFIDENCES)), dtype=torch.float32)
+        for exempt in (None, none.bool()):
+            self.finish(self.begin(empty, settings), drafted, confidences, exempt)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -78,46 +77,36 @@ class Drafting:
     ) -> Drafts:
         """Choose every row's source, and draft by it as far as it goes.
 
-        How much of that is verified is settled when the step's budget is known. Rows that are
-        `exempt` are drafted nothing.
+        Rows that are `exempt` are drafted nothing.
         """
         chosen = self.predictor.choose(step)
-        # Kernels write what they choose where they chose before.
-        wanted = chosen.neural + chosen.ngram
         proposal = self.predictor.propose(step, self.predictor.extended(step, chosen))
-        sound = (proposal.tokens >= 0) & (proposal.tokens < self._vocabulary)
-        verifiable = sound.long().cumprod(1).bool() & step.decides[:, None]
-        if exempt is not None:
-            verifiable &= ~exempt[:, None]
-        survival = proposal.survival.where(verifiable, 0.0)
-        # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
-        tokens = proposal.tokens.where(verifiable, 0)
-        length = verifiable.sum(1)
-        report = self.layout.packed(
+        made = Made(
+            tokens=proposal.tokens,
+            survival=proposal.survival,
+            neural=proposal.neural_len,
+            worth_neural=chosen.neural,
+            worth_ngram=chosen.ngram,
+            decides=step.decides,
             context=step.context_tokens,
             sampled=self._batch.sampled,
             rejected=self._batch.rejected,
-            wanted=wanted.minimum(length),
-            neural=proposal.neural_len.minimum(length),
-            length=length,
             ngram_value=step.ngram_value,
             available=step.rows.match.available,
             emitted=self.predictor.emitted(step),
-            tokens=tokens,
-            survival=survival,
             drafted=drafted,
             confidences=confidences,
         )
-        return Drafts(tokens, survival, report)
+        return self._pack(self.layout, made, exempt, self._vocabulary)
 
 
-def _predictor(
-    policy: LearnedPolicy, slots: int, cap: int, device: torch.device
-) -> Predictor | FusedPredictor:
-    """The policy's predictor: a few kernels on an accelerator, torch alone on a CPU."""
+def _on(device: torch.device, policy: LearnedPolicy, slots: int, cap: int) -> tuple[Any, Pack]:
+    """The policy's predictor, and what packs its drafts: kernels on an accelerator, torch else."""
     if device.type not in _ACCELERATORS and not KERNELS_ON_CPU:
         model = DeviceModel(policy.model, device)
-        return Predictor(model, policy.late_knobs, slots, cap)
+        return Predictor(model, policy.late_knobs, slots, cap), packing.pack
     from adaspec.device.kernels.predictor import FusedPredictor
+    from adaspec.vllm.v2 import packing_kernel
 
-    return FusedPredictor(policy.model, policy.late_knobs, slots, cap, device)
+    predictor = FusedPredictor(policy.model, policy.late_knobs, slots, cap, device)
+    return predictor, packing_kernel.pack

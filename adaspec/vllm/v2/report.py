@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adaspec.trace.schema import CONFIDENCES
 
-_SINGLE = (
+SINGLE = (
     "context",
     "sampled",
     "rejected",
@@ -24,6 +24,7 @@ _SINGLE = (
     "ngram_value",
     "available",
 )
+"""The facts that are one number per row, in the order of their columns."""
 
 
 class Report(NamedTuple):
@@ -66,11 +67,15 @@ class Layout:
     """Where each fact of a step lies in its row of the tensor."""
 
     def __init__(self, cap: int, neural_cap: int) -> None:
-        self._cap, self._neural_cap = cap, neural_cap
+        self.cap, self.neural_cap = cap, neural_cap
+
+    def width(self, forwards: int) -> int:
+        """The columns of a step in which the drafter ran so often."""
+        return len(SINGLE) + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
 
     def packed(self, confidences: Tensor, **columns: Tensor) -> Tensor:
         """(rows, columns) of one step; `confidences` are (forwards, rows, 3)."""
-        single = torch.stack([columns.pop(name).float() for name in _SINGLE], 1)
+        single = torch.stack([columns.pop(name).float() for name in SINGLE], 1)
         blocks = [columns.pop(name).float() for name in ("emitted", "tokens", "survival")]
         drafted = columns.pop("drafted")
         assert not columns
@@ -80,17 +85,17 @@ class Layout:
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
         """The report of a step in which the drafter ran so often."""
-        cap, first = self._cap, len(_SINGLE)
+        cap, first = self.cap, len(SINGLE)
         edges = np.cumsum([first, cap + 1, cap, cap, forwards])
         single, emitted, tokens, survival, drafted, confidences = np.split(rows, edges, axis=1)
         whole = {
             name: single[:, place].astype(np.int32)
-            for place, name in enumerate(_SINGLE)
+            for place, name in enumerate(SINGLE)
             if name != "ngram_value"
         }
         return Report(
             **whole,
-            ngram_value=single[:, _SINGLE.index("ngram_value")].astype(np.float64),
+            ngram_value=single[:, SINGLE.index("ngram_value")].astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),

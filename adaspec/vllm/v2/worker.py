@@ -29,9 +29,10 @@ from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.session import SLOW_S, is_recorded
-from adaspec.vllm.v2.drafting import Drafting, Drafts, Step
+from adaspec.vllm.v2.drafting import Drafting, Step
 from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
 from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
+from adaspec.vllm.v2.packing import Drafts
 from adaspec.vllm.v2.report import Copy
 
 

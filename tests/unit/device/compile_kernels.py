@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-for folder in (".", "../policy", "../replay"):
+for folder in (".", "../policy", "../replay", "../vllm/v2"):
     sys.path.append(str(Path(__file__).parent / folder))
 
 import numpy as np  # noqa: E402
@@ -19,10 +19,13 @@ from random_models import random_model  # noqa: E402
 from test_fixed_shapes import CAP, SLOTS, run_steps  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
+from v2_made import NEURAL_CAP, made_of  # noqa: E402
 
 from adaspec.device.kernels.predictor import FusedPredictor  # noqa: E402
 from adaspec.policy.planner.memory import knob_row  # noqa: E402
 from adaspec.predict.tables import packed  # noqa: E402
+from adaspec.vllm.v2 import packing_kernel  # noqa: E402
+from adaspec.vllm.v2.report import Layout  # noqa: E402
 
 
 class _Driver:
@@ -57,6 +60,9 @@ def main() -> None:
         for within in (True, False):
             predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device)
             run_steps(predictor, device, 2, within)
+    made, exempt = made_of(0, 4, CAP, 2)
+    for rows in (None, exempt):
+        packing_kernel.pack(Layout(CAP, NEURAL_CAP), made, rows, 100)
 
 
 if __name__ == "__main__":

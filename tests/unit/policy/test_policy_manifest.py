@@ -63,6 +63,12 @@ def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
     assert "are of 'mine'" in refused(record(step_costs=cost_document(own)))
 
 
+def test_more_forwards_than_the_head_may_run_are_refused():
+    assert "late_forwards has 9 at 4, more than neural_cap 8" in refused(
+        record(late_forwards={"1": [2, 3], "4": [1, 9]})
+    )
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_known_one():
     assert "unknown key 'sede'; did you mean 'seed'?" in refused(record(sede=1))
 

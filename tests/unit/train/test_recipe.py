@@ -11,7 +11,7 @@ import pytest
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, PolicyError
 from adaspec.evaluate.evaluation import evaluate, seen_in_training
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
@@ -284,6 +284,14 @@ def test_a_policy_without_knobs_for_an_async_engine_runs_there(trained):
     policy = policy_of("older", older, artifact.networks, artifact.tables)
     assert policy.late_knobs.tolist() == policy.knobs.tolist()
     assert policy.forwards.tolist() == [[1, 1, 1]]
+
+
+def test_evidence_that_the_networks_do_not_read_is_refused(trained):
+    artifact = load_artifact(trained.folder)
+    named = ("tokens",) if not artifact.manifest.evidence else ()
+    other = dataclasses.replace(artifact.manifest, evidence=named)
+    with pytest.raises(PolicyError, match="which its networks do not fit"):
+        policy_of("other", other, artifact.networks, artifact.tables)
 
 
 def test_training_for_an_async_engine_is_judged_there(trace, tmp_path):

@@ -1,0 +1,77 @@
+"""A step's drafts as the engine takes them, and what the host is told of them, by a few torch
+operations; `packing_kernel` does the same in one launch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from adaspec.vllm.v2.report import Layout
+
+
+class Drafts(NamedTuple):
+    """The drafts of a batch, in its order."""
+
+    tokens: Tensor
+    """(rows, cap) int64: each row's draft, as far as its source goes; 0 behind it."""
+    survival: Tensor
+    """(rows, cap) P(each of them and all before it are accepted), 0 behind the draft."""
+    report: Tensor
+    """What the host is told of the step (see `report`)."""
+
+
+class Made(NamedTuple):
+    """What the predictor made of a step, row by row."""
+
+    tokens: Tensor
+    """(rows, cap) int64 as far as the source goes, -1 behind it."""
+    survival: Tensor
+    neural: Tensor
+    """How many of the tokens the drafter drafted."""
+    worth_neural: Tensor
+    """How many drafted tokens are worth their price, and how many copied ones."""
+    worth_ngram: Tensor
+    decides: Tensor
+    context: Tensor
+    sampled: Tensor
+    rejected: Tensor
+    ngram_value: Tensor
+    available: Tensor
+    emitted: Tensor
+    drafted: Tensor
+    """(rows, forwards) the drafter's tokens."""
+    confidences: Tensor
+    """(forwards or more, rows, 3)."""
+
+
+def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
+    """The drafts, up to the first token that is none; rows that are `exempt` are drafted nothing.
+
+    How much of a draft is verified is settled when the step's budget is known.
+    """
+    sound = (made.tokens >= 0) & (made.tokens < vocabulary)
+    verifiable = sound.long().cumprod(1).bool() & made.decides[:, None]
+    if exempt is not None:
+        verifiable &= ~exempt[:, None]
+    survival = made.survival.where(verifiable, 0.0)
+    # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
+    tokens = made.tokens.where(verifiable, 0)
+    length = verifiable.sum(1)
+    report = layout.packed(
+        context=made.context,
+        sampled=made.sampled,
+        rejected=made.rejected,
+        wanted=(made.worth_neural + made.worth_ngram).minimum(length),
+        neural=made.neural.minimum(length),
+        length=length,
+        ngram_value=made.ngram_value,
+        available=made.available,
+        emitted=made.emitted,
+        tokens=tokens,
+        survival=survival,
+        drafted=made.drafted,
+        confidences=made.confidences,
+    )
+    return Drafts(tokens, survival, report)

@@ -1,0 +1,114 @@
+"""`packing.pack` in one launch, a row per program."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from adaspec.vllm.v2.packing import Drafts, Made
+from adaspec.vllm.v2.report import SINGLE, Layout
+
+_SINGLES = tl.constexpr(len(SINGLE))
+
+
+@triton.jit(do_not_specialize=["vocabulary", "forwards", "width"])
+def _pack(
+    made: tl.tuple,
+    context_stride: tl.tensor,
+    available_stride: tl.tensor,
+    drafted_stride: tl.tensor,
+    forward_stride: tl.tensor,
+    row_stride: tl.tensor,
+    exempt: tl.tensor,
+    vocabulary: tl.tensor,
+    forwards: tl.tensor,
+    width: tl.tensor,
+    tokens: tl.tensor,
+    survival: tl.tensor,
+    report: tl.tensor,
+    cap: tl.constexpr,
+    lanes: tl.constexpr,
+    forward_lanes: tl.constexpr,
+    has_exempt: tl.constexpr,
+) -> None:
+    """Fill in a row's draft, its survival and its row of the report."""
+    row, column = tl.program_id(0), tl.arange(0, lanes)
+    inside, at = column < cap, row * cap + column
+    token = tl.load(made.tokens + at, mask=inside, other=-1)
+    sound = (token >= 0) & (token < vocabulary)
+    length = tl.min(tl.where(sound, lanes, column), 0)
+    drafts = tl.load(made.decides + row)
+    if has_exempt:
+        drafts = drafts & (tl.load(exempt + row) == 0)
+    length = tl.where(drafts, length, 0)
+    kept = column < length
+    token = tl.where(kept, token, 0)
+    reached = tl.load(made.survival + at, mask=kept, other=0.0).to(tl.float32)
+    tl.store(tokens + at, token, mask=inside)
+    tl.store(survival + at, reached, mask=inside)
+
+    worth = tl.load(made.worth_neural + row) + tl.load(made.worth_ngram + row)
+    line = report + row * width
+    tl.store(line, tl.load(made.context + row * context_stride).to(tl.float32))
+    tl.store(line + 1, tl.load(made.sampled + row).to(tl.float32))
+    tl.store(line + 2, tl.load(made.rejected + row).to(tl.float32))
+    tl.store(line + 3, tl.minimum(worth, length).to(tl.float32))
+    tl.store(line + 4, tl.minimum(tl.load(made.neural + row), length).to(tl.float32))
+    tl.store(line + 5, length.to(tl.float32))
+    tl.store(line + 6, tl.load(made.ngram_value + row).to(tl.float32))
+    tl.store(line + 7, tl.load(made.available + row * available_stride).to(tl.float32))
+
+    line += _SINGLES
+    emits = column <= cap
+    emitted = tl.load(made.emitted + row * (cap + 1) + column, mask=emits, other=-1)
+    tl.store(line + column, emitted.to(tl.float32), mask=emits)
+    line += cap + 1
+    tl.store(line + column, token.to(tl.float32), mask=inside)
+    line += cap
+    tl.store(line + column, reached, mask=inside)
+
+    line += cap
+    forward, fact = tl.arange(0, forward_lanes), tl.arange(0, 4)
+    ran = forward < forwards
+    drafted = tl.load(made.drafted + row * drafted_stride + forward, mask=ran, other=0)
+    tl.store(line + forward, drafted.to(tl.float32), mask=ran)
+    line += forwards
+    known = ran[:, None] & (fact < 3)[None, :]
+    confidences = made.confidences + row * row_stride
+    places = forward[:, None] * forward_stride + fact[None, :]
+    said = tl.load(confidences + places, mask=known, other=0.0)
+    tl.store(line + forward[:, None] * 3 + fact[None, :], said, mask=known)
+
+
+def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
+    """What `packing.pack` returns, survival as float32; `forwards` are at most `neural_cap`."""
+    (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
+    width = layout.width(forwards)
+    tokens = torch.empty_like(made.tokens)
+    # The host's copy reads the report while the next step is drafted, which has its own.
+    survival, report = (
+        made.survival.new_empty((rows, columns), dtype=torch.float32) for columns in (cap, width)
+    )
+    _pack[(rows,)](
+        made,
+        made.context.stride(0),
+        made.available.stride(0),
+        made.drafted.stride(0),
+        made.confidences.stride(0),
+        made.confidences.stride(1),
+        made.decides if exempt is None else exempt,
+        vocabulary,
+        forwards,
+        width,
+        tokens,
+        survival,
+        report,
+        cap=cap,
+        lanes=triton.next_power_of_2(cap + 1),
+        forward_lanes=triton.next_power_of_2(max(layout.neural_cap, 1)),
+        has_exempt=exempt is not None,
+        num_warps=1,
+    )
+    return Drafts(tokens, survival, report)

@@ -1,0 +1,33 @@
+"""The kernel packs a step's drafts as torch does."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interpreter import DEVICE, host_tensors, torch
+from v2_made import NEURAL_CAP, VOCABULARY, made_of
+
+from adaspec.vllm.v2 import packing, packing_kernel
+from adaspec.vllm.v2.packing import Made
+from adaspec.vllm.v2.report import Layout
+
+
+@pytest.mark.parametrize("exempts", [False, True])
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 6),
+    cap=st.integers(1, 17),
+    forwards=st.integers(0, NEURAL_CAP),
+)
+def test_the_kernel_packs_as_torch_does(exempts, seed, rows, cap, forwards):
+    made, exempt = made_of(seed, rows, cap, forwards)
+    made = Made(*(each.to(DEVICE) for each in made))
+    exempt = exempt.to(DEVICE) if exempts else None
+    layout = Layout(cap, NEURAL_CAP)
+    expected = packing.pack(layout, made, exempt, VOCABULARY)
+    with host_tensors():
+        found = packing_kernel.pack(layout, made, exempt, VOCABULARY)
+    assert torch.equal(found.tokens, expected.tokens)
+    assert torch.equal(found.survival, expected.survival.float())
+    assert torch.equal(found.report, expected.report)
+    assert found.report.shape == (rows, layout.width(forwards))
