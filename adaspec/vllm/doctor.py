@@ -189,7 +189,10 @@ def _runner(policy: str | None) -> str:
     from adaspec.vllm.configuration import on_cpu
     from adaspec.vllm.v2.support import runner_of
 
-    decides = None if policy is None else named_policy(policy)
+    try:
+        decides = None if policy is None else named_policy(policy)
+    except AdaspecError as error:
+        raise _Problem("it depends on the policy", "mend 'policy' first") from error
     runner, why = runner_of("serve", decides, "eagle3", installed_version(), on_cpu())
     if runner == "V2":
         problems = list(signature_problems(functions=FUNCTIONS_V2))

@@ -49,6 +49,7 @@ def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
 
 def test_a_policy_that_cannot_be_read_is_named(bare):
     assert "polcy" in found(policy="polcy")["policy"].found
+    assert found(policy="polcy")["runner"].advice == "mend 'policy' first"
     assert not found(policy="fixed:neurl:3")["policy"].ok
     assert found(policy="fixed:neural:3")["policy"].ok
 
