@@ -88,19 +88,20 @@ def run(engine: Any, asked: list[Request], load: int, verified: Callable[[], int
     """Ask the requests, so many at once, until fewer than that are left."""
     from vllm import SamplingParams
 
-    core, counts, waiting, texts = engine.llm.llm_engine, Counts(), iter(asked), {}
+    core, counts, waiting, texts = engine.llm.llm_engine, Counts(), enumerate(asked), {}
     before = verified()
 
     def ask() -> bool:
-        each = next(waiting, None)
+        at, each = next(waiting, (0, None))
         if each is None:
             return False
+        name = f"{load}-{at}"  # an order may hold a request more than once
         params = SamplingParams(
             temperature=0, max_tokens=len(each.output_tokens), ignore_eos=True, detokenize=False
         )
         prompt = {"prompt_token_ids": each.prompt_tokens.tolist()}
-        core.add_request(f"{each.workload}/{each.id}", prompt, params)
-        texts[f"{each.workload}/{each.id}"] = each.output_tokens.tolist()
+        core.add_request(name, prompt, params)
+        texts[name] = each.output_tokens.tolist()
         return True
 
     known: dict[str, int] = {}

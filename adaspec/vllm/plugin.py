@@ -6,6 +6,7 @@ operator asks for `{"method": "adaspec"}`, so that any other vLLM works even if 
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -100,12 +101,12 @@ def patch_engine_args(module: ModuleType) -> None:
 
 def patch_runner(module: ModuleType) -> None:
     """Make a `GPUModelRunner` follow a policy if its config carries adaspec's options."""
-    wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_init)
+    wrap(getattr(module, "GPUModelRunner", None), "__init__", _init_with("adaspec.vllm.attachment"))
 
 
 def patch_runner_v2(module: ModuleType) -> None:
     """The same for model runner V2."""
-    wrap(getattr(module, "GPUModelRunner", None), "__init__", _runner_v2_init)
+    wrap(getattr(module, "GPUModelRunner", None), "__init__", _init_with("adaspec.vllm.v2.attachment"))
     wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
 
 
@@ -127,26 +128,21 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **k
     return speculative_config(original, args, *rest, **kwargs)
 
 
-def _runner_init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
-    original(runner, *args, **named)
-    options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
-    if options is not None:
+def _init_with(path: str) -> Callable[..., None]:
+    """A runner's `__init__`, with the `attach` of that module called at its end."""
+
+    def init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
+        original(runner, *args, **named)
+        options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
+        if options is None:
+            return
         try:
-            from adaspec.vllm.attachment import attach
+            attach = importlib.import_module(path).attach
         except Exception as error:
             raise _broken(error) from error
         attach(runner, options)
 
-
-def _runner_v2_init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
-    original(runner, *args, **named)
-    options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
-    if options is not None:
-        try:
-            from adaspec.vllm.v2.attachment import attach
-        except Exception as error:
-            raise _broken(error) from error
-        attach(runner, options)
+    return init
 
 
 def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
