@@ -106,7 +106,8 @@ def patch_runner(module: ModuleType) -> None:
 
 def patch_runner_v2(module: ModuleType) -> None:
     """The same for model runner V2."""
-    wrap(getattr(module, "GPUModelRunner", None), "__init__", _init_with("adaspec.vllm.v2.attachment"))
+    init = _init_with("adaspec.vllm.v2.attachment")
+    wrap(getattr(module, "GPUModelRunner", None), "__init__", init)
     wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
 
 
