@@ -42,6 +42,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
 has to exist."""
 _GPU = "vllm.v1.worker.gpu"
+_HEADS = f"{_GPU}.spec_decode.target_dependent_ar"
 _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
@@ -77,6 +78,9 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
         "hidden_states",
         "spec_step_idx",
     ),
+    f"{_HEADS}.speculator:TargetDependentARSpeculator.init_cudagraph_manager": ("cudagraph_mode",),
+    f"{_HEADS}.cudagraph_utils:SpeculatorCudaGraphManager.capture": ("specialize_spec_tokens",),
+    f"{_HEADS}.cudagraph_utils:SpeculatorBatchDescriptor.__init__": ("num_speculative_tokens",),
     f"{_GPU}.spec_decode.ngram.speculator:NgramGPUSpeculator.propose": ("num_sampled",),
     f"{_GPU}.buffer_utils:StagedWriteTensor.__init__": ("uva_instead_of_gpu",),
     f"{_GPU}.states:RequestState.__init__": ("max_num_reqs", "max_model_len"),

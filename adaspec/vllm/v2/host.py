@@ -87,6 +87,11 @@ class Host:
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._price = 0.0
 
+    @property
+    def most_forwards(self) -> int:
+        """More forwards than these are never decided."""
+        return min(int(self._policy.forwards[:, 1:].max()), int(self._neural_cap))
+
     def enter(self, slot: int, prompt_tokens: int, running: int) -> bool:
         """A request takes this slot; whether it holds the neural drafter."""
         stages.enter(self._policy.address, slot)

@@ -12,6 +12,7 @@ from adaspec.device.predictor import Batch
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.proposers import read_logits
+from adaspec.vllm.v2.graphs import capture_forwards
 from adaspec.vllm.v2.worker import Rows, Worker
 
 
@@ -23,6 +24,8 @@ def take_over(runner: Any, worker: Worker) -> None:
     members: dict[str, Any] = {"propose": _propose(base, is_neural)}
     if is_neural:
         members["sample_draft"] = _sample_draft
+    if hasattr(base, "_generate_fused_drafts"):
+        members["init_cudagraph_manager"] = _init_cudagraph_manager(base)
     # A class with one base has the layout of the object that it is given to.
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
@@ -54,6 +57,16 @@ def _sample_draft(
     kept = self.adaspec_confidences[:, : len(tokens)]
     kept.index_copy_(0, draft_step.reshape(1), evidence[None, :, 1:])
     return tokens
+
+
+def _init_cudagraph_manager(base: Any) -> Any:
+    """`init_cudagraph_manager` of the base, and a word on what to capture."""
+
+    def init_cudagraph_manager(self: Any, cudagraph_mode: Any) -> None:
+        base.init_cudagraph_manager(self, cudagraph_mode)
+        capture_forwards(self, range(2, self.adaspec_worker.host.most_forwards + 1))
+
+    return init_cudagraph_manager
 
 
 def _propose(base: Any, is_neural: bool) -> Any:

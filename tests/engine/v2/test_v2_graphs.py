@@ -1,0 +1,40 @@
+"""What would be captured on a GPU: this machine has none, and nothing is captured here."""
+
+import numpy as np
+
+
+def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkeypatch):
+    """vLLM by itself captures the longest draft alone, and a shorter one would run all of it."""
+    engine = served("eagle3")
+    runner, speculator = engine.runner, engine.runner.speculator
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.platforms import current_platform
+    from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
+
+    captured = []
+    monkeypatch.setattr(
+        CudaGraphManager, "capture", lambda self, *_: captured.append(self._capture_descs)
+    )
+    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
+    for name in ("prefill_cudagraph_manager", "decode_cudagraph_manager"):
+        monkeypatch.setattr(speculator, name, getattr(speculator, name))
+    monkeypatch.setattr(speculator, "supports_decode_metadata_update", True)
+    monkeypatch.setattr(runner.compilation_config, "cudagraph_capture_sizes", [1, 2, 8])
+    monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
+    table = np.array([[1, 2, 3], [8, 1, 1]], np.float64)
+    monkeypatch.setattr(runner.adaspec_worker.host._policy, "forwards", table)
+    speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
+    manager = speculator.decode_cudagraph_manager
+    plain = {each.num_tokens for each in manager._capture_descs[CUDAGraphMode.FULL]}
+    assert plain == {1, 2, 8}
+    manager.capture(*[None] * 6, specialize_spec_tokens=False)
+    found = captured[-1][CUDAGraphMode.FULL]
+    assert {(each.num_tokens, each.num_speculative_tokens) for each in found} == {
+        (tokens, forwards) for tokens in plain for forwards in (2, 3)
+    }
+    manager.graphs, manager._graphs_captured = dict.fromkeys(found), True
+    dispatched = manager.dispatch(2, 2, 1, 0)
+    for forwards, mode in ((2, CUDAGraphMode.FULL), (5, CUDAGraphMode.NONE)):
+        described = manager.specialize_spec_tokens(dispatched, forwards)
+        assert described.cg_mode == mode
+        assert described.num_speculative_tokens == forwards
