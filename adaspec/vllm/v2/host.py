@@ -86,6 +86,8 @@ class Host:
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._price = 0.0
+        self._reads_prompt = np.zeros(setup.slots, np.bool_)
+        """By slot: whether its request has entered and was not drafted for yet."""
 
     @property
     def most_forwards(self) -> int:
@@ -95,6 +97,7 @@ class Host:
     def enter(self, slot: int, prompt_tokens: int, running: int) -> bool:
         """A request takes this slot; whether it holds the neural drafter."""
         stages.enter(self._policy.address, slot)
+        self._reads_prompt[slot] = True
         return bool(stages.admits(self._policy.address, slot, prompt_tokens, running))
 
     def keeps(self, rows: int, holders: int, context: int) -> bool:
@@ -107,6 +110,9 @@ class Host:
         """What is decided for a step of these rows before the device has chosen."""
         running = max(len(slots), 1)
         planner = self._planner
+        # A prompt may have taken several steps, of which the first reports know nothing.
+        planner.late.slots["present"][slots[self._reads_prompt[slots]]] = 1
+        self._reads_prompt[slots] = False
         rate = rate_of(planner.memory, self._knobs, planner.costs, running, context)
         factors = [factor_of(planner.memory, self._knobs, source) for source in _SOURCES]
         forwards = 0

@@ -79,6 +79,28 @@ def test_a_budget_follows_what_rows_wanted():
     assert 0 < budgets[0] < budgets[1]
 
 
+def test_a_request_whose_prompt_takes_steps_is_counted_from_its_first_draft_on():
+    host, both = host_of({1: (1, 3)}), np.arange(2, dtype=np.int32)
+
+    def step(slots):
+        rows = len(slots)
+        decided = host.decide(slots, np.full(rows, 10, np.int32), np.ones(rows, np.bool_), 80)
+        decided.report, decided.budget = report_of([[0.95] * 6] * rows, [0] * rows), 12
+        host.note(decided, True)
+        return decided.forwards
+
+    host.enter(0, 10, 1)
+    for _ in range(50):
+        step(both[:1])
+    alone = host.budget(1)
+    host.enter(1, 10, 2)
+    assert [step(both[:1]) for _ in range(3)] == [3, 1, 1]
+    assert host.budget(1) == alone
+    decided = host.decide(both, np.full(2, 10, np.int32), np.ones(2, np.bool_), 80)
+    assert decided.forwards == 3
+    assert host.budget(2) > 1.5 * alone
+
+
 def test_what_failed_lowers_what_is_expected():
     host = host_of()
     slots, prompts, known = np.zeros(1, np.int32), np.full(1, 10, np.int32), np.ones(1, np.bool_)
