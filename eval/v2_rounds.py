@@ -120,10 +120,10 @@ def run(engine: Any, asked: list[Request], load: int, verified: Callable[[], int
                 counts.ended += 1
                 counts.same += tokens == texts[name]
                 going_on &= ask()
+    counts.verified = verified() - before
     core.abort_request([name for name in known if known[name] < len(texts[name])])
     while core.has_unfinished_requests():
         core.step()
-    counts.verified = verified() - before
     return counts
 
 
