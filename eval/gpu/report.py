@@ -1,0 +1,3 @@
+"""placeholder"""
+def write_report(folder, plan):
+    pass
