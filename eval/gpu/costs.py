@@ -1,15 +1,14 @@
-"""What steps cost: profiles of V1 and V2 as `adaspec profile` takes them, and our kernels' price."""
+"""What steps cost: profiles of V1 and V2, as `adaspec profile` takes them, and of our kernels."""
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engines import core, has_gpu, model_runner, opened
+from engines import has_gpu, models_of, opened
 from results import Cells
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
@@ -17,8 +16,6 @@ from adaspec.bench.profile.plots import breakdown_figure, fit_figure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
 from adaspec.cost.load import save_cost
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.options import Progress
-from adaspec.vllm.events import Observer
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import (
     DRAFT,
@@ -32,14 +29,15 @@ from adaspec.vllm.profiling import (
 )
 
 SETTLING_STEPS = 3
-"""V2 prepares a step while the last one runs: for so long drafts of an earlier plan are verified."""
+"""V2 prepares a step while the last one runs: so long are drafts of an earlier plan verified."""
 TIMED_V2 = {VERIFY: "execute_model", SAMPLE: "sample", DRAFT: "speculator.propose"}
 
 
 def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
     """Profile an engine, and write its cost model and pictures."""
     grid = Grid(**{name: _tuple(value) for name, value in settings["grid"].items()})
-    subject = Subject(settings["target"], settings["head"], settings["engine"], "eagle3")
+    target, head = models_of(settings)
+    subject = Subject(target, head, settings["engine"], "eagle3")
     taken = (
         profile_machine(subject, grid)
         if settings["runner"] == "V1"

@@ -82,6 +82,8 @@ DISPATCHERS = {
     "head": "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator",
 }
 """The modules of V2 that choose a CUDA graph for each step."""
+DISPATCH = "dispatch_cg_and_sync_dp"
+"""The function by which they do; some versions of vLLM lack it, and there nothing is counted."""
 
 
 class Skip(Exception):
@@ -198,6 +200,8 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
     with ExitStack() as replaced:
         for part, name in DISPATCHERS.items():
             modes = counts.setdefault(part, {})
+            if not hasattr(import_module(name), DISPATCH):
+                continue
 
             def dispatch(original: Any, *args: Any, modes: Any = modes, **named: Any) -> Any:
                 found = original(*args, **named)
@@ -205,5 +209,5 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
                 modes[mode] = modes.get(mode, 0) + 1
                 return found
 
-            replace(replaced, import_module(name), "dispatch_cg_and_sync_dp", dispatch)
+            replace(replaced, import_module(name), DISPATCH, dispatch)
         yield counts

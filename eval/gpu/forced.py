@@ -244,9 +244,7 @@ class Forcing:
         replace(replaced, HeadMixin, "_sample_draft_tokens", sample_draft)
 
 
-def replace(
-    replaced: ExitStack, owner: Any, name: str, replacement: Callable[..., Any]
-) -> None:
+def replace(replaced: ExitStack, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     """Replace a function by `replacement(original, ...)` until the stack is closed."""
     original = getattr(owner, name)
 

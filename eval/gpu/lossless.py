@@ -28,6 +28,8 @@ Output = tuple[list[int], list[Mapping[int, float]]]
 
 def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
     """Compare the outputs of random policies with those of no speculation."""
+    if settings["no_sync"] and not has_gpu():
+        raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
     target, head = models_of(settings)
     prompts, tokens = prompts_of(settings, folder), settings["output_tokens"]
     runner, engine = settings["runner"], settings["engine"]
@@ -91,9 +93,7 @@ def outputs_of(
     return outputs
 
 
-def compared(
-    expected: Sequence[Output], found: Sequence[Output], noise: float
-) -> dict[str, Any]:
+def compared(expected: Sequence[Output], found: Sequence[Output], noise: float) -> dict[str, Any]:
     """How many outputs are equal, differ where two tokens were nearly tied, or are different."""
     counts, different = Counter[str](), []
     for request, ((wanted, likely), (output, _)) in enumerate(zip(expected, found, strict=True)):
@@ -124,9 +124,8 @@ def wanderer_of(llm: Any, runner: str, seed: int) -> Any:
         from wandering import Wanderer
 
         return Wanderer(engine, seed)
-    from policies import Wanderer as Policy
-
     from adaspec.vllm.attachment import serve_by
+    from policies import Wanderer as Policy
 
     policy = Policy()
     policy.seed = seed
@@ -148,8 +147,6 @@ def faults(llm: Any) -> dict[str, int]:
 
 def check_that_waiting_is_seen() -> None:
     """Raise `Skip` where vLLM does not look for waits."""
-    if not has_gpu():
-        raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
     try:
         from vllm.utils import gpu_sync_debug as debug
     except ImportError as error:

@@ -97,7 +97,7 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
         "cap": 12,
         "no_sync": False,
     }
-    few = {"requests": 6, "output_tokens": 12, "seeds": [1, 2]}
+    few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
     many = {"requests": 200, "output_tokens": 64, "seeds": [1, 2, 3]}
     exact = _engine(wanted, skip_tokenizer_init=True)
     if not wanted.dry_run:
@@ -139,8 +139,10 @@ def _target(wanted: Wanted, part: str) -> Stage:
 
 def _costs(wanted: Wanted) -> Iterator[Stage]:
     target, head = write_shapes(wanted.out / "models", wanted.dry_run)
-    shapes = {"target": target, "head": head, "policy": wanted.policy}
     made = {"skip_tokenizer_init": True, "load_format": "dummy"}
+    if wanted.dry_run:
+        target, head, made = "tiny", "tiny", {"skip_tokenizer_init": True}
+    shapes = {"target": target, "head": head, "policy": wanted.policy, "cache": str(wanted.cache)}
     grid: dict[str, Any] = {"rounds": 4, "max_s": 200.0}
     if wanted.dry_run:
         grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
@@ -259,9 +261,7 @@ def _rounds(
             runner, config = offered[name]
             more = {"method": name, "config": config, "runner": runner, "round": number}
             more |= {"seed": number, "costs": f"{runner.lower()}{suffix}"}
-            yield Stage(
-                f"{part}-{number + 1}-{name}", part, "throughput", runner, settings | more
-            )
+            yield Stage(f"{part}-{number + 1}-{name}", part, "throughput", runner, settings | more)
 
 
 def chosen(everything: Sequence[Stage], words: Sequence[str]) -> list[Stage]:

@@ -1,6 +1,6 @@
 """Does stages, one after the other, in this process; started by run.py.
 
-    python eval/gpu/stage.py OUT NAME [NAME ...]
+python eval/gpu/stage.py OUT NAME [NAME ...]
 """
 
 from __future__ import annotations

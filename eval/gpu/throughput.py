@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence

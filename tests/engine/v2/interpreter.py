@@ -83,7 +83,7 @@ class Trimming:
 
 
 def allow_adaptive_verification():
-    """Let vLLM verify adaptively without the captured graphs that it needs and takes the time of."""
+    """Let vLLM verify adaptively without captured graphs, whose times it would measure."""
     from vllm.config import VllmConfig
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification as verification
 
