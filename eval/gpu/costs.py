@@ -28,7 +28,7 @@ from adaspec.vllm.profiling import (
     TimedStep,
 )
 
-SETTLING_STEPS = 3
+SETTLING_STEPS = 4
 """V2 prepares a step while the last one runs: so long are drafts of an earlier plan verified."""
 TIMED_V2 = {VERIFY: "execute_model", SAMPLE: "sample", DRAFT: "speculator.propose"}
 
@@ -43,6 +43,9 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
         if settings["runner"] == "V1"
         else profile_v2(subject, grid, settings)
     )
+    # Its folder says nothing to others.
+    name = f"{settings['called'].rpartition('/')[2]} on {hardware()}, {settings['runner']}"
+    taken = replace(taken, cost=replace(taken.cost, name=name, target=settings["called"]))
     (folder / "costs").mkdir(exist_ok=True)
     save_cost(taken.cost, folder / "costs" / f"{settings['name']}.json", taken.fit)
     (folder / "plots").mkdir(exist_ok=True)
@@ -75,8 +78,7 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any]) -> Profil
         for kind in measurement.kinds:
             kind.parts.clear()
         known = CostModel(
-            name=f"{Path(subject.model).name} on {engine.hardware}, V2",
-            target=subject.model,
+            name=subject.model,
             hardware=engine.hardware,
             captured_sizes=engine.captured_sizes,
         )

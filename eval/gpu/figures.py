@@ -8,21 +8,26 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results import DONE, SCHEMA, cells_in, read_json
+from results import SCHEMA, cells_in, read_json
 
-NONE = "none"
+NONE, OURS, EAGLE = "none", "adaspec", "eagle3"
 UNDONE = "not run"
 NUMBERS = ("tokens_per_s", "tokens_per_row", "steps", "drafted", "accepted", "verifications")
 
 
-def document_of(folder: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
     """The whole report."""
+    plan = planned["stages"]
     stages = [_stage(folder, planned) for planned in plan.values()]
     machines = [each["machine"] for each in stages if each["machine"]]
     runs = list(_runs(folder, plan))
+    speeds = {
+        part: rows(run for run in runs if run["part"] == part) for part in ("throughput", "pair")
+    }
     return {
         "schema": SCHEMA,
         "kind": "gpu",
+        "dry_run": planned["dry_run"],
         "machine": machines[0] if machines else None,
         "stages": [{key: each[key] for key in STAGE_KEYS} for each in stages],
         "lossless": [
@@ -36,8 +41,12 @@ def document_of(folder: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
             if "cost" in (each["result"] or {}) and each["part"] == "costs"
         },
         "kernels": _cells(folder, plan, "costs-kernels"),
-        "throughput": rows(run for run in runs if run["part"] == "throughput"),
-        "pair": rows(run for run in runs if run["part"] == "pair"),
+        **speeds,
+        "headline": [
+            {"part": part, "load": load, **headline_of([r for r in each if r["load"] == load])}
+            for part, each in speeds.items()
+            for load in sorted({row["load"] for row in each})
+        ],
         "price_of_forcing": price_of_forcing(runs),
         "runs": runs,
     }
@@ -122,6 +131,26 @@ def _share_as_none(group: list[dict[str, Any]], none: Mapping[int, dict[str, Any
     return sum(same) / len(same) if same else None
 
 
+def headline_of(here: list[dict[str, Any]]) -> dict[str, Any]:
+    """adaspec at a load, over no speculation, the best EAGLE-3 and the best of vLLM's methods."""
+    speeds = {row["method"]: row["tokens_per_s"] for row in here}
+    vllm = {name: speed for name, speed in speeds.items() if not name.startswith(OURS)}
+    eagles = {name: speed for name, speed in vllm.items() if name.startswith(EAGLE)}
+    best = {
+        "eagle3": max(eagles, key=eagles.__getitem__, default=None),
+        "vllm": max(vllm, key=vllm.__getitem__, default=None),
+    }
+    over = {
+        name: {
+            "none": speed / speeds[NONE] if NONE in speeds else None,
+            **{key: speed / speeds[other] if other else None for key, other in best.items()},
+        }
+        for name, speed in speeds.items()
+        if name.startswith(OURS)
+    }
+    return {"best_eagle3": best["eagle3"], "best_vllm": best["vllm"], "over": over}
+
+
 def price_of_forcing(runs: list[dict[str, Any]]) -> dict[str, float]:
     """Load -> the time of no speculation with forced outputs, over that without forcing."""
     speeds: dict[tuple[int, bool], list[float]] = defaultdict(list)
@@ -151,8 +180,3 @@ def steps_by_forwards(profile: Mapping[str, Any]) -> dict[tuple[int, int], float
     for step in profile["steps"]:
         found[step["batch"], step["forwards"]].append(step["step_s"])
     return {key: median(values) for key, values in found.items()}
-
-
-def is_whole(document: Mapping[str, Any]) -> bool:
-    """Whether every stage is done."""
-    return all(each["status"] == DONE for each in document["stages"])

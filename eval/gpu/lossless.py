@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, models_of, opened
-from results import Cells
+from results import Cells, cells_in, read_json
 from throughput import asked_for
 
 from adaspec.bench.engine.comparison import NOISE, first_difference
@@ -26,6 +26,29 @@ Output = tuple[list[int], list[Mapping[int, float]]]
 """An output's tokens, and the log-probabilities of the likeliest ones at each place."""
 
 
+def expect(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+    """Write down the outputs of no speculation, and what else was likely at each place."""
+    target, _ = models_of(settings)
+    prompts = prompts_of(settings, folder)
+    with opened(target, None, settings["runner"], settings["engine"]) as llm:
+        outputs = outputs_of(llm, prompts, settings["output_tokens"], logprobs=True)
+    # JSON has no numbers for keys.
+    written = [[output, [list(step.items()) for step in likely]] for output, likely in outputs]
+    cells.add("outputs", {"outputs": written})
+    return {"requests": len(outputs)}
+
+
+def expected_by(name: str, folder: Path) -> list[Output]:
+    """What a stage that expects has written down; raises `Skip` where it has not."""
+    plan = read_json(folder / "plan.json")
+    assert plan is not None
+    settings = plan["stages"][name]["settings"]
+    found = cells_in(folder / "cells" / f"{name}.jsonl", settings)
+    if not found:
+        raise Skip(f"there is nothing to compare with: stage {name} has to be done first")
+    return [(output, [dict(step) for step in likely]) for output, likely in found[0]["outputs"]]
+
+
 def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
     """Compare the outputs of random policies with those of no speculation."""
     if settings["no_sync"] and not has_gpu():
@@ -33,8 +56,7 @@ def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any
     target, head = models_of(settings)
     prompts, tokens = prompts_of(settings, folder), settings["output_tokens"]
     runner, engine = settings["runner"], settings["engine"]
-    with opened(target, None, runner, engine) as llm:
-        expected = outputs_of(llm, prompts, tokens, logprobs=True)
+    expected = expected_by(settings["expected"], folder)
     config = {
         "method": "adaspec",
         "model": head,

@@ -10,7 +10,7 @@ from typing import Any
 
 from engines import CHECKOUT, write_shapes
 
-from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.builtin import DEFAULT, TARGET
 
 PARTS = ("lossless", "costs", "throughput", "pair")
 LIMIT_S = 480.0
@@ -22,7 +22,6 @@ EXACT = "TRITON_ATTN"
 DRY_METHODS = (
     "none",
     "eagle3-2",
-    "ngram",
     "ngram-gpu",
     "adaptive",
     "suffix",
@@ -88,6 +87,12 @@ def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
 
 
 def _lossless(wanted: Wanted) -> Iterator[Stage]:
+    few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
+    many = {"requests": 200, "output_tokens": 64, "seeds": [1, 2, 3]}
+    exact = _engine(wanted, skip_tokenizer_init=True)
+    if not wanted.dry_run:
+        exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
+        exact |= {"max_num_seqs": 32}
     tiny = {
         "target": "tiny",
         "head": "tiny",
@@ -95,26 +100,11 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
         "cache": str(wanted.cache),
         "policy": wanted.policy,
         "cap": 12,
-        "no_sync": False,
+        "engine": exact,
+        **(few if wanted.dry_run else many),
     }
-    few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
-    many = {"requests": 200, "output_tokens": 64, "seeds": [1, 2, 3]}
-    exact = _engine(wanted, skip_tokenizer_init=True)
-    if not wanted.dry_run:
-        exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
-        exact |= {"max_num_seqs": 32, "gpu_memory_utilization": 0.4}
-    settings = tiny | (few if wanted.dry_run else many) | {"engine": exact}
-    for runner in ("V2", "V1"):
-        name = f"lossless-{runner.lower()}"
-        yield Stage(name, "lossless", "lossless", runner, settings)
-    yield Stage(
-        "lossless-v2-no-sync",
-        "lossless",
-        "lossless",
-        "V2",
-        settings | {"no_sync": True, "seeds": [1]},
-        {"VLLM_GPU_SYNC_CHECK": "error"},
-    )
+    yield from _checks("lossless-v2", tiny, no_sync=True)
+    yield from _checks("lossless-v1", tiny)
     if wanted.dry_run:
         return
     yield _target(wanted, "lossless")
@@ -125,9 +115,20 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
         "prompt_tokens": 1500,
         "engine": _engine(wanted, skip_tokenizer_init=True, max_model_len=2048),
     }
-    for runner in ("V2", "V1"):
-        name = f"lossless-{runner.lower()}-pair"
-        yield Stage(name, "lossless", "lossless", runner, settings | pair)
+    yield from _checks("lossless-v2-pair", tiny | pair)
+    yield from _checks("lossless-v1-pair", tiny | pair)
+
+
+def _checks(name: str, settings: dict[str, Any], no_sync: bool = False) -> Iterator[Stage]:
+    """The outputs of no speculation, and the stages that are compared with them."""
+    runner, expected = name.split("-")[1].upper(), f"{name}-none"
+    yield Stage(expected, "lossless", "expected", runner, settings)
+    settings = settings | {"expected": expected, "no_sync": False}
+    yield Stage(name, "lossless", "lossless", runner, settings)
+    if no_sync:
+        settings = settings | {"no_sync": True, "seeds": [1]}
+        variables = {"VLLM_GPU_SYNC_CHECK": "error"}
+        yield Stage(f"{name}-no-sync", "lossless", "lossless", runner, settings, variables)
 
 
 def _target(wanted: Wanted, part: str) -> Stage:
@@ -143,10 +144,11 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     if wanted.dry_run:
         target, head, made = "tiny", "tiny", {"skip_tokenizer_init": True}
     shapes = {"target": target, "head": head, "policy": wanted.policy, "cache": str(wanted.cache)}
+    shapes |= {"called": TARGET}
     grid: dict[str, Any] = {"rounds": 4, "max_s": 200.0}
     if wanted.dry_run:
         grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
-        grid |= {"neural_lens": [1, 2], "ngram_lens": [2]}
+        grid |= {"neural_lens": [1, 2, 3], "ngram_lens": [2, 4]}
     engine = _engine(wanted, **made)
     ways = {"v2": engine, "v1": engine}
     if not wanted.dry_run:
@@ -161,6 +163,7 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     yield Stage("costs-kernels", "costs", "kernels", "V2", prices | sizes)
     if not wanted.dry_run:
         pair = {"target": str(wanted.target), "head": str(PAIR_HEAD), "policy": wanted.policy}
+        pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}
         engine = _engine(wanted, max_model_len=2048, skip_tokenizer_init=True)
         yield _target(wanted, "costs")
         for name in ("v2", "v1"):

@@ -53,9 +53,9 @@ TITLES = {
 }
 
 
-def write_report(folder: Path, plan: Mapping[str, Any]) -> None:
+def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
     """Write what there is to say so far."""
-    document = document_of(folder, plan)
+    document = document_of(folder, planned)
     write_json(folder / "report.json", document)
     plots = folder / "plots"
     plots.mkdir(exist_ok=True)
@@ -78,6 +78,10 @@ def _where(document: Mapping[str, Any]) -> str:
 def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
     yield "# adaspec on this machine"
     yield text_markdown([foreign(_where(document)), "."])
+    if document["dry_run"]:
+        yield "**A dry run: tiny models on a CPU, V2 in an interpreter. No time here counts.**"
+    if document["headline"]:
+        yield table_markdown(_headline(document["headline"]))
     yield table_markdown(_stages(document["stages"]))
     yield from _logs(document["stages"])
     if document["lossless"]:
@@ -102,12 +106,34 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
         [
             code(each["stage"]),
             each["status"],
-            decimal(each["seconds"], 0),
             foreign(each["why"] or ""),
+            decimal(each["seconds"], 0),
         ]
         for each in stages
     ]
-    return simple_table("Stages", ("stage", "status", "seconds", "why"), rows, names=2)
+    return simple_table("Stages", ("stage", "status", "why", "seconds"), rows, names=3)
+
+
+def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
+    heads = ("", "at once", "method", "over none", "over EAGLE-3", "over vLLM's best", "which is")
+    rows = [
+        [
+            line["part"],
+            str(line["load"]),
+            code(method),
+            times(over["none"]),
+            times(over["eagle3"]),
+            times(over["vllm"]),
+            code(line["best_vllm"] or NULL),
+        ]
+        for line in lines
+        for method, over in line["over"].items()
+    ]
+    sentence = (
+        "Medians of tokens per second. EAGLE-3 at the length, and vLLM with the method, that "
+        "turned out best at that load."
+    )
+    return simple_table("Headline", heads, rows, 3, sentence)
 
 
 def _logs(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

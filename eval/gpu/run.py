@@ -147,14 +147,15 @@ def main() -> int:
         print("\n".join(stage.name for stage in asked or everything))
         return 0 if asked else 2
     plan = {stage.name: asdict(stage) for stage in everything}
-    write_json(folder / "plan.json", {"schema": SCHEMA, "stages": plan})
+    plan_document = {"schema": SCHEMA, "dry_run": wanted.dry_run, "stages": plan}
+    write_json(folder / "plan.json", plan_document)
     began_s = time.monotonic()
     for batch in batches([stage for stage in asked if not is_done(stage, folder)], wanted.dry_run):
         if options.max_s is not None and time.monotonic() - began_s > options.max_s:
             break
         _do(batch, folder)
-        write_report(folder, plan)
-    write_report(folder, plan)
+        write_report(folder, plan_document)
+    write_report(folder, plan_document)
     print(f"The report: {folder / 'report.md'}")
     return _exit_code(asked, folder)
 

@@ -37,10 +37,10 @@ def _doing(kind: str) -> Doing:
     """The function of a kind of stage; its module needs torch or vLLM."""
     if kind == "target":
         return make_target
-    if kind == "lossless":
+    if kind in ("expected", "lossless"):
         import lossless
 
-        return lossless.check
+        return {"expected": lossless.expect, "lossless": lossless.check}[kind]
     if kind == "throughput":
         import throughput
 
