@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,13 @@ TINY_HEAD = {
 }
 
 
+_V2 = "vllm.v1.worker.gpu"
 DISPATCHERS = {
-    "target": "vllm.v1.worker.gpu.model_runner",
-    "head": "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator",
+    f"{_V2}.model_runner": "target",
+    f"{_V2}.spec_decode.target_dependent_ar.speculator": "head",
+    f"{_V2}.spec_decode.autoregressive.speculator": "head",
 }
-"""The modules of V2 that choose a CUDA graph for each step."""
-DISPATCH = "dispatch_cg_and_sync_dp"
-"""The function by which they do; some versions of vLLM lack it, and there nothing is counted."""
+"""The modules of V2, in several versions of vLLM, that choose a CUDA graph for each step."""
 
 
 class Skip(Exception):
@@ -198,9 +199,9 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
     """
     counts: dict[str, dict[str, int]] = {}
     with ExitStack() as replaced:
-        for part, name in DISPATCHERS.items():
+        for name, part in DISPATCHERS.items():
             modes = counts.setdefault(part, {})
-            if not hasattr(import_module(name), DISPATCH):
+            if not _is_there(name):
                 continue
 
             def dispatch(original: Any, *args: Any, modes: Any = modes, **named: Any) -> Any:
@@ -209,5 +210,12 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
                 modes[mode] = modes.get(mode, 0) + 1
                 return found
 
-            replace(replaced, import_module(name), DISPATCH, dispatch)
+            replace(replaced, import_module(name), "dispatch_cg_and_sync_dp", dispatch)
         yield counts
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # nor is the package that would hold it
+        return False

@@ -1,9 +1,9 @@
 """Makes an engine emit recorded outputs, and its head draft what was recorded, at real step times.
 
 The target's weights are random, so what it would say is of no use. The token that was recorded at a
-place of the text is made the likeliest there before vLLM verifies, and what the recorded head
-drafted at a position is made the likeliest of the head's logits. All else runs as ever: the same
-forwards, kernels and schedulers. For benchmarks alone, in a process of their own.
+place of the text is made the likeliest there before vLLM verifies; what the recorded head drafted
+at a position takes the place of what this one does, and so do its confidences. All else runs as
+ever: the same forwards, kernels and schedulers. For benchmarks alone, in a process of their own.
 
 Requests are named INDEX-ANYTHING, by the index of their recording; others are left alone.
 """
@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -121,6 +122,8 @@ class Forcing:
         from vllm.v1.worker.gpu.states import RequestState
 
         recordings = self.recordings
+        # What stands before it differs between versions of vLLM.
+        place = list(signature(Sampler.apply_sampling_params).parameters).index("pos") - 3
 
         def init(original: Any, runner: Any, *args: Any, **named: Any) -> None:
             original(runner, *args, **named)
@@ -140,7 +143,7 @@ class Forcing:
         ) -> Tensor:
             processed: Tensor = original(sampler, logits, rows, *args, **named)
             if self.forces_target:
-                position = named["pos"] if "pos" in named else args[2]
+                position = named["pos"] if "pos" in named else args[place]
                 which = sampler.req_states.recording[rows.long().clamp(min=0)]
                 make_likeliest(processed, recordings.token_at(which, position + 1))
             return processed
@@ -168,7 +171,7 @@ class Forcing:
             known = states.total_len.gpu[slots].long()
             depth = draft_step.reshape(1).long().expand(len(slots))
             which = states.recording[slots]
-            forcing._drafted = forcing.recordings.draft_at(which, known, depth)
+            tokens, _ = forcing._drafted = forcing.recordings.draft_at(which, known, depth)
             try:
                 drafted: Tensor = base.sample_draft(
                     self,
@@ -183,11 +186,12 @@ class Forcing:
                 )
             finally:
                 forcing._drafted = None
-            return drafted
+            return tokens.where(tokens >= 0, drafted)
 
         def compute_draft_logits(self: Any, hidden_states: Tensor, *args: Any) -> Tensor:
             logits: Tensor = base.compute_draft_logits(self, hidden_states, *args)
-            if forcing._drafted is not None:
+            # What adaptive verification estimates by.
+            if forcing._drafted is not None and self.acceptance_estimator is not None:
                 tokens, confidences = forcing._drafted
                 make_likeliest(logits, tokens, confidences[:, 0])
             return logits

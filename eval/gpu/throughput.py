@@ -48,8 +48,7 @@ class Asked:
 
 def measure(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
     """Measure a method at every load; what `cells` has already is not measured again."""
-    if settings["config"] and settings["config"]["method"] == "suffix":
-        check_suffix()
+    check_method(settings["config"] or {})
     requests = asked_for(settings, folder)
     method, runner, forced = settings["method"], settings["runner"], settings["forced"]
     target, head = models_of(settings)
@@ -82,13 +81,18 @@ def measure(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     return {"cells": len(cells), "cost": config.get("cost") if config else None}
 
 
-def check_suffix() -> None:
-    """Raise `Skip` where suffix decoding's package is absent."""
+def check_method(config: dict[str, Any]) -> None:
+    """Raise `Skip` where this vLLM, or what it needs for a method, is not there."""
+    from vllm.config import SpeculativeConfig
+
     from adaspec.bench.engine.methods import SUFFIX, unavailable
 
-    why = unavailable([SUFFIX], None)
+    why = unavailable([SUFFIX], None) if config.get("method") == SUFFIX else {}
     if why:
         raise Skip(why[SUFFIX])
+    if config.get("method") != "adaspec":
+        for key in config.keys() - SpeculativeConfig.__dataclass_fields__.keys():
+            raise Skip(f"this vLLM has no {key}")
 
 
 def asked_for(settings: dict[str, Any], folder: Path) -> list[Asked]:
