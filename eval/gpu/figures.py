@@ -12,7 +12,15 @@ from results import SCHEMA, cells_in, read_json
 
 NONE, OURS, EAGLE = "none", "adaspec", "eagle3"
 UNDONE = "not run"
-NUMBERS = ("tokens_per_s", "tokens_per_row", "steps", "drafted", "accepted", "verifications")
+NUMBERS = (
+    "tokens_per_s",
+    "tokens_per_row",
+    "steps",
+    "longest_step_s",
+    "drafted",
+    "accepted",
+    "verifications",
+)
 
 
 def document_of(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:

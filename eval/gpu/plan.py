@@ -154,7 +154,7 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     if wanted.dry_run:
         target, head, made = "tiny", "tiny", {"skip_tokenizer_init": True}
     shapes = {"target": target, "head": head, "policy": wanted.policy, "cache": str(wanted.cache)}
-    shapes |= {"called": TARGET}
+    shapes |= {"called": "a tiny model" if wanted.dry_run else TARGET}
     grid: dict[str, Any] = {"rounds": 4, "max_s": 120.0}
     fewer = grid | {"batches": [1, 16, 128], "contexts": [512], "rounds": 3}
     if wanted.dry_run:

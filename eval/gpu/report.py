@@ -228,19 +228,9 @@ def _kernels(cells: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _speeds(rows: Sequence[Mapping[str, Any]], load: int, title: str) -> Table:
-    here = sorted(
-        (row for row in rows if row["load"] == load), key=lambda row: -row["tokens_per_s"]
-    )
-    heads = (
-        "method",
-        "runner",
-        "tok/s",
-        "over none",
-        "by round",
-        "tokens a step",
-        "as none",
-        "graphs",
-    )
+    here = [row for row in rows if row["load"] == load]
+    here.sort(key=lambda row: -row["tokens_per_s"])
+    heads = ("method", "runner", "tok/s", "over none", "by round", "tokens a step")
     cells = [
         [
             code(row["method"]),
@@ -249,6 +239,7 @@ def _speeds(rows: Sequence[Mapping[str, Any]], load: int, title: str) -> Table:
             times(row["speedup"]),
             " ".join(f"{ratio:.2f}" for ratio in row["speedup_by_round"]),
             decimal(row["tokens_per_row"]),
+            milliseconds(row["longest_step_s"]),
             percent(row["outputs_as_none"]),
             _graphs(row["graphs"].get("target", {})),
         ]
@@ -256,9 +247,11 @@ def _speeds(rows: Sequence[Mapping[str, Any]], load: int, title: str) -> Table:
     ]
     rounds = max(row["rounds"] for row in here)
     sentence = (
-        f"Medians of {rounds} round(s). tokens a step: of each request. as none: outputs that are "
-        "those of no speculation. graphs: the target's steps by kind of CUDA graph."
+        f"Medians of {rounds} round(s). tokens a step: of each request. longest ms: the longest "
+        "step. as none: outputs that are those of no speculation. graphs: the target's steps by "
+        "kind of CUDA graph."
     )
+    heads = (*heads, "longest ms", "as none", "graphs")
     return simple_table(f"{title}: {load} at once", heads, cells, 2, sentence)
 
 

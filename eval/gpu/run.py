@@ -128,6 +128,8 @@ def main() -> int:
     parser.add_argument("--attention-backend", default="FLASH_ATTN", help="of vLLM")
     parser.add_argument("--cache", type=Path, help="where tiny models are kept")
     options = parser.parse_args()
+    # Whoever ends this ends the stage that runs, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     target = options.target or folder / "models" / "SmolLM2-135M-Instruct"

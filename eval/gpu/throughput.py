@@ -151,7 +151,7 @@ class ClosedLoop:
     def run(self, order: Sequence[int], load: int) -> dict[str, Any]:
         """Run requests, so many at once; what came of it."""
         waiting, running = deque(order), dict[str, int]()
-        tokens = steps = rows = 0
+        steps, rows, longest_s = 0, 0, 0.0
         outputs: list[tuple[int, list[int]]] = []
         with self._verifications() as verified:
             began_s = time.perf_counter()
@@ -160,7 +160,10 @@ class ClosedLoop:
                     at = waiting.popleft()
                     running[self._add(at)] = at
                 steps, rows = steps + 1, rows + len(running)
-                for each in self._engine.step():
+                step_began_s = time.perf_counter()
+                ended = self._engine.step()
+                longest_s = max(longest_s, time.perf_counter() - step_began_s)
+                for each in ended:
                     if each.finished:
                         outputs.append((running.pop(each.request_id), each.outputs[0].token_ids))
             # Those that still run have come this far.
@@ -180,6 +183,7 @@ class ClosedLoop:
             "seconds": seconds,
             "tokens_per_s": tokens / seconds,
             "steps": steps,
+            "longest_step_s": longest_s,
             "tokens_per_row": tokens / rows,
             "verifications": len(verified),
             "drafted": drafted,

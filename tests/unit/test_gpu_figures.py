@@ -17,13 +17,14 @@ def path(monkeypatch):
 
 
 def ran(method, number, speed, load=8, forced=True, outputs=()):
-    numbers = ("tokens_per_row", "steps", "drafted", "accepted", "verifications")
+    from figures import NUMBERS
+
     facts = {"method": method, "round": number, "load": load, "forced": forced, "runner": "V2"}
     graphs = {"target": {"FULL": 2, "NONE": 1}}
     return {
         "part": "throughput",
         **facts,
-        **dict.fromkeys(numbers, 1),
+        **dict.fromkeys(NUMBERS, 1),
         "tokens_per_s": speed,
         "outputs": [list(each) for each in outputs],
         "graphs": graphs,
