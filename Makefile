@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long engine lint bench docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long engine lint bench gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
+	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
@@ -125,6 +126,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(PY) -m adaspec bench lookup
+
+# What is done is not done again: eval/gpu/README.md says what else it takes.
+gpu-dry-run: $(READY) engine
+	$(PY) eval/gpu/run.py --dry-run --out build/gpu-dry-run
 
 docs: $(READY)
 	$(PY) -m adaspec.cli.reference > docs/commands.md

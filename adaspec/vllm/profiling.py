@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -132,7 +133,8 @@ class PromptStep:
 class Stopwatch(Observer):
     """Times a runner's steps, and observes its session to count the drafter's forwards."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, timed: Mapping[str, str] = TIMED) -> None:
+        """`timed` has the method of the runner, or of a part of it, for each part of a step."""
         self.synchronises = False
         """Whether to wait for a GPU's queue around every part, which makes the times of the parts
         true but the steps slower."""
@@ -142,8 +144,10 @@ class Stopwatch(Observer):
         self._scheduled: Any = None
         self._forwards = 0
         self._wait = _wait_for_device()
-        for part, name in TIMED.items():
-            setattr(runner, name, self._timed(part, getattr(runner, name)))
+        for part, path in timed.items():
+            *owners, name = path.split(".")
+            owner = functools.reduce(getattr, owners, runner)
+            setattr(owner, name, self._timed(part, getattr(owner, name)))
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
         """Note how many forwards the drafter ran."""
@@ -241,14 +245,18 @@ class ProfiledEngine:
             "disable_log_stats": True,
             "seed": seed,
         }
-        self._llm = open_engine(subject.model, config, arguments | subject.engine)
-        self._engine = self._llm.llm_engine
-        core = self._engine.engine_core.engine_core
-        self._runner = core.model_executor.driver_worker.worker.model_runner
+        self._take(open_engine(subject.model, config, arguments | subject.engine), max_draft, seed)
         self._policy = FixedPlanPolicy()
         self.session = serve_by(self._runner, self._policy, policy=self._policy.name)
         self._stopwatch = Stopwatch(self._runner)
         self.session.observers.add(self._stopwatch)
+
+    def _take(self, llm: Any, max_draft: int, seed: int) -> None:
+        """Take over an `LLM`, which drafts at most so many tokens."""
+        self._llm = llm
+        self._engine = llm.llm_engine
+        core = self._engine.engine_core.engine_core
+        self._runner = core.model_executor.driver_worker.worker.model_runner
         self._numbers = itertools.count()
         self._max_draft = max_draft
         self._seed = seed

@@ -29,18 +29,18 @@ def take_any_mask():
     """Let the interpreter take masks of whole numbers, as the compiler does."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
-
-    def create_masked_store(self, ptrs, value, mask, *more):
-        mask.data = mask.data.astype(bool)
-        return store(self, ptrs, value, mask, *more)
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
     def create_masked_load(self, ptrs, mask, *more):
         mask.data = mask.data.astype(bool)
         return load(self, ptrs, mask, *more)
 
-    InterpreterBuilder.create_masked_store = create_masked_store
+    def create_masked_store(self, ptrs, value, mask, *more):
+        mask.data = mask.data.astype(bool)
+        return store(self, ptrs, value, mask, *more)
+
     InterpreterBuilder.create_masked_load = create_masked_load
+    InterpreterBuilder.create_masked_store = create_masked_store
 
 
 def keep_async_scheduling():
@@ -89,7 +89,29 @@ class Trimming:
         runner.resolve_adaptive_cudagraph_mode = resolved
 
 
+def allow_adaptive_verification():
+    """Let vLLM verify adaptively without captured graphs, whose times it would measure."""
+    from vllm.config import VllmConfig
+    from vllm.v1.worker.gpu.spec_decode import adaptive_verification as verification
+
+    manager = verification.AdaptiveVerificationManager
+    begin = manager.__init__
+
+    def init(self, req_states, *args, **named):
+        begin(self, req_states, *args, **named)
+        self.cost_tables = verification.build_cost_tables_from_curves(
+            [(1, 1.0), (2, 1.0)],
+            [(1, 8.0), (2, 9.0)],
+            req_states.max_num_reqs,
+            req_states.max_num_batched_tokens,
+        )
+
+    manager.__init__ = init
+    VllmConfig._validate_adaptive_verification = lambda self: None
+
+
 take_any_mask()
 keep_async_scheduling()
 filter_in_torch()
 Trimming.pretend()
+allow_adaptive_verification()

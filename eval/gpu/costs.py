@@ -1,0 +1,246 @@
+"""What steps cost: profiles of V1 and V2, as `adaspec profile` takes them, and of our kernels."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engines import has_gpu, models_of, opened
+from results import Cells
+
+from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
+from adaspec.bench.profile.plots import breakdown_figure, fit_figure
+from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
+from adaspec.cost.load import save_cost
+from adaspec.cost.model import CostModel
+from adaspec.vllm.machine import hardware
+from adaspec.vllm.profiling import (
+    DRAFT,
+    SAMPLE,
+    VERIFY,
+    Plan,
+    ProfiledEngine,
+    Stopwatch,
+    Subject,
+    TimedStep,
+)
+
+SETTLING_STEPS = 4
+"""V2 prepares a step while the last one runs: so long are drafts of an earlier plan verified."""
+TIMED_V2 = {VERIFY: "execute_model", SAMPLE: "sample", DRAFT: "speculator.propose"}
+
+
+def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+    """Profile an engine, and write its cost model and pictures."""
+    grid = Grid(**{name: _tuple(value) for name, value in settings["grid"].items()})
+    target, head = models_of(settings)
+    subject = Subject(target, head, settings["engine"], "eagle3")
+    taken = (
+        profile_machine(subject, grid)
+        if settings["runner"] == "V1"
+        else profile_v2(subject, grid, settings)
+    )
+    # Its folder says nothing to others.
+    name = f"{settings['called'].rpartition('/')[2]} on {hardware()}, {settings['runner']}"
+    taken = replace(taken, cost=replace(taken.cost, name=name, target=settings["called"]))
+    (folder / "costs").mkdir(exist_ok=True)
+    save_cost(taken.cost, folder / "costs" / f"{settings['name']}.json", taken.fit)
+    (folder / "plots").mkdir(exist_ok=True)
+    figures = {"fit": fit_figure(taken)}
+    if taken.breakdown:
+        figures["breakdown"] = breakdown_figure(taken)
+    for name, figure in figures.items():
+        path = folder / "plots" / f"{settings['name']}-{name}.png"
+        figure.savefig(path, format="png", metadata={"Software": None})
+    return taken.document()
+
+
+def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any]) -> Profile:
+    """The profile of a V2 engine, of whole steps: their parts overlap."""
+    batches = grid.batches or (GPU_BATCHES if has_gpu() else CPU_BATCHES)
+    with opened(
+        subject.model,
+        {
+            "method": "adaspec",
+            "model": subject.draft,
+            "draft_method": "eagle3",
+            "policy": settings["policy"],
+            "num_speculative_tokens": grid.longest_draft,
+        },
+        "V2",
+        {"max_num_seqs": max(batches), **subject.engine},
+    ) as llm:
+        engine = AsyncEngine(llm, grid.longest_draft, grid.seed)
+        measurement = measure(engine, grid, batches, True, _silent)
+        for kind in measurement.kinds:
+            kind.parts.clear()
+        known = CostModel(
+            name=subject.model,
+            hardware=engine.hardware,
+            captured_sizes=engine.captured_sizes,
+        )
+        facts = {"vllm": engine.version, "dtype": engine.dtype, "drafter": subject.draft}
+        facts |= {"arguments": subject.engine, "trims": engine.trims}
+        return fit_profile(measurement, known, grid.seed, facts)
+
+
+class Forced:
+    """Decides for a V2 worker what a plan says."""
+
+    def __init__(self, worker: Any) -> None:
+        self.current, self.holds = Plan(), False
+        host = worker.host
+        decide, enter = host.decide, host.enter
+
+        def decide_forced(*facts: Any) -> Any:
+            decided = decide(*facts)
+            decided.forwards = self.current.forwards if decided.holds_neural.any() else 0
+            return decided
+
+        def enter_forced(*facts: Any) -> bool:
+            enter(*facts)
+            return self.holds
+
+        host.decide, host.enter = decide_forced, enter_forced
+        host.keeps = lambda *_: True
+        host.budget = lambda running: running * self.current.draft_len
+        host.length = lambda: self.current.draft_len
+
+
+class AsyncStopwatch(Stopwatch):
+    """Times whole steps of V2: from one to the next, once all that runs is of the same plan."""
+
+    def __init__(self, runner: Any, policy: Forced) -> None:
+        super().__init__(runner, TIMED_V2)
+        self._policy, self._plan = policy, policy.current
+        self._verified: int | None = None
+        manager = runner.adaptive_verification
+        if manager is None:
+            return
+        count = manager.get_num_tokens
+
+        def get_num_tokens(*args: Any) -> int:
+            self._verified = count(*args)
+            return self._verified
+
+        manager.get_num_tokens = get_num_tokens
+
+    def time_step(self, step: Any) -> TimedStep | None:
+        """Time a step; the first one of a plan is None, after some that are not timed."""
+        if self._policy.current is not self._plan:
+            self._plan = self._policy.current
+            for _ in range(SETTLING_STEPS):
+                step()
+            return None
+        self._verified = None
+        timed = super().time_step(step)
+        if timed is None or self._verified is None:
+            return timed
+        return replace(timed, tokens=self._verified)
+
+
+class AsyncEngine(ProfiledEngine):
+    """A V2 engine with a policy that follows a fixed plan, under the interface of V1's."""
+
+    def __init__(self, llm: Any, max_draft: int, seed: int) -> None:
+        """Take over an engine that adaspec serves on V2."""
+        self._take(llm, max_draft, seed)
+        worker = self._runner.adaspec_worker
+        self.trims = worker.trims
+        self._policy = Forced(worker)
+        self.session = worker
+        self._stopwatch = AsyncStopwatch(self._runner, self._policy)
+        worker.observers.add(self._stopwatch)
+
+
+def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+    """What a step's decision takes on the device, by batch: in kernels, in torch, and to launch."""
+    import torch
+
+    from adaspec.vllm.v2 import drafting
+
+    device = torch.device("cuda" if has_gpu() else "cpu")
+    before, drafting.KERNELS_ON_CPU = drafting.KERNELS_ON_CPU, True
+    try:
+        for batch in settings["batches"]:
+            for way in ("kernels", "torch"):
+                key = f"{way} {batch}"
+                if key not in cells:
+                    cells.add(key, decision_s(settings, batch, way, device))
+    finally:
+        drafting.KERNELS_ON_CPU = before
+    return {"device": hardware()}
+
+
+def decision_s(settings: dict[str, Any], batch: int, way: str, device: Any) -> dict[str, Any]:
+    """Seconds of one step's decision: to launch it, and until it is done."""
+    import torch
+
+    from adaspec.device.model import DeviceModel
+    from adaspec.device.predictor import Batch, Predictor
+    from adaspec.policy.learned import load_policy
+    from adaspec.vllm.v2.drafting import Drafting
+
+    policy, cap, context = load_policy(settings["policy"]), settings["cap"], settings["context"]
+    made = Drafting(policy, batch, cap, policy.neural_cap, settings["vocabulary"], device)
+    if way == "torch":
+        model = DeviceModel(policy.model, device)
+        made.predictor = Predictor(model, policy.late_knobs, batch, cap)
+    draw = torch.Generator().manual_seed(batch)
+    text = torch.randint(3, 400, (batch, context), generator=draw, dtype=torch.int32)
+    rows = torch.arange(batch, device=device)
+    ones = torch.ones(batch, dtype=torch.int32, device=device)
+    facts = Batch(
+        slots=rows,
+        tokens=text.to(device),
+        context_tokens=ones * (context - cap),
+        prompt_tokens=ones * (context // 2),
+        holds_neural=ones.bool(),
+        sampled=ones,
+        rejected=ones * 0,
+    )
+    made.warm_up(facts)
+    made.predictor.enter(rows)
+    chosen = torch.tensor([0.05, 1.0, 1.0, 1.0], dtype=torch.float64, device=device)
+    forwards = settings["forwards"]
+    drafted = torch.full((batch, forwards), 7, dtype=torch.int64, device=device)
+    confidences = torch.full((forwards, batch, 3), -0.5, device=device)
+    parts: dict[str, list[float]] = {"predict": [], "draft": [], "until done": []}
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(settings["steps"] + 2):
+        wait()
+        began_s = time.perf_counter()
+        step = made.begin(facts, chosen)
+        made.revise(step, drafted, confidences)
+        predicted_s = time.perf_counter()
+        made.finish(step, drafted, confidences, None)
+        launched_s = time.perf_counter()
+        wait()
+        parts["predict"].append(predicted_s - began_s)
+        parts["draft"].append(launched_s - predicted_s)
+        parts["until done"].append(time.perf_counter() - began_s)
+    # In the first steps what is compiled late is compiled.
+    medians = {name: float(np.median(values[2:])) for name, values in parts.items()}
+    return {
+        "way": way,
+        "batch": batch,
+        "launch_s": medians["predict"] + medians["draft"],
+        "launch_predict_s": medians["predict"],
+        "launch_draft_s": medians["draft"],
+        "done_s": medians["until done"],
+    }
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _silent(*_: Any) -> None:
+    pass

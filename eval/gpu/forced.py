@@ -1,0 +1,276 @@
+"""Makes an engine emit recorded outputs, and its head draft what was recorded, at real step times.
+
+The target's weights are random, so what it would say is of no use. The token that was recorded at a
+place of the text is made the likeliest there before vLLM verifies; what the recorded head drafted
+at a position takes the place of what this one does, and so do its confidences. All else runs as
+ever: the same forwards, kernels and schedulers. For benchmarks alone, in a process of their own.
+
+Requests are named INDEX-ANYTHING, by the index of their recording; others are left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaspec.trace.schema import Request
+
+_NEVER_SURE = -1e-4
+"""The highest log-probability that is set: odds of 1 to 0 have no logarithm."""
+
+
+class Recordings:
+    """Texts and drafts of recorded requests, as tensors of one device."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        longest = max(len(each.prompt_tokens) + len(each.output_tokens) for each in requests)
+        outputs = max(len(each.output_tokens) for each in requests)
+        drafted = [each.drafted_tokens for each in requests]
+        cap = max((each.shape[1] for each in drafted if each is not None), default=0)
+        count = len(requests)
+        text = np.full((count, longest), -1, np.int64)
+        drafts = np.full((count, outputs, cap), -1, np.int64)
+        confidences = np.zeros((count, outputs, cap, 3), np.float32)
+        for row, request in enumerate(requests):
+            prompt, output = request.prompt_tokens, request.output_tokens
+            text[row, len(prompt) : len(prompt) + len(output)] = output
+            if request.drafted_tokens is not None and request.confidences is not None:
+                drafts[row, : len(output)] = request.drafted_tokens
+                confidences[row, : len(output)] = np.nan_to_num(request.confidences)
+        self.text, self.drafts = torch.from_numpy(text), torch.from_numpy(drafts)
+        self.confidences = torch.from_numpy(confidences)
+        self.prompt_tokens = torch.tensor([len(each.prompt_tokens) for each in requests])
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device."""
+        for name, tensor in vars(self).items():
+            setattr(self, name, tensor.to(device))
+        return self
+
+    def token_at(self, which: Tensor, place: Tensor) -> Tensor:
+        """The output token at each place of recorded texts; -1 in prompts and beyond the end."""
+        row, column = which.clamp(min=0), place.clamp(max=self.text.shape[1] - 1)
+        known = (which >= 0) & (place < self.text.shape[1])
+        return self.text[row, column].where(known, -1)
+
+    def draft_at(self, which: Tensor, known: Tensor, depth: Tensor) -> tuple[Tensor, Tensor]:
+        """What the head drafted as its token number `depth` where so many tokens were known.
+
+        Returns (rows,) tokens, -1 where none was recorded, and their (rows, 3) confidences.
+        """
+        row = which.clamp(min=0)
+        position = known - self.prompt_tokens[row]
+        _, positions, cap = self.drafts.shape
+        recorded = (which >= 0) & (position >= 0) & (position < positions) & (depth < cap)
+        place = row, position.clamp(0, positions - 1), depth.clamp(max=cap - 1)
+        return self.drafts[place].where(recorded, -1), self.confidences[place]
+
+
+def make_likeliest(logits: Tensor, tokens: Tensor, logprob: Tensor | None = None) -> None:
+    """Make a token the likeliest of each row of logits, at that log-probability; none where -1."""
+    place = tokens.clamp(min=0)[:, None]
+    if logprob is None:
+        value = torch.full_like(place, torch.finfo(logits.dtype).max, dtype=torch.float32)
+    else:
+        sure = logprob.clamp(max=_NEVER_SURE)
+        odds = sure - torch.log1p(-sure.exp())
+        value = (logits.float().logsumexp(1) + odds)[:, None]
+    kept = logits.gather(1, place)
+    logits.scatter_(1, place, value.to(logits.dtype).where(tokens[:, None] >= 0, kept))
+
+
+class Forcing:
+    """Forces the engines that start while it is installed."""
+
+    def __init__(self, recordings: Recordings) -> None:
+        self.recordings = recordings
+        self.forces_target = True
+        """Whether outputs are forced; where not, what forcing takes can be told."""
+        self._drafted: tuple[Tensor, Tensor] | None = None
+        """What the head is made to draft in the forward that runs."""
+
+    @contextmanager
+    def installed(self, runner: str) -> Iterator[None]:
+        """Force the engines of a model runner, V1 or V2."""
+        with ExitStack() as replaced:
+            (self._install_v2 if runner == "V2" else self._install_v1)(replaced)
+            for name in ("adaspec.vllm.proposers", "adaspec.vllm.v2.speculator"):
+                replace(replaced, import_module(name), "read_logits", self._read_logits)
+            yield
+
+    def _read_logits(self, original: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Read the recorded tokens and confidences."""
+        tokens, evidence = original(logits)
+        if self._drafted is None:
+            return tokens, evidence
+        wanted, confidences = self._drafted
+        recorded = torch.cat([wanted[:, None].float(), confidences], 1)
+        found = wanted >= 0
+        return wanted.where(found, tokens), recorded.where(found[:, None], evidence)
+
+    def _install_v2(self, replaced: ExitStack) -> None:
+        from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+        from vllm.v1.worker.gpu.sample.sampler import Sampler
+        from vllm.v1.worker.gpu.states import RequestState
+
+        recordings = self.recordings
+        # What stands before it differs between versions of vLLM.
+        place = list(signature(Sampler.apply_sampling_params).parameters).index("pos") - 3
+
+        def init(original: Any, runner: Any, *args: Any, **named: Any) -> None:
+            original(runner, *args, **named)
+            recordings.on(runner.device)
+            states = runner.req_states
+            states.recording = torch.full((states.max_num_reqs,), -1, device=runner.device)
+            if hasattr(runner.speculator, "sample_draft"):
+                self._take_over(runner.speculator, states)
+
+        def add_request(original: Any, states: Any, req_id: str, *args: Any, **named: Any) -> None:
+            original(states, req_id, *args, **named)
+            slot = states.req_id_to_index[req_id]
+            states.recording[slot : slot + 1].fill_(_recording_of(req_id))
+
+        def apply_sampling_params(
+            original: Any, sampler: Any, logits: Tensor, rows: Tensor, *args: Any, **named: Any
+        ) -> Tensor:
+            processed: Tensor = original(sampler, logits, rows, *args, **named)
+            if self.forces_target:
+                position = named["pos"] if "pos" in named else args[place]
+                which = sampler.req_states.recording[rows.long().clamp(min=0)]
+                make_likeliest(processed, recordings.token_at(which, position + 1))
+            return processed
+
+        replace(replaced, GPUModelRunner, "__init__", init)
+        replace(replaced, RequestState, "add_request", add_request)
+        replace(replaced, Sampler, "apply_sampling_params", apply_sampling_params)
+
+    def _take_over(self, speculator: Any, states: Any) -> None:
+        """Make a speculator of V2 draft what was recorded."""
+        base, forcing = type(speculator), self
+
+        def sample_draft(
+            self: Any,
+            hidden_states: Tensor,
+            positions: Tensor,
+            rows: Tensor,
+            temperature: Tensor,
+            seeds: Tensor,
+            draft_step: Tensor,
+            *args: Any,
+            **named: Any,
+        ) -> Tensor:
+            slots = rows[: len(hidden_states)].long().clamp(min=0)
+            known = states.total_len.gpu[slots].long()
+            depth = draft_step.reshape(1).long().expand(len(slots))
+            which = states.recording[slots]
+            tokens, _ = forcing._drafted = forcing.recordings.draft_at(which, known, depth)
+            try:
+                drafted: Tensor = base.sample_draft(
+                    self,
+                    hidden_states,
+                    positions,
+                    rows,
+                    temperature,
+                    seeds,
+                    draft_step,
+                    *args,
+                    **named,
+                )
+            finally:
+                forcing._drafted = None
+            return tokens.where(tokens >= 0, drafted)
+
+        def compute_draft_logits(self: Any, hidden_states: Tensor, *args: Any) -> Tensor:
+            logits: Tensor = base.compute_draft_logits(self, hidden_states, *args)
+            # What adaptive verification estimates by.
+            if forcing._drafted is not None and self.acceptance_estimator is not None:
+                tokens, confidences = forcing._drafted
+                make_likeliest(logits, tokens, confidences[:, 0])
+            return logits
+
+        members = {"sample_draft": sample_draft, "compute_draft_logits": compute_draft_logits}
+        # A class with one base has the layout of the object that it is given to.
+        speculator.__class__ = type(f"Forced{base.__name__}", (base,), members)
+
+    def _install_v1(self, replaced: ExitStack) -> None:
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        from adaspec.vllm.proposers import HeadMixin
+
+        recordings = self.recordings
+        runners: list[Any] = []
+
+        def init(original: Any, runner: Any, *args: Any, **named: Any) -> None:
+            original(runner, *args, **named)
+            recordings.on(runner.device)
+            runners[:] = [runner]
+
+        def sample(original: Any, runner: Any, logits: Tensor, drafts: Any, *args: Any) -> Any:
+            if self.forces_target:
+                make_likeliest(logits, wanted(runner, drafts))
+            return original(runner, logits, drafts, *args)
+
+        def wanted(runner: Any, drafts: Any) -> Tensor:
+            """The recorded token of each row of logits."""
+            which = _recordings_of(runner)
+            if drafts is None:
+                rows = runner.query_start_loc.gpu[1 : len(which) + 1] - 1
+            else:
+                rows = drafts.logits_indices
+                which = np.repeat(which, np.asarray(drafts.num_draft_tokens) + 1)
+            positions = getattr(runner.positions, "gpu", runner.positions)[rows.long()]
+            return recordings.token_at(_moved(which, runner.device), positions + 1)
+
+        def sample_draft(original: Any, drafter: Any, *args: Any) -> Any:
+            runner, depth = runners[0], drafter._adaspec_count
+            if depth is None:
+                return original(drafter, *args)
+            which = _moved(_recordings_of(runner), runner.device)
+            known = np.array(runner.input_batch.num_tokens_no_spec[: len(which)], np.int64)
+            self._drafted = recordings.draft_at(
+                which, _moved(known, runner.device), torch.full_like(which, depth)
+            )
+            try:
+                return original(drafter, *args)
+            finally:
+                self._drafted = None
+
+        replace(replaced, GPUModelRunner, "__init__", init)
+        replace(replaced, GPUModelRunner, "_sample", sample)
+        replace(replaced, HeadMixin, "_sample_draft_tokens", sample_draft)
+
+
+def replace(replaced: ExitStack, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    """Replace a function by `replacement(original, ...)` until the stack is closed."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def call(*args: Any, **named: Any) -> Any:
+        return replacement(original, *args, **named)
+
+    setattr(owner, name, call)
+    replaced.callback(setattr, owner, name, original)
+
+
+def _recordings_of(runner: Any) -> Any:
+    """The recording of each row of a V1 runner's batch."""
+    batch = runner.input_batch
+    return np.array([_recording_of(name) for name in batch.req_ids[: batch.num_reqs]], np.int64)
+
+
+def _recording_of(request: str) -> int:
+    index = request.partition("-")[0]
+    return int(index) if index.isdecimal() else -1
+
+
+def _moved(values: Any, device: torch.device) -> Tensor:
+    host = torch.from_numpy(values)
+    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)

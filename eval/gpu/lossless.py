@@ -1,0 +1,209 @@
+"""Whether greedy outputs are those of no speculation, whatever is drafted and however long.
+
+Policies that decide at random mix every source and length in one batch. On V2 the same is run where
+vLLM raises for every wait for the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, models_of, opened
+from results import Cells, cells_in, read_json
+from throughput import asked_for
+
+from adaspec.bench.engine.comparison import NOISE, first_difference
+
+SOURCES = ("ngram", "neural", "splice")
+LIKELY = 5
+"""So many of a step's likeliest tokens are known where an output differs."""
+Output = tuple[list[int], list[Mapping[int, float]]]
+"""An output's tokens, and the log-probabilities of the likeliest ones at each place."""
+
+
+def expect(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+    """Write down the outputs of no speculation, and what else was likely at each place."""
+    target, _ = models_of(settings)
+    prompts = prompts_of(settings, folder)
+    with opened(target, None, settings["runner"], settings["engine"]) as llm:
+        outputs = outputs_of(llm, prompts, settings["output_tokens"], logprobs=True)
+    # JSON has no numbers for keys.
+    written = [[output, [list(step.items()) for step in likely]] for output, likely in outputs]
+    cells.add("outputs", {"outputs": written})
+    return {"requests": len(outputs)}
+
+
+def expected_by(name: str, folder: Path) -> list[Output]:
+    """What a stage that expects has written down; raises `Skip` where it has not."""
+    plan = read_json(folder / "plan.json")
+    assert plan is not None
+    settings = plan["stages"][name]["settings"]
+    found = cells_in(folder / "cells" / f"{name}.jsonl", settings)
+    if not found:
+        raise Skip(f"there is nothing to compare with: stage {name} has to be done first")
+    return [(output, [dict(step) for step in likely]) for output, likely in found[0]["outputs"]]
+
+
+def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+    """Compare the outputs of random policies with those of no speculation."""
+    if settings["no_sync"] and not has_gpu():
+        raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
+    target, head = models_of(settings)
+    prompts, tokens = prompts_of(settings, folder), settings["output_tokens"]
+    runner, engine = settings["runner"], settings["engine"]
+    expected = expected_by(settings["expected"], folder)
+    config = {
+        "method": "adaspec",
+        "model": head,
+        "draft_method": "eagle3",
+        "policy": settings["policy"],
+        "num_speculative_tokens": settings["cap"],
+    }
+    noise = NOISE[settings["engine"]["dtype"]]
+    with graphs(runner) as counted, opened(target, config, runner, engine) as llm:
+        if settings["no_sync"]:
+            check_that_waiting_is_seen()
+        for seed in settings["seeds"]:
+            wanderer = wanderer_of(llm, runner, seed)
+            found = outputs_of(llm, prompts, tokens)
+            cell = compared(expected, found, noise)
+            cell |= {"taken": taken(wanderer), "faults": faults(llm)}
+            cells.add(f"seed {seed}", {"seed": seed, "requests": len(prompts), **cell})
+        if settings["no_sync"]:
+            cells.add("a wait", {"faults": faults_of_a_wait(llm, prompts)})
+    return verdict(cells.values()) | {"graphs": counted}
+
+
+def graphs(runner: str) -> Any:
+    """Counts V2's graphs; V1 has none that could be counted in the same way."""
+    from contextlib import nullcontext
+
+    return graphs_counted() if runner == "V2" else nullcontext({})
+
+
+def prompts_of(settings: dict[str, Any], folder: Path) -> list[list[int]]:
+    """Prompts of many lengths."""
+    draw = np.random.default_rng(5)
+    prompts = [list(each.prompt) for each in asked_for(settings, folder)]
+    return [prompt[: int(draw.integers(12, len(prompt) + 1))] for prompt in prompts]
+
+
+def outputs_of(
+    llm: Any, prompts: Sequence[list[int]], tokens: int, logprobs: bool = False
+) -> list[Output]:
+    """The greedy output of every prompt."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=tokens,
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=LIKELY if logprobs else None,
+    )
+    asked = [{"prompt_token_ids": prompt} for prompt in prompts]
+    outputs = []
+    for each in llm.generate(asked, params, use_tqdm=False):
+        steps = each.outputs[0].logprobs or []
+        likely = [{token: one.logprob for token, one in step.items()} for step in steps]
+        outputs.append((list(each.outputs[0].token_ids), likely))
+    return outputs
+
+
+def compared(expected: Sequence[Output], found: Sequence[Output], noise: float) -> dict[str, Any]:
+    """How many outputs are equal, differ where two tokens were nearly tied, or are different."""
+    counts, different = Counter[str](), []
+    for request, ((wanted, likely), (output, _)) in enumerate(zip(expected, found, strict=True)):
+        place = first_difference(wanted, output)
+        if place is None:
+            counts["equal"] += 1
+            continue
+        one, other = (tokens[place] if place < len(tokens) else None for tokens in (wanted, output))
+        margin = None
+        if one in likely[place] and other in likely[place]:
+            margin = max(likely[place].values()) - likely[place][other]
+        near_tie = margin is not None and margin <= noise
+        counts["near_tie" if near_tie else "different"] += 1
+        if not near_tie:
+            different.append({"request": request, "place": place, "margin": margin})
+    names = ("equal", "near_tie", "different")
+    return {**{name: counts[name] for name in names}, "differences": different}
+
+
+def wanderer_of(llm: Any, runner: str, seed: int) -> Any:
+    """Have an engine decide at random from here on."""
+    from types import SimpleNamespace
+
+    sys.path.append(str(ENGINE_TESTS))
+    engine = SimpleNamespace(runner=model_runner(llm))
+    if runner == "V2":
+        sys.path.append(str(ENGINE_TESTS / "v2"))
+        from wandering import Wanderer
+
+        return Wanderer(engine, seed)
+    from adaspec.vllm.attachment import serve_by
+    from policies import Wanderer as Policy
+
+    policy = Policy()
+    policy.seed = seed
+    serve_by(engine.runner, policy)
+    return policy
+
+
+def taken(wanderer: Any) -> dict[str, int]:
+    """How often each source was verified."""
+    return {source: int(wanderer.taken[source]) for source in SOURCES}
+
+
+def faults(llm: Any) -> dict[str, int]:
+    """The faults that adaspec lived with since the last policy was put in."""
+    runner = model_runner(llm)
+    served = getattr(runner, "adaspec_worker", None) or runner.adaspec_session
+    return dict(served.breaker.counts)
+
+
+def check_that_waiting_is_seen() -> None:
+    """Raise `Skip` where vLLM does not look for waits."""
+    try:
+        from vllm.utils import gpu_sync_debug as debug
+    except ImportError as error:
+        raise Skip("this vLLM does not look for waits for the device") from error
+    if debug._SYNC_CHECK_MODE != "error" or not debug._sync_check_enabled:
+        raise Skip("VLLM_GPU_SYNC_CHECK=error has not switched vLLM's check on")
+
+
+def faults_of_a_wait(llm: Any, prompts: Sequence[list[int]]) -> dict[str, int]:
+    """The faults of a policy that does wait: none would mean that the check sees nothing."""
+    import torch
+
+    wanderer = wanderer_of(llm, "V2", 0)
+    decide = wanderer.host.decide
+
+    def wait(*facts: Any) -> Any:
+        torch.ones(1, device=model_runner(llm).device).item()
+        return decide(*facts)
+
+    wanderer.host.decide = wait
+    outputs_of(llm, prompts[:2], 8)
+    return faults(llm)
+
+
+def verdict(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all cells come to; raises where an output differs or a source was never taken."""
+    runs = [cell for cell in cells if "seed" in cell]
+    waits = [cell["faults"] for cell in cells if "seed" not in cell]
+    totals = {name: sum(run[name] for run in runs) for name in ("equal", "near_tie", "different")}
+    sources = {name: sum(run["taken"][name] for run in runs) for name in SOURCES}
+    found = Counter[str]()
+    for run in runs:
+        found.update(run["faults"])
+    problems = [f"{totals['different']} outputs differ"] if totals["different"] else []
+    problems += [f"{name} was never verified" for name, count in sources.items() if not count]
+    problems += [f"adaspec counted faults: {dict(found)}"] if found else []
+    problems += ["a wait for the device was not seen"] if waits and not waits[0] else []
+    return {**totals, "taken": sources, "faults": dict(found), "problems": problems}

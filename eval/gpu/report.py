@@ -1,0 +1,290 @@
+"""Writes the report of all stages so far: report.json, report.md and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from figures import NONE, document_of, plain_steps, steps_by_forwards
+from matplotlib.figure import Figure
+from results import write_json
+
+from adaspec.evaluate.render.markdown import table_markdown, text_markdown
+from adaspec.evaluate.render.style import (
+    MUTED,
+    NEURAL,
+    NGRAM,
+    SMALL,
+    Look,
+    canvas,
+    log2_loads,
+    named_axes,
+    place,
+    speedup_ticks,
+)
+from adaspec.evaluate.render.table import (
+    NULL,
+    Table,
+    code,
+    decimal,
+    foreign,
+    milliseconds,
+    percent,
+    simple_table,
+    times,
+)
+
+COLOURS = {
+    "eagle3-1": ("#9CC3DE", "o"),
+    "eagle3-2": (NEURAL, "s"),
+    "eagle3-3": ("#174A6E", "^"),
+    "ngram": ("#F0C27A", "o"),
+    "ngram-gpu": (NGRAM, "s"),
+    "adaptive": ("#00805E", "D"),
+    "suffix": ("#A89580", "v"),
+    "adaspec-v1": ("#E58A70", "P"),
+    "adaspec-v2": ("#C8390E", "o"),
+    "adaspec-v2-48": ("#7A2308", "X"),
+}
+TITLES = {
+    "throughput": "Llama-3.1-8B's shapes, recorded acceptance",
+    "pair": "The reference pair, its own acceptance",
+}
+
+
+def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
+    """Write what there is to say so far."""
+    document = document_of(folder, planned)
+    write_json(folder / "report.json", document)
+    plots = folder / "plots"
+    plots.mkdir(exist_ok=True)
+    for part in TITLES:
+        if any(row["method"] != NONE for row in document[part]):
+            figure = speedup_figure(document[part], TITLES[part], _where(document))
+            figure.savefig(plots / f"{part}.png", format="png", metadata={"Software": None})
+    names = sorted(path.name for path in plots.glob("*.png"))
+    text = "\n\n".join(_parts(document, names)) + "\n"
+    (folder / "report.md").write_text(text, encoding="utf-8")
+
+
+def _where(document: Mapping[str, Any]) -> str:
+    machine = document["machine"]
+    if machine is None:
+        return "no stage has run"
+    return f"{machine['hardware']}, vLLM {machine['vllm']}, torch {machine['torch']}"
+
+
+def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
+    yield "# adaspec on this machine"
+    yield text_markdown([foreign(_where(document)), "."])
+    if document["dry_run"]:
+        yield "**A dry run: tiny models on a CPU, V2 in an interpreter. No time here counts.**"
+    if document["headline"]:
+        yield table_markdown(_headline(document["headline"]))
+    yield table_markdown(_stages(document["stages"]))
+    yield from _logs(document["stages"])
+    if document["lossless"]:
+        yield table_markdown(_lossless(document["lossless"]))
+    for table in _costs(document):
+        yield table_markdown(table)
+    for part, title in TITLES.items():
+        for load in sorted({row["load"] for row in document[part]}):
+            yield table_markdown(_speeds(document[part], load, title))
+    if document["price_of_forcing"]:
+        price = document["price_of_forcing"].items()
+        shares = ", ".join(f"{times(ratio)} at {load}" for load, ratio in price)
+        yield f"Forcing outputs takes time: no speculation takes {shares} of its time without."
+    if plots:
+        yield "## Pictures"
+    for name in plots:
+        yield f"![{name}](plots/{name})"
+
+
+def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        [
+            code(each["stage"]),
+            each["status"],
+            foreign(each["why"] or ""),
+            decimal(each["seconds"], 0),
+        ]
+        for each in stages
+    ]
+    return simple_table("Stages", ("stage", "status", "why", "seconds"), rows, names=3)
+
+
+def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
+    heads = ("", "at once", "method", "over none", "over EAGLE-3", "over vLLM's best", "which is")
+    rows = [
+        [
+            line["part"],
+            str(line["load"]),
+            code(method),
+            times(over["none"]),
+            times(over["eagle3"]),
+            times(over["vllm"]),
+            code(line["best_vllm"] or NULL),
+        ]
+        for line in lines
+        for method, over in line["over"].items()
+    ]
+    sentence = (
+        "Medians of tokens per second. EAGLE-3 at the length, and vLLM with the method, that "
+        "turned out best at that load."
+    )
+    return simple_table("Headline", heads, rows, 3, sentence)
+
+
+def _logs(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The last lines of the logs of stages whose process did not end well."""
+    for each in stages:
+        if each["log"]:
+            lines = "\n".join(each["log"]).replace("```", "` ` `")
+            yield f"The end of {each['stage']}'s log:\n\n```\n{lines}\n```"
+
+
+def _lossless(checks: Sequence[Mapping[str, Any]]) -> Table:
+    heads = ("stage", "equal", "nearly tied", "different", "n-gram", "neural", "splice", "faults")
+    rows = [
+        [
+            code(each["stage"]),
+            *(str(each[name]) for name in ("equal", "near_tie", "different")),
+            *(str(each["taken"][source]) for source in ("ngram", "neural", "splice")),
+            str(sum(each["faults"].values())),
+        ]
+        for each in checks
+    ]
+    sentence = (
+        "Greedy outputs of policies that decide at random, against those of no speculation, and "
+        "how many drafts of each source were verified. Where two tokens are nearly tied, rounding "
+        "decides."
+    )
+    return simple_table("Lossless", heads, rows, sentence=sentence)
+
+
+def _costs(document: Mapping[str, Any]) -> Iterator[Table]:
+    costs = document["costs"]
+    if costs:
+        yield _constants(costs)
+        yield _plain_steps(costs)
+    for way, profile in costs.items():
+        yield _forwards(way, profile)
+    if document["kernels"]:
+        yield _kernels(document["kernels"])
+
+
+def _constants(costs: Mapping[str, Any]) -> Table:
+    heads = ("engine", "step ms", "token us", "1,000 KV us", "forward ms", "error", "complaints")
+    rows = []
+    for way, profile in costs.items():
+        cost = profile["cost"]
+        rows.append(
+            [
+                code(way),
+                milliseconds(cost["fixed_s"] + cost["overhead_s"]),
+                decimal(1e6 * cost["per_token_s"], 1),
+                decimal(1e9 * cost["per_kv_s"], 1),
+                milliseconds(cost["draft_fixed_s"]),
+                percent(profile["fit"]["mean_error"], 1),
+                foreign("; ".join(profile["complaints"]) or NULL),
+            ]
+        )
+    sentence = "Cost models as `adaspec profile` fits them, in `costs/`; error: of held-out steps."
+    return simple_table("Step costs", heads, rows, sentence=sentence)
+
+
+def _plain_steps(costs: Mapping[str, Any]) -> Table:
+    found = plain_steps(costs)
+    batches = sorted({batch for _, batch in found})
+    rows = [
+        [code(way), *(milliseconds(found.get((way, batch))) for batch in batches)] for way in costs
+    ]
+    heads = ("ms", *(f"batch {batch}" for batch in batches))
+    return simple_table("Steps that draft nothing", heads, rows, sentence="Medians over contexts.")
+
+
+def _forwards(way: str, profile: Mapping[str, Any]) -> Table:
+    found = steps_by_forwards(profile)
+    forwards = sorted({count for _, count in found})
+    rows = [
+        [f"batch {batch}", *(milliseconds(found.get((batch, count))) for count in forwards)]
+        for batch in sorted({batch for batch, _ in found})
+    ]
+    heads = ("ms", *(f"{count} forwards" for count in forwards))
+    sentence = "Medians over contexts and verified lengths; 1 forward includes the keep-alive."
+    return simple_table(["Steps by the drafter's forwards, ", code(way)], heads, rows, 1, sentence)
+
+
+def _kernels(cells: Sequence[Mapping[str, Any]]) -> Table:
+    names = ("launch_predict_s", "launch_draft_s", "launch_s", "done_s")
+    rows = [
+        [f"{cell['way']}, batch {cell['batch']}", *(milliseconds(cell[name]) for name in names)]
+        for cell in cells
+    ]
+    heads = ("ms", "launch: predict", "launch: choose and pack", "launch: all", "until done")
+    sentence = "One step's decision on the device: in Triton kernels, and in torch alone."
+    return simple_table("The price of deciding on V2", heads, rows, sentence=sentence)
+
+
+def _speeds(rows: Sequence[Mapping[str, Any]], load: int, title: str) -> Table:
+    here = [row for row in rows if row["load"] == load]
+    here.sort(key=lambda row: -row["tokens_per_s"])
+    heads = ("method", "runner", "tok/s", "over none", "by round", "tokens a step")
+    cells = [
+        [
+            code(row["method"]),
+            row["runner"],
+            decimal(row["tokens_per_s"], 1),
+            times(row["speedup"]),
+            " ".join(f"{ratio:.2f}" for ratio in row["speedup_by_round"]),
+            decimal(row["tokens_per_row"]),
+            milliseconds(row["longest_step_s"]),
+            percent(row["outputs_as_none"]),
+            _graphs(row["graphs"].get("target", {})),
+        ]
+        for row in here
+    ]
+    rounds = max(row["rounds"] for row in here)
+    sentence = (
+        f"Medians of {rounds} round(s). tokens a step: of each request. longest ms: the longest "
+        "step. as none: outputs that are those of no speculation. graphs: the target's steps by "
+        "kind of CUDA graph."
+    )
+    heads = (*heads, "longest ms", "as none", "graphs")
+    return simple_table(f"{title}: {load} at once", heads, cells, 2, sentence)
+
+
+def _graphs(modes: Mapping[str, int]) -> str:
+    total = sum(modes.values())
+    ordered = sorted(modes.items(), key=lambda each: -each[1])
+    return ", ".join(f"{mode} {count / total:.0%}" for mode, count in ordered) or NULL
+
+
+def speedup_figure(rows: Sequence[Mapping[str, Any]], title: str, where: str) -> Figure:
+    """A line per method over the loads, and a dot per round."""
+    methods = [name for name in COLOURS if any(row["method"] == name for row in rows)]
+    looks = [Look(COLOURS[name][0], COLOURS[name][1], label=name) for name in methods]
+    note = f"{where}. Line: median of the rounds; dots: each round."
+    figure, top = canvas(4.2, f"{title}: throughput over no speculation", note, looks)
+    height = float(figure.get_size_inches()[1])
+    axes = place(figure, 0.75, top + 0.1, 5.9, height - top - 0.7)
+    for name, look in zip(methods, looks, strict=True):
+        mine = [row for row in rows if row["method"] == name and row["speedup"] is not None]
+        axes.plot(
+            [row["load"] for row in mine],
+            [row["speedup"] for row in mine],
+            color=look.colour,
+            marker=look.marker,
+            markersize=5,
+            linewidth=1.6,
+        )
+        for row in mine:
+            dots = row["speedup_by_round"]
+            axes.plot([row["load"]] * len(dots), dots, ".", color=look.colour, markersize=3)
+    loads = sorted({row["load"] for row in rows})
+    speedup_ticks(axes)
+    log2_loads(axes, loads)
+    axes.tick_params(labelsize=SMALL, labelcolor=MUTED)
+    named_axes(axes, "requests at once")
+    return figure

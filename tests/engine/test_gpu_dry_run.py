@@ -1,0 +1,133 @@
+"""eval/gpu on a CPU: every stage runs on tiny models, and its results are what they say."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from test_server import CHECKOUT
+
+FOLDER = CHECKOUT / "eval" / "gpu"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FOLDER.is_dir(), reason="needs eval/, which this checkout lacks"),
+]
+
+
+def run(out, cache, *words):
+    command = [sys.executable, str(FOLDER / "run.py"), "--dry-run", "--out", str(out)]
+    return subprocess.run(
+        [*command, "--cache", str(cache), *words],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def cache(request):
+    return request.config.cache.mkdir("engine")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory, cache, models):
+    """What a dry run from nothing writes."""
+    folder = tmp_path_factory.mktemp("gpu") / "out"
+    done = run(folder, cache)
+    logs = "\n".join(path.read_text()[-3000:] for path in folder.glob("logs/*.log"))
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:] + logs
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(out):
+    return json.loads((out / "report.json").read_text())
+
+
+def test_every_stage_is_done_or_says_what_this_machine_lacks(report):
+    skipped = {"lossless-v2-no-sync": "CUDA"}
+    if find_spec("arctic_inference") is None:
+        skipped["throughput-1-suffix"] = "arctic-inference"
+    found = {each["stage"]: each for each in report["stages"]}
+    assert {name for name, each in found.items() if each["status"] == "skipped"} == set(skipped)
+    assert all(word in found[name]["why"] for name, word in skipped.items())
+    assert {each["status"] for name, each in found.items() if name not in skipped} == {"done"}
+
+
+def test_all_outputs_are_compared_and_every_source_is_verified(report):
+    checks = {each["stage"]: each for each in report["lossless"]}
+    assert set(checks) == {"lossless-v2", "lossless-v1"}
+    for each in checks.values():
+        assert each["different"] == 0
+        assert each["equal"] >= 8
+        assert min(each["taken"].values()) > 0
+
+
+def test_costs_are_models_that_can_be_loaded(out, report):
+    from adaspec.cost.load import read_cost
+
+    for way in ("v1", "v2"):
+        cost, fit = read_cost(out / "costs" / f"{way}.json")
+        assert fit is not None
+        assert cost.fixed_s + cost.per_token_s > 0
+        kinds = {(each["tokens"], each["forwards"]) for each in report["costs"][way]["steps"]}
+        # Without drafts, with so many tokens verified, and with one forward and with two.
+        assert {(2, 0), (6, 0), (2, 1), (4, 1), (6, 2)} <= kinds
+    assert {each["way"] for each in report["kernels"]} == {"kernels", "torch"}
+
+
+def test_forced_acceptance_is_that_of_the_recordings(out, report):
+    sys.path.insert(0, str(FOLDER))
+    from throughput import asked_for, draw
+
+    plan = json.loads((out / "plan.json").read_text())["stages"]
+    settings = plan["throughput-1-eagle3-2"]["settings"]
+    requests = asked_for(settings, out)
+    order = draw(len(requests), 1, settings["seed"], settings["most_requests"])
+    expected = 0
+    for request in (requests[at].recorded for at in order):
+        position = 1
+        while position < len(request.output_tokens):
+            expected += 1
+            position += min(int(request.neural_accepted[position]), 2) + 1
+    (row,) = (
+        row for row in report["throughput"] if (row["load"], row["method"]) == (1, "eagle3-2")
+    )
+    assert row["verifications"] == expected
+    assert row["drafted"] == 2 * expected
+
+
+def test_methods_run_side_by_side_with_outputs_as_they_are_without_speculation(report):
+    methods = {"none", "eagle3-2", "ngram-gpu", "adaptive", "adaspec-v1", "adaspec-v2"}
+    for part, expected in (
+        ("throughput", methods),
+        ("pair", {"none", "adaspec-v1", "adaspec-v2"}),
+    ):
+        rows = report[part]
+        assert expected <= {row["method"] for row in rows}
+        assert {row["load"] for row in rows} == {1, 2}
+        assert all(
+            row["outputs_as_none"] == 1 for row in rows if row["outputs_as_none"] is not None
+        )
+        assert all(row["tokens_per_s"] > 0 and row["rounds"] == 1 for row in rows)
+    assert set(report["price_of_forcing"]) == {"1", "2"}
+    assert {each["best_eagle3"] for each in report["headline"]} == {"eagle3-2", None}
+    assert all(set(each["over"]) == {"adaspec-v1", "adaspec-v2"} for each in report["headline"])
+
+
+def test_the_report_shows_all_of_it(out):
+    text = (out / "report.md").read_text()
+    for heading in ("Stages", "Lossless", "Step costs", "The price of deciding on V2"):
+        assert f"## {heading}" in text
+    plots = {path.name for path in (out / "plots").glob("*.png")}
+    assert {"throughput.png", "pair.png", "v1-fit.png", "v2-fit.png"} <= plots
+    assert all(f"(plots/{name})" in text for name in plots)
+
+
+def test_what_is_done_is_not_done_again(out, cache):
+    done = run(out, cache, "--stages", "costs")
+    assert done.returncode == 0
+    assert "..." not in done.stdout

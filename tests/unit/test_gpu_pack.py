@@ -1,0 +1,110 @@
+"""eval/gpu/pack.py: what is split and joined is what it was, or an error says what is wrong."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACK = Path(__file__).resolve().parents[2] / "eval" / "gpu" / "pack.py"
+pytestmark = pytest.mark.skipif(
+    not PACK.is_file(), reason="needs eval/, which a source distribution leaves out"
+)
+MOST = 10_000
+
+
+def pack(*words):
+    """Run the script as a user does: with the standard library alone."""
+    command = [sys.executable, "-S", str(PACK), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def split(folder, out):
+    """With pieces that are small enough for a test."""
+    return pack("split", folder, "-o", out, "--piece-bytes", MOST)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files of many sizes: empty, as large as pieces, larger than several."""
+    made = tmp_path / "folder"
+    draw = random.Random(0)
+    for at, size in enumerate((0, 1, MOST - 1, MOST, 3 * MOST + 7)):
+        path = made / f"part {at % 2}" / f"file-{at}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.randbytes(size))
+    return made
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def pieces(folder, tmp_path):
+    done = split(folder, tmp_path / "pieces")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "pieces"
+
+
+def test_what_was_split_is_joined_as_it_was(folder, pieces, tmp_path):
+    sizes = [path.stat().st_size for path in sorted(pieces.glob("piece-*"))]
+    assert len(sizes) > 4
+    assert max(sizes) <= MOST
+    assert all(size == MOST for size in sizes[:-1])
+    done = pack("join", pieces, "-o", tmp_path / "joined")
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "joined") == files_of(folder)
+
+
+@pytest.mark.parametrize("change", ["damaged", "missing", "cut short"])
+def test_a_piece_that_is_not_whole_is_named_and_nothing_is_written(pieces, tmp_path, change):
+    path = pieces / "piece-0002"
+    content = bytearray(path.read_bytes())
+    if change == "missing":
+        path.unlink()
+    elif change == "damaged":
+        content[77] ^= 1
+        path.write_bytes(content)
+    else:
+        path.write_bytes(content[:-1])
+    done = pack("join", pieces, "-o", tmp_path / "joined")
+    assert done.returncode == 2
+    expected = "missing" if change == "missing" else "damaged"
+    assert f"piece-0002 is {expected}" in done.stderr
+    assert "piece-0001" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pieces"]
+
+
+def test_pieces_without_their_manifest_are_refused(pieces, tmp_path):
+    (pieces / "pieces.json").unlink()
+    done = pack("join", pieces, "-o", tmp_path / "joined")
+    assert done.returncode == 2
+    assert "pieces.json" in done.stderr
+
+
+def test_no_piece_is_larger_than_60_mb(folder, tmp_path):
+    done = pack("split", folder, "-o", tmp_path / "pieces", "--piece-bytes", 60_000_001)
+    assert done.returncode == 2
+    assert "60000000" in done.stderr
+    assert not (tmp_path / "pieces").exists()
+
+
+def test_the_manifest_says_the_size_of_every_piece(pieces):
+    listed = json.loads((pieces / "pieces.json").read_text())["pieces"]
+    found = {path.name: path.stat().st_size for path in pieces.glob("piece-*")}
+    assert {each["name"]: each["bytes"] for each in listed} == found
+
+
+@pytest.mark.parametrize("place", ["pieces", "inside"])
+def test_pieces_are_put_into_a_new_folder_elsewhere(folder, pieces, place):
+    out = pieces if place == "pieces" else folder / "inside"
+    done = split(folder, out)
+    assert done.returncode == 2
+    assert str(out) in done.stderr
