@@ -19,6 +19,7 @@ COMMANDS = {
     "import": ("adaspec.cli.import_command", "Make a trace of recordings from elsewhere."),
     "synthesize": ("adaspec.cli.synthesize_command", "Write a synthetic trace of known truth."),
     "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
+    "estimate": ("adaspec.cli.estimate_command", "Expected speedup and memory, by formulas."),
     "train": ("adaspec.cli.train_command", "Train a policy on recorded traces."),
     "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
     "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
