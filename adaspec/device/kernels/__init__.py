@@ -23,7 +23,7 @@ most of their time.
     propose         3 us    300 instructions
 
 On vLLM's V2 one more launch packs the drafts for the engine and the report for the host, where
-torch takes some thirty (`adaspec.vllm.v2.packing_kernel`).
+torch takes some thirty (`pack`).
 
 That is some 37 us a step with one forward, and 14 us for every further one. Where no graph launches
 them, Python takes longer to do so: 10 to 60 us each, by the number of arguments.

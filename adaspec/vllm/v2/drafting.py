@@ -106,7 +106,6 @@ def _on(device: torch.device, policy: LearnedPolicy, slots: int, cap: int) -> tu
         model = DeviceModel(policy.model, device)
         return Predictor(model, policy.late_knobs, slots, cap), packing.pack
     from adaspec.device.kernels.predictor import FusedPredictor
-    from adaspec.vllm.v2 import packing_kernel
 
     predictor = FusedPredictor(policy.model, policy.late_knobs, slots, cap, device)
-    return predictor, packing_kernel.pack
+    return predictor, packing.pack_at_once

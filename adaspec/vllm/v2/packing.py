@@ -1,11 +1,10 @@
-"""A step's drafts as the engine takes them, and what the host is told of them, by a few torch
-operations; `packing_kernel` does the same in one launch.
-"""
+"""A step's drafts as the engine takes them, and what the host is told of them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from adaspec.vllm.v2.report import Layout
@@ -75,3 +74,41 @@ def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> 
         confidences=made.confidences,
     )
     return Drafts(tokens, survival, report)
+
+
+def pack_at_once(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
+    """What `pack` returns, in one launch, and survival as float32."""
+    from adaspec.device.kernels.pack import pack as kernel
+
+    (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
+    width = layout.width(forwards)
+    tokens = torch.empty_like(made.tokens)
+    # The host's copy reads the report while the next step is drafted, which has its own.
+    survival, report = (
+        made.survival.new_empty((rows, columns), dtype=torch.float32) for columns in (cap, width)
+    )
+    kernel[(rows,)](
+        made,
+        made.context.stride(0),
+        made.available.stride(0),
+        made.drafted.stride(0),
+        made.confidences.stride(0),
+        made.confidences.stride(1),
+        made.decides if exempt is None else exempt,
+        vocabulary,
+        forwards,
+        width,
+        tokens,
+        survival,
+        report,
+        cap=cap,
+        lanes=_power_of_two(cap + 1),
+        forward_lanes=_power_of_two(max(layout.neural_cap, 1)),
+        has_exempt=exempt is not None,
+        num_warps=1,
+    )
+    return Drafts(tokens, survival, report)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

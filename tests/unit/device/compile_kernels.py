@@ -24,7 +24,7 @@ from v2_made import NEURAL_CAP, made_of  # noqa: E402
 from adaspec.device.kernels.predictor import FusedPredictor  # noqa: E402
 from adaspec.policy.planner.memory import knob_row  # noqa: E402
 from adaspec.predict.tables import packed  # noqa: E402
-from adaspec.vllm.v2 import packing_kernel  # noqa: E402
+from adaspec.vllm.v2 import packing  # noqa: E402
 from adaspec.vllm.v2.report import Layout  # noqa: E402
 
 
@@ -62,7 +62,7 @@ def main() -> None:
             run_steps(predictor, device, 2, within)
     made, exempt = made_of(0, 4, CAP, 2)
     for rows in (None, exempt):
-        packing_kernel.pack(Layout(CAP, NEURAL_CAP), made, rows, 100)
+        packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from interpreter import DEVICE, host_tensors, torch
 from v2_made import NEURAL_CAP, VOCABULARY, made_of
 
-from adaspec.vllm.v2 import packing, packing_kernel
+from adaspec.device.kernels.pack import NUMBERS
+from adaspec.vllm.v2 import packing
 from adaspec.vllm.v2.packing import Made
-from adaspec.vllm.v2.report import Layout
+from adaspec.vllm.v2.report import SINGLE, Layout
 
 
 @pytest.mark.parametrize("exempts", [False, True])
@@ -26,8 +27,9 @@ def test_the_kernel_packs_as_torch_does(exempts, seed, rows, cap, forwards):
     layout = Layout(cap, NEURAL_CAP)
     expected = packing.pack(layout, made, exempt, VOCABULARY)
     with host_tensors():
-        found = packing_kernel.pack(layout, made, exempt, VOCABULARY)
+        found = packing.pack_at_once(layout, made, exempt, VOCABULARY)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.survival, expected.survival.float())
     assert torch.equal(found.report, expected.report)
     assert found.report.shape == (rows, layout.width(forwards))
+    assert len(SINGLE) == NUMBERS.value

@@ -1,20 +1,19 @@
-"""`packing.pack` in one launch, a row per program."""
+"""A step's drafts, and what the host is told of them, a row per program.
+
+`adaspec.vllm.v2.packing` says what it means, and launches it.
+"""
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from adaspec.vllm.v2.packing import Drafts, Made
-from adaspec.vllm.v2.report import SINGLE, Layout
-
-_SINGLES = tl.constexpr(len(SINGLE))
+NUMBERS = tl.constexpr(8)
+"""The facts that are one number per row; see `adaspec.vllm.v2.report.SINGLE`."""
 
 
 @triton.jit(do_not_specialize=["vocabulary", "forwards", "width"])
-def _pack(
+def pack(
     made: tl.tuple,
     context_stride: tl.tensor,
     available_stride: tl.tensor,
@@ -60,7 +59,7 @@ def _pack(
     tl.store(line + 6, tl.load(made.ngram_value + row).to(tl.float32))
     tl.store(line + 7, tl.load(made.available + row * available_stride).to(tl.float32))
 
-    line += _SINGLES
+    line += NUMBERS
     emits = column <= cap
     emitted = tl.load(made.emitted + row * (cap + 1) + column, mask=emits, other=-1)
     tl.store(line + column, emitted.to(tl.float32), mask=emits)
@@ -80,35 +79,3 @@ def _pack(
     places = forward[:, None] * forward_stride + fact[None, :]
     said = tl.load(confidences + places, mask=known, other=0.0)
     tl.store(line + forward[:, None] * 3 + fact[None, :], said, mask=known)
-
-
-def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
-    """What `packing.pack` returns, survival as float32; `forwards` are at most `neural_cap`."""
-    (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
-    width = layout.width(forwards)
-    tokens = torch.empty_like(made.tokens)
-    # The host's copy reads the report while the next step is drafted, which has its own.
-    survival, report = (
-        made.survival.new_empty((rows, columns), dtype=torch.float32) for columns in (cap, width)
-    )
-    _pack[(rows,)](
-        made,
-        made.context.stride(0),
-        made.available.stride(0),
-        made.drafted.stride(0),
-        made.confidences.stride(0),
-        made.confidences.stride(1),
-        made.decides if exempt is None else exempt,
-        vocabulary,
-        forwards,
-        width,
-        tokens,
-        survival,
-        report,
-        cap=cap,
-        lanes=triton.next_power_of_2(cap + 1),
-        forward_lanes=triton.next_power_of_2(max(layout.neural_cap, 1)),
-        has_exempt=exempt is not None,
-        num_warps=1,
-    )
-    return Drafts(tokens, survival, report)
