@@ -48,7 +48,7 @@ def classes_document(source: str, requests: Sequence[AlongOutput]) -> list[dict[
     number = np.searchsorted(np.quantile(lengths, [1 / 3, 2 / 3]), lengths, side="right")
     rows = []
     for index in np.unique(number):
-        members = [requests[at] for at in np.flatnonzero(number == index)]
+        members = [each for each, at in zip(requests, number, strict=True) if at == index]
         positions = np.sum([each.positions for each in members], axis=0)
         accepted = np.sum([each.accepted for each in members], axis=0)
         mean = np.divide(accepted, positions, out=np.full(PARTS, np.nan), where=positions > 0)
