@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from plan import LIMIT_S, PARTS, Stage, Wanted, chosen, stages
+from plan import PARTS, Stage, Wanted, chosen, stages
 from report import write_report
 from results import DONE, FAILED, SCHEMA, read_json, write_json
 
@@ -66,12 +66,14 @@ def run_batch(batch: Sequence[Stage], folder: Path, limit_s: float) -> None:
         path.unlink(missing_ok=True)
     words = [sys.executable, str(HERE / "stage.py"), str(folder), *paths]
     why = _run(words, log, _environment(batch, folder), limit_s)
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
     for stage in batch:
         if not paths[stage.name].exists():
-            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
             document = {"schema": SCHEMA, "stage": stage.name, "part": stage.part}
             document |= {"settings": stage.settings, "status": FAILED, "why": why, "log": lines}
             write_json(paths[stage.name], document)
+            # The others of this process had not begun.
+            why, lines = f"its process ended in {stage.name}", []
 
 
 def _run(words: Sequence[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
@@ -167,7 +169,7 @@ def _do(batch: Sequence[Stage], folder: Path) -> None:
     names = ", ".join(stage.name for stage in batch)
     print(f"{names} ...", flush=True)
     began_s = time.monotonic()
-    run_batch(batch, folder, min(LIMIT_S, sum(stage.limit_s for stage in batch)))
+    run_batch(batch, folder, sum(stage.limit_s for stage in batch))
     for stage in batch:
         document = read_json(folder / "stages" / f"{stage.name}.json") or {}
         why = f": {document['why']}" if document.get("why") else ""

@@ -40,9 +40,8 @@ sys.path.insert(0, {folder!r})
 import run
 from plan import Stage
 run.HERE = __import__("pathlib").Path({scripts!r})
-run.LIMIT_S = {limit}
 run.stages = lambda wanted: [
-    Stage(name, "lossless", "lossless", "V1", {{"how": how, "seed": {seed}}})
+    Stage(name, "lossless", "lossless", "V1", {{"how": how, "seed": {seed}}}, limit_s={limit})
     for name, how in {stages!r}.items()
 ]
 sys.exit(run.main())
@@ -104,6 +103,14 @@ def test_a_stage_that_takes_too_long_is_ended(run):
     assert done.returncode == 1
     assert "ended after 3 s" in status(run, "slow")["why"]
     assert status(run, "next")["status"] == "done"
+
+
+def test_what_shares_a_process_with_a_slow_stage_is_told_apart_from_it(run):
+    done = run({"well": "well", "slow": "hangs", "next": "well"}, "--dry-run", limit=1)
+    assert done.returncode == 1
+    assert status(run, "well")["status"] == "done"
+    assert "ended after 3 s" in status(run, "slow")["why"]
+    assert status(run, "next")["why"] == "its process ended in slow"
 
 
 def test_stages_are_chosen_by_name_and_none_begins_after_the_time_given(run):
