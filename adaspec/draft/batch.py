@@ -15,14 +15,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.memory import load, prefetch
+from adaspec.draft.answers import AHEAD, IN_ANSWERS, LONGEST_MATCH, answer_token, find_answer
+from adaspec.draft.memory import load, load_long, prefetch
 from adaspec.draft.trie import (
+    ANSWERS,
     FIRST,
     LAST,
     LINE_WORDS,
     NO_LEAF,
     NO_SIBLING,
     NODE_BITS,
+    OWNER,
     PATH_LENGTH,
     PATH_OFFSET,
     RING,
@@ -57,6 +60,46 @@ GROUP = 16
 @compiled
 def read_facts(base: int, facts: Ints, column: int) -> None:
     """Write the facts about the match at a request's newest end to a column of `facts`."""
+    _read_own(base, facts, column)
+    if load_long(base, ANSWERS) != 0:
+        known = min(load(base, TOKEN_COUNT), LONGEST_MATCH)
+        end, tail = token_address(base, load(base, TOKEN_COUNT)), np.empty(known, np.int32)
+        for back in range(known):
+            tail[back] = load(end, -1 - back)
+        read_answers(base, tail, known, facts, column)
+
+
+@compiled
+def read_answers(base: int, tail: Ints, known: int, facts: Ints, column: int) -> None:
+    """Write the facts about a match in earlier answers, if it is so much better than the own one.
+
+    `tail` has the last `known` tokens, the last one first.
+    """
+    own = facts[LENGTH, column]
+    least = own + AHEAD if own > 0 else 0
+    if least >= LONGEST_MATCH:
+        return
+    length, place, agree, seen, available = find_answer(
+        load_long(base, ANSWERS), load(base, OWNER), tail, known, least
+    )
+    if length > 0:
+        facts[LENGTH, column] = length
+        facts[START, column] = facts[EARLIEST, column] = IN_ANSWERS + place
+        facts[AGREE, column], facts[SEEN, column] = agree, seen
+        facts[AVAILABLE, column] = available
+
+
+@compiled
+def copied_token(base: int, start: int, step: int) -> int:
+    """The token `step` behind where a match continues, in the own text or in earlier answers."""
+    if start >= IN_ANSWERS:
+        return answer_token(load_long(base, ANSWERS), start - IN_ANSWERS, step)
+    return load(token_address(base, start), step)
+
+
+@compiled
+def _read_own(base: int, facts: Ints, column: int) -> None:
+    """Write the facts about the match in a request's own text."""
     node = deepest(base)
     if node == 0:
         for fact in range(FACTS):
@@ -141,10 +184,15 @@ def copy_rows(bases: Longs, slots: Longs, starts: Longs | Ints, tokens: Ints) ->
     if closed < 0:
         for row in range(len(slots)):
             base, start = bases[slots[row]], starts[row]
-            if start >= 0:
-                address = token_address(base, start)
-                for step in range(min(tokens.shape[1], load(base, TOKEN_COUNT) - start)):
-                    tokens[row, step] = load(address, step)
+            if start < 0:
+                continue
+            ends_at = tokens.shape[1]
+            if start < IN_ANSWERS:
+                ends_at = min(ends_at, load(base, TOKEN_COUNT) - start)
+            for step in range(ends_at):
+                tokens[row, step] = copied_token(base, start, step)
+                if tokens[row, step] < 0:
+                    break
     return closed
 
 
@@ -189,6 +237,12 @@ def propose_rows(
         if start < 0:
             continue
         base = bases[slots[row]]
+        if start >= IN_ANSWERS:
+            for step in range(counts[row]):
+                drafts[row, step] = copied_token(base, start, step)
+                if drafts[row, step] < 0:
+                    break
+            continue
         known, tokens = load(base, TOKEN_COUNT), token_address(base, 0)
         for step in range(min(counts[row], known + tail_lengths[row] - start)):
             place = start + step

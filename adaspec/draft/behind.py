@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaspec.draft.answers import LONGEST_MATCH
 from adaspec.draft.batch import (
     AGREE,
     AVAILABLE,
@@ -22,10 +23,12 @@ from adaspec.draft.batch import (
     fetch_record,
     fetch_tokens,
     first_closed,
+    read_answers,
     read_facts,
 )
-from adaspec.draft.memory import load
+from adaspec.draft.memory import load, load_long
 from adaspec.draft.trie import (
+    ANSWERS,
     FIRST,
     LAST,
     MAX_MATCH,
@@ -136,6 +139,18 @@ def read_behind(
             _write_facts(
                 bases[row], tail, lengths[row], longest[row], holders[row], facts, first + row
             )
+            if load_long(bases[row], ANSWERS) != 0:
+                _read_answers_behind(bases[row], tail, lengths[row], facts, first + row)
+
+
+@compiled
+def _read_answers_behind(base: int, tail: Ints, length: int, facts: Ints, column: int) -> None:
+    """As `read_answers`, behind context + tail[:length]."""
+    known = min(load(base, TOKEN_COUNT) + length, LONGEST_MATCH)
+    last = np.empty(known, np.int32)
+    for back in range(known):
+        last[back] = _token_back(base, tail, length, back)
+    read_answers(base, last, known, facts, column)
 
 
 @compiled

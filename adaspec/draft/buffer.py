@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from adaspec.draft import batch
 from adaspec.draft.trie import (
+    ANSWERS,
     ENTRY_COUNT,
     HEADER_WORDS,
     LINE_WORDS,
     NODE_COUNT,
     NODE_WORDS,
     NODES_OFFSET,
+    OWNER,
     PATH_LENGTH,
     PATH_OFFSET,
     TOKEN_COUNT,
@@ -138,12 +140,15 @@ class Slabs:
 class RequestBuffer:
     """The block of one request, which grows with it; `base` is its address until it grows again."""
 
-    def __init__(self, prompt_tokens: int, slabs: Slabs) -> None:
+    def __init__(self, prompt_tokens: int, slabs: Slabs, answers: int = 0, owner: int = 0) -> None:
+        """`answers` is the address of answers of the same `owner` that are looked up as well."""
         self._slabs = slabs
         tokens = int(prompt_tokens * SLACK) + SPARE
         room = Room(tokens, int(tokens * NODES_PER_TOKEN), int(tokens * ENTRIES_PER_TOKEN))
         self._block = slabs.take(room.words)
         room.lay_out(self._block.words)
+        self._block.words[OWNER] = owner
+        self._block.words.view(np.int64)[ANSWERS] = answers
         self.base = self._block.base
 
     def free(self) -> None:
@@ -187,7 +192,8 @@ class RequestBuffer:
 
 def _copy_request(old: Ints, new: Ints) -> None:
     """Copy a request into a larger, empty buffer."""
-    new[[TOKEN_COUNT, NODE_COUNT, PATH_LENGTH]] = old[[TOKEN_COUNT, NODE_COUNT, PATH_LENGTH]]
+    kept = [TOKEN_COUNT, NODE_COUNT, PATH_LENGTH, OWNER, 2 * ANSWERS, 2 * ANSWERS + 1]
+    new[kept] = old[kept]
     new[PATH_OFFSET:HEADER_WORDS] = old[PATH_OFFSET:HEADER_WORDS]
     for offset, words in (
         (TOKENS_OFFSET, old[TOKEN_COUNT]),

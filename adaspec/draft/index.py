@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from adaspec.draft import batch
+from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.batch import GROUP, Ints, Longs
 from adaspec.draft.behind import lookup_behind_rows, read_behind
 from adaspec.draft.buffer import RequestBuffer, Slabs
@@ -29,7 +30,9 @@ class Matches:
     length: Ints
     """The length in tokens of the longest match of the context's suffix, 0 to `MAX_MATCH`."""
     start: Ints
-    """The index of the token that follows the most recent occurrence, -1 if none."""
+    """The index of the token that follows the most recent occurrence, -1 if none.
+
+    Where the match is in an earlier answer, `IN_ANSWERS` + its place there."""
     first: Ints
     """The index of the token that follows the earliest occurrence, -1 if none."""
     agree: Ints
@@ -52,7 +55,9 @@ class NgramIndex:
     reads what the append found. A request is identified by the slot that `open` returned.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers: AnswerIndex | None = None) -> None:
+        """`answers` of earlier requests, if any, are looked up as well."""
+        self.answers = answers
         self._requests: list[RequestBuffer | None] = []
         self._bases = np.zeros(0, np.int64)
         self._free: list[int] = []
@@ -63,10 +68,14 @@ class NgramIndex:
         """Where each slot's request lies, for compiled code; another array once one more opens."""
         return self._bases
 
-    def open(self, tokens: ArrayLike) -> int:
-        """Index a new request's prompt; returns its slot, which `close` frees again."""
+    def open(self, tokens: ArrayLike, owner: int = 1) -> int:
+        """Index a new request's prompt; returns its slot, which `close` frees again.
+
+        It finds answers of the same owner alone.
+        """
         prompt = _tokens(tokens)
-        request = RequestBuffer(len(prompt), self._slabs)
+        address = 0 if self.answers is None else self.answers.address
+        request = RequestBuffer(len(prompt), self._slabs, address, owner)
         request.append(prompt)
         if self._free:
             slot = self._free.pop()
@@ -231,9 +240,14 @@ def _tails(tails: ArrayLike, tail_lengths: ArrayLike, count: int) -> tuple[Ints,
     return behind, lengths
 
 
-def match_positions(prompt: ArrayLike, output: ArrayLike) -> Matches:
-    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1."""
-    request, tokens = _recorded(prompt, output)
+def match_positions(
+    prompt: ArrayLike, output: ArrayLike, answers: AnswerIndex | None = None
+) -> Matches:
+    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1.
+
+    All of them also know these `answers`, of owner 1.
+    """
+    request, tokens = _recorded(prompt, output, answers)
     facts = np.empty((batch.FACTS, len(tokens)), np.int32)
     _append_noting(request.base, tokens, facts)
     return Matches.of_facts(facts)
@@ -252,12 +266,14 @@ def vllm_positions(
     return matches[0], matches[1]
 
 
-def matches_behind_drafts(prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike) -> Matches:
+def matches_behind_drafts(
+    prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, answers: AnswerIndex | None = None
+) -> Matches:
     """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.
 
     `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
     """
-    request, tokens = _recorded(prompt, output)
+    request, tokens = _recorded(prompt, output, answers)
     drafts = np.ascontiguousarray(drafted, np.int32)
     facts = np.zeros((batch.FACTS, *drafts.shape), np.int32)
     facts[batch.START] = facts[batch.EARLIEST] = -1
@@ -265,10 +281,13 @@ def matches_behind_drafts(prompt: ArrayLike, output: ArrayLike, drafted: ArrayLi
     return Matches.of_facts(facts)
 
 
-def _recorded(prompt: ArrayLike, output: ArrayLike) -> tuple[RequestBuffer, Ints]:
+def _recorded(
+    prompt: ArrayLike, output: ArrayLike, answers: AnswerIndex | None = None
+) -> tuple[RequestBuffer, Ints]:
     """A request with its prompt indexed and room for its output, and the output's tokens."""
     prompt_tokens, output_tokens = _tokens(prompt), _tokens(output)
-    request = RequestBuffer(len(prompt_tokens), Slabs(0))
+    address = 0 if answers is None else answers.address
+    request = RequestBuffer(len(prompt_tokens), Slabs(0), address, 1)
     request.append(prompt_tokens)
     request.grow(len(output_tokens))
     return request, output_tokens
@@ -292,6 +311,20 @@ def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int) -> Ints:
         if starts[position] >= 0:
             runs[position] = copied_run(context, starts[position], prompt_tokens + position)
     return runs
+
+
+@compiled
+def runs_of_answers(
+    runs: Ints, context: Ints, starts: Ints, prompt_tokens: int, text: Ints
+) -> None:
+    """Set the runs of matches in earlier answers, whose tokens are `text`."""
+    for position in range(len(starts)):
+        place, at = starts[position] - IN_ANSWERS, prompt_tokens + position
+        if place >= 0:
+            length = 0
+            while at + length < len(context) and text[place + length] == context[at + length]:
+                length += 1
+            runs[position] = length
 
 
 @compiled

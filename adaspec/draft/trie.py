@@ -4,8 +4,8 @@ It is a Patricia trie over the reversed context, cut off at MAX_MATCH tokens. It
 ends: end e reads c[e-1], c[e-2], .. A leaf is one end and has no record. A node is a string of
 `depth` tokens that more than one end starts with: the n-gram and its occurrences.
 
-    header  the counts and offsets below, then the path: the nodes on the way to the newest end,
-            shallowest first, in the form of the table
+    header  the counts and offsets below, whose answers are looked up as well (`answers.py`), then
+            the path: the nodes on the way to the newest end, shallowest first, as in the table
     tokens  the word before token 0 is SENTINEL, so that no comparison runs past the start
     nodes   NODE_WORDS each: the followers of the latest 8 occurrences (a ring), the latest
             occurrence's end with the ring's head in its low 3 bits, the earliest occurrence's end
@@ -28,7 +28,9 @@ from adaspec.draft.memory import load, load_long, store, store_long
 from adaspec.jit import compiled
 
 TOKEN_COUNT, TOKEN_ROOM, NODE_COUNT, NODE_ROOM, ENTRY_COUNT, ENTRY_ROOM = range(6)
-BUCKET_COUNT, PATH_LENGTH, TOKENS_OFFSET, NODES_OFFSET, TABLE_OFFSET = range(6, 11)
+BUCKET_COUNT, PATH_LENGTH, TOKENS_OFFSET, NODES_OFFSET, TABLE_OFFSET, OWNER = range(6, 12)
+ANSWERS = 6
+"""The index, in words of 64 bits, of the address of the answers; 0 where there are none."""
 PATH_OFFSET = 16
 MAX_MATCH = 32
 HEADER_WORDS = PATH_OFFSET + MAX_MATCH

@@ -1,0 +1,42 @@
+"""A search through earlier answers that reads all of them, to hold the index against."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from adaspec.draft.answers import LONGEST_COPY, LONGEST_MATCH, OCCURRENCES, SIZES
+
+
+def plain_search(
+    answers: list[list[int]], text: list[int]
+) -> tuple[int, list[int], int, int] | None:
+    """(match length, continuation, agree, seen), or None."""
+    for size in reversed(SIZES):
+        if len(text) < size:
+            continue
+        ends = [
+            (answer, end)
+            for answer in answers
+            for end in range(size, len(answer))
+            if answer[end - size : end] == text[-size:]
+        ]
+        if not ends:
+            continue
+        alive = ends[: -OCCURRENCES - 1 : -1]
+        seen, agree, said = len(alive), 0, 0
+        while said < LONGEST_COPY and (agree == 0 or len(alive) > 1):
+            votes = Counter(a[e + said] for a, e in alive if e + said < len(a))
+            if not votes:
+                break
+            chosen = votes.most_common(1)[0][0]  # the first that was counted is the latest
+            alive = [(a, e) for a, e in alive if e + said < len(a) and a[e + said] == chosen]
+            agree = agree or len(alive)
+            said += 1
+        answer, end = alive[0]
+        length = 0
+        while length < min(LONGEST_MATCH, end, len(text)) and (
+            answer[end - 1 - length] == text[-1 - length]
+        ):
+            length += 1
+        return length, answer[end : end + LONGEST_COPY], agree, seen
+    return None

@@ -1,0 +1,152 @@
+"""The index of earlier answers, against a plain search through all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from answer_search import plain_search
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaspec.draft.answers import (
+    AHEAD,
+    BYTES_PER_TOKEN,
+    IN_ANSWERS,
+    LONGEST_MATCH,
+    OCCURRENCES,
+    AnswerIndex,
+    find_answer,
+)
+from adaspec.draft.index import NgramIndex, match_positions, matches_behind_drafts
+from adaspec.errors import DraftError
+
+ROOMY = 50_000 * BYTES_PER_TOKEN
+
+tokens = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
+    tail = np.array(text[::-1][:LONGEST_MATCH], np.int32)
+    length, place, agree, seen, available = find_answer(
+        index.address, owner, tail, len(tail), least
+    )
+    if length == 0:
+        assert (place, agree, seen, available) == (-1, 0, 0, 0)
+        return None
+    return length, index.stored[place : place + available].tolist(), agree, seen
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(tokens, max_size=6), tokens)
+def test_look_ups_find_what_a_plain_search_finds(answers: list[list[int]], text: list[int]) -> None:
+    index = AnswerIndex(ROOMY)
+    for answer in answers:
+        index.add(answer)
+    assert found(index, text) == plain_search([a for a in answers if len(a) > 2], text)
+    assert index.tokens == sum(len(a) for a in answers if len(a) > 2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(tokens, st.integers(1, 3)), max_size=8), tokens)
+def test_an_owner_finds_own_answers_alone(
+    answers: list[tuple[list[int], int]], text: list[int]
+) -> None:
+    index = AnswerIndex(ROOMY)
+    for answer, owner in answers:
+        index.add(answer, owner)
+    for owner in (1, 2, 3):
+        own = [answer for answer, of in answers if of == owner and len(answer) > 2]
+        assert found(index, text, owner) == plain_search(own, text)
+    assert found(index, text, 4) is None
+
+
+def test_keys_stand_for_owners() -> None:
+    index = AnswerIndex(ROOMY)
+    salted, plain = index.owner(("salt", None)), index.owner((None, None))
+    assert salted != plain and index.owner(("salt", None)) == salted
+    index.add([1, 2, 3, 4], salted)
+    assert found(index, [1, 2], plain) is None
+    assert found(index, [1, 2], salted) == (2, [3, 4], 1, 1)
+
+
+def test_the_oldest_leave_first_and_what_is_found_is_always_there() -> None:
+    rng = np.random.default_rng(3)
+    index = AnswerIndex(2_000 * BYTES_PER_TOKEN)
+    kept: list[list[int]] = []
+    for _ in range(3_000):
+        answer = rng.integers(0, 6, rng.integers(3, 60)).tolist()
+        index.add(answer)
+        kept.append(answer)
+        kept = kept[-400:]
+        assert index.tokens < index.capacity
+        text = rng.integers(0, 6, 12).tolist()
+        hit = found(index, text)
+        if hit is not None:
+            length, said, agree, seen = hit
+            whole = text[-length:] + said
+            assert 1 <= agree <= seen <= OCCURRENCES
+            assert any(
+                whole == answer[at : at + len(whole)]
+                for answer in kept
+                for at in range(len(answer) - len(whole) + 1)
+            ), "a part of an answer that was given"
+    assert found(index, kept[-1][:8]) is not None
+    assert index.tokens > index.capacity // 2
+
+
+def test_a_long_answer_keeps_its_end() -> None:
+    index = AnswerIndex(1_024 * BYTES_PER_TOKEN)
+    index.add(np.arange(5_000))
+    assert index.tokens == 512
+    assert found(index, [4_990, 4_991]) == (2, list(range(4_992, 5_000)), 1, 1)
+    assert found(index, [100, 101]) is None
+
+
+def test_no_room_and_wrong_answers_are_refused() -> None:
+    with pytest.raises(DraftError, match="give at least"):
+        AnswerIndex(1_000)
+    index = AnswerIndex(ROOMY)
+    for answer in ([-1, 2, 3], [[1, 2], [3, 4]]):
+        with pytest.raises(DraftError, match="an answer is"):
+            index.add(answer)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(tokens, max_size=4), tokens, tokens)
+def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ahead(
+    answers: list[list[int]], prompt: list[int], output: list[int]
+) -> None:
+    index = AnswerIndex(ROOMY)
+    for answer in answers:
+        index.add(answer)
+    both, own = match_positions(prompt, output, index), match_positions(prompt, output)
+    rng = np.random.default_rng(len(prompt))
+    drafted = rng.integers(0, 4, (len(output), 3)).astype(np.int32)
+    behind = matches_behind_drafts(prompt, output, drafted, index)
+    live = NgramIndex(index)
+    slot = live.open(prompt)
+    for position, token in enumerate(output):
+        matches, _, copied = live.survey([slot], 3, 4)
+        for name in ("length", "start", "agree", "seen", "available"):
+            assert getattr(matches, name)[0] == getattr(both, name)[position], name
+        text = prompt + output[:position]
+        hit = plain_search([a for a in answers if len(a) > 2], text)
+        length = int(own.length[position])
+        if hit is not None and hit[0] > (length + AHEAD if length else 0):
+            assert matches.start[0] >= IN_ANSWERS
+            assert (int(matches.length[0]), int(matches.agree[0]), int(matches.seen[0])) == (
+                hit[0],
+                hit[2],
+                hit[3],
+            )
+            said = hit[1][:4]
+            assert copied[0].tolist() == said + [-1] * (4 - len(said))
+            proposed = live.propose([slot], matches.start, [3], [[-1]], [0])
+            assert proposed[0].tolist() == (said[:3] + [-1] * 3)[:3]
+        else:
+            assert matches.start[0] == own.start[position]
+        for count in (1, 2, 3):
+            after = live.lookup_behind([slot], drafted[position : position + 1], [count])
+            for name in ("length", "start", "agree", "seen", "available"):
+                assert getattr(after, name)[0] == getattr(behind, name)[position, count - 1], name
+        live.extend([slot], [token], [1])
