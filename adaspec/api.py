@@ -25,7 +25,7 @@ from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
-from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, select
+from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 
 if TYPE_CHECKING:
     from adaspec.evaluate.report_folder import EvaluationReport
@@ -69,13 +69,15 @@ def evaluate_policies(
     cap: int = CAP,
     keep_alive: int | None = None,
     jobs: int = 0,
+    warm: Paths = (),
     progress: Progress = silent,
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. `engine` is sync or async, `batching` closed-loop or lockstep. More `orders` and
-    `resamples` take longer and make the figures more certain.
+    H100. `engine` is sync or async, `batching` closed-loop or lockstep. What copies from earlier
+    answers also knows those of the traces `warm`, as a server that answered them before. More
+    `orders` and `resamples` take longer and make the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
@@ -115,6 +117,7 @@ def evaluate_policies(
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
         values |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
+        values |= {"warm": warm or None}
         given = {name: value for name, value in values.items() if value != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
@@ -123,7 +126,8 @@ def evaluate_policies(
         model = _cost(cost, keep_alive)
         selection = select(folders, wanted)
         batching = CLOSED_LOOP if batching is None else batching
-        document = evaluate(selection, named, model, options, batching, progress)
+        before = answered(paths_of(warm, "warm", EvaluationError)) if warm else ()
+        document = evaluate(selection, named, model, options, batching, progress, before)
         note_costs(document, model, given=cost is not None)
     return EvaluationReport(document, selection.requests)
 
@@ -142,6 +146,7 @@ def train_policy(
     resamples: int = RESAMPLES,
     crossfit_report: AnyPath | None = None,
     ablations: bool = False,
+    memory: bool = False,
     jobs: int = 0,
     cluster: Cluster | None = None,
     force: bool = False,
@@ -151,7 +156,8 @@ def train_policy(
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
     to train for; `engine`, sync or async, is the one in which it is rolled out and judged. The
-    policy has knobs for both. The result has the `policy`, its `manifest`, and how it was judged.
+    policy has knobs for both. With `memory`, it copies from the answers of earlier requests as
+    well. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.train import recipe
@@ -171,15 +177,18 @@ def train_policy(
     earlier = None
     if crossfit_report is not None:
         earlier = path_of(crossfit_report, "crossfit_report", TrainingError)
-    for name, value in (("allow_mixed", allow_mixed), ("ablations", ablations), ("force", force)):
+    flags = {"allow_mixed": allow_mixed, "ablations": ablations, "memory": memory, "force": force}
+    for name, value in flags.items():
         truth(value, name, TrainingError)
     check_destination(out, force)
     logged = are_logged(sources)
-    if logged and (earlier is not None or ablations):
+    if logged and (earlier is not None or ablations or memory):
         raise TrainingError(
-            "--crossfit-report and --ablations rest on replays, which logged traces do not allow: "
-            "leave them out, or train on dense traces"
+            "--crossfit-report, --ablations and --memory rest on replays, which logged traces do "
+            "not allow: leave them out, or train on dense traces"
         )
+    if ablations and memory:
+        raise TrainingError("--ablations know no earlier answers: leave --memory out")
     if logged and engine != SYNC:
         raise TrainingError(
             "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
@@ -202,6 +211,7 @@ def train_policy(
         cluster,
         crossfit_report=earlier,
         ablate=ablations,
+        memory=memory,
     )
 
 

@@ -89,6 +89,14 @@ def output_tokens(text: str | int) -> int | None:
     is_flag=True,
     help="Add what deciding takes on this machine to every named policy's step.",
 )
+@click.option(
+    "--warm",
+    metavar="TRACES",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Traces that had been answered before: what copies from earlier answers, as suffix "
+    "decoding does, knows these as well; may be repeated.",
+)
 @engine_order_option("that is replayed")
 @click.option(
     "--stress-splices",

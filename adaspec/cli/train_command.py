@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 @click.option(
     "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
 )
+@click.option(
+    "--memory", is_flag=True, help="Let it copy from the answers of earlier requests as well."
+)
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
 @seed_option
 @numbers_option(
@@ -109,6 +112,8 @@ def command(
                 "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
                 "one of the two out"
             )
+        if options["ablations"] and options["memory"]:
+            raise TrainingError("--ablations know no earlier answers: leave --memory out")
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
         place = None if out is None else _check_report(out, force)
@@ -142,6 +147,7 @@ def _cross_fit(
     exclude_workloads: tuple[str, ...],
     allow_mixed: bool,
     ablations: bool,
+    memory: bool,
     **options: Any,
 ) -> None:
     # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
@@ -152,7 +158,15 @@ def _cross_fit(
     evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
     with ProgressBar() as bar:
         crossfit = cross_fit(
-            traces, folds, model, evaluation_options, exclude_workloads, allow_mixed, bar, ablations
+            traces,
+            folds,
+            model,
+            evaluation_options,
+            exclude_workloads,
+            allow_mixed,
+            bar,
+            ablations,
+            memory,
         )
     note_costs(crossfit.report, model, given=cost is not None)
     publish(EvaluationReport(crossfit.report, crossfit.selection.requests), place, as_json)

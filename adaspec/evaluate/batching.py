@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
 from adaspec.evaluate.hindsight import (
     ADAPTIVE_BEST,
+    STATIC_MEMORY,
     Speeds,
     adaptive_winners,
     grid_of,
     grid_speeds,
+    memory_winners,
     static_winners,
     walk_grid,
 )
@@ -57,6 +59,12 @@ def evaluate_closed_loop(
         adaptive = adaptive_winners(player, grid, speeds, orders, progress)
         for cell, winner in adaptive.items():
             winners[cell][ADAPTIVE_BEST] = winner
+    tried = len(grid)
+    if player.remembered is not None:
+        with_memory, count = memory_winners(player, orders, options, progress)
+        tried += count
+        for cell, winner in with_memory.items():
+            winners[cell][STATIC_MEMORY] = winner
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
@@ -66,7 +74,7 @@ def evaluate_closed_loop(
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
         _add_replicates(player, results, options, progress)
-    return report_parts(results, named, recording.workloads) | {"settings": len(grid)}
+    return report_parts(results, named, recording.workloads) | {"settings": tried}
 
 
 def _add_replicates(

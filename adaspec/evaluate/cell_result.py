@@ -16,6 +16,7 @@ from adaspec.evaluate.hindsight import (
     FIXED_BEST,
     HYBRID_BEST,
     STATIC_BEST,
+    STATIC_MEMORY,
     STATIC_ONE,
     Winner,
     fresh_row,
@@ -171,6 +172,8 @@ class CellResult:
             "lift_over_static_tuned_ci95": self.lift_interval(name, tuned),
             "lift_over_static_fresh": self.lift(name, fresh),
             "lift_over_static_fresh_ci95": self.lift_interval(name, fresh),
+            "lift_over_static_memory": self.lift(name, STATIC_MEMORY),
+            "lift_over_static_memory_ci95": self.lift_interval(name, STATIC_MEMORY),
             "lift_over_static_one": self.lift(name, STATIC_ONE),
             "lift_over_adaptive_best": self.lift(name, ADAPTIVE_BEST),
             "lift_over_hybrid_best": self.lift(name, HYBRID_BEST),
@@ -200,7 +203,10 @@ def new_results(
             if not (isinstance(contender, Oracle) and contender.kind in excluded):
                 contenders[contender.name] = contender
         contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
-        for oracle in map(Oracle, kinds):
+        oracles = [Oracle(kind) for kind in kinds]
+        if player.remembered is not None:
+            oracles += [Oracle(kind, memory=True) for kind in kinds]
+        for oracle in oracles:
             if player.refusal(oracle) is None:
                 contenders.setdefault(oracle.name, oracle)
         results[cell] = CellResult(winners_of_cell, contenders, tuned=tuned_rows(named))

@@ -17,12 +17,14 @@ from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.options import ALL, Options, Progress, silent
 from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.evaluate.selection import Selection, content_hash
+from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import Contender, Player
+from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.oracles import Oracle
-from adaspec.replay.recording import build_recording
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
@@ -40,6 +42,7 @@ _FIXED_BY_PROTOCOL = (
     "resamples",
     "cap",
     "keep_alive",
+    "warm",
 )
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
@@ -55,19 +58,28 @@ def evaluate(
     options: Options,
     batching: str = CLOSED_LOOP,
     progress: Progress = silent,
+    warm: Sequence[Request] = (),
 ) -> dict[str, Any]:
-    """The report's document, as section 8 of the design defines it."""
+    """The report's document, as section 8 of the design defines it.
+
+    `warm` are requests that had been answered before, for what copies from earlier answers.
+    """
     one_of(batching, BATCHINGS, "batching", EvaluationError)
     _check_distinct(named)
     progress("looking up", 0, 1)
-    recording = build_recording(selection.requests, selection.neural_cap)
-    if options.prefill:
-        recording = recording.with_prefill(cost.under(options.engine))
-    if options.stress_splices:
-        recording = recording.with_longest_splices()
+
+    def prepared(recording: Recording) -> Recording:
+        if options.prefill:
+            recording = recording.with_prefill(cost.under(options.engine))
+        return recording.with_longest_splices() if options.stress_splices else recording
+
+    requests, neural_cap = selection.requests, selection.neural_cap
+    recording, remembered = prepared(build_recording(requests, neural_cap)), None
+    if warm or any(needs_of(contender).memory for contender in named):
+        remembered = RememberedRecordings(requests, neural_cap, warm, options.seed, prepared)
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
-    player = Player(recording, cost, options.cap, charged, options.engine)
+    player = Player(recording, cost, options.cap, charged, options.engine, remembered)
     for contender in named:
         player.check(contender)
     parts = BATCHINGS[batching](player, named, options, progress)
@@ -81,7 +93,10 @@ def evaluate(
         "charge_decisions": options.charge_decisions,
         "stress_splices": options.stress_splices,
         "engine": options.engine,
+        "warm": None if remembered is None else len(remembered.before),
     }
+    if remembered is not None:
+        document["notes"].append(_memory_note(len(warm), len(remembered.before)))
     document["notes"] += [
         f"workload '{workload}' has one request, which says nothing of others: no intervals there "
         "nor for the mix"
@@ -89,6 +104,18 @@ def evaluate(
         if count == 1
     ]
     return document | parts
+
+
+def _memory_note(given: int, known: int) -> str:
+    """What the memory held as the first request came."""
+    began = f"the answers of {known} other requests" if known else "nothing"
+    left_out = ""
+    if given > known:
+        left_out = f" ({given - known} more given are evaluated here, or later turns of these)"
+    return (
+        f"earlier answers: the memory began with {began}{left_out}; requests come in one order, "
+        "drawn by the seed, and know the answers of those that have ended by then"
+    )
 
 
 def evaluate_by_protocol(

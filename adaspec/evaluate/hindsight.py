@@ -32,7 +32,7 @@ Speeds = NDArray[np.float64]
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
-STATIC_FRESH = "static:fresh"
+STATIC_FRESH, STATIC_MEMORY = "static:fresh", "static:memory"
 _CHUNK = 64
 FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
 
@@ -69,6 +69,13 @@ GRIDS = (
     ),
 )
 
+_VALUES = {grid.head: grid.values for grid in GRIDS}
+MEMORY_GRIDS = (
+    Grid("fixed:memory", FIXED, _VALUES["fixed:ngram"]),
+    Grid("hybrid-memory", SPLICE, _VALUES["hybrid-splice"]),
+)
+"""Settings that also copy from earlier answers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -85,10 +92,10 @@ class Setting:
         return StaticPolicy(self.spec, self.rule)
 
 
-def grid_of(recording: Recording) -> list[Setting]:
+def grid_of(recording: Recording, grids: Sequence[Grid] = GRIDS) -> list[Setting]:
     """All static settings that the recording can replay, in the order of the grids."""
     replayable = []
-    for grid in GRIDS:
+    for grid in grids:
         form = FORMS[grid.head]
         for values in product(*grid.values):
             rule = form.build(*values)
@@ -149,15 +156,29 @@ def grid_speeds(
     options: Options,
     progress: Progress,
 ) -> Speeds:
-    """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
+    """Mean tokens per second of every setting over each cell's orders, as (setting, cell).
+
+    Either all settings copy from earlier answers as well, or none does.
+    """
     runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
-    order_of_run, load_of_run = [order for order, _ in runs], [load for _, load in runs]
-    columns, costs = player.recording.columns, player.cost.constants()
+    costs, memory = player.cost.constants(), grid[0].rule.memory
+    runs_at = {load: [at for at, run in enumerate(runs) if run[1] == load] for _, load in runs}
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        return rule_speeds(
-            columns, rules, player.cap, order_of_run, load_of_run, costs, player.is_late
-        )
+        speeds = np.empty((len(rules), len(runs)))
+        parts = list(runs_at.items()) if memory else [(0, range(len(runs)))]
+        for load, at in parts:
+            recording = player.seen_by(grid[0].policy(), load)
+            speeds[:, at] = rule_speeds(
+                recording.columns,
+                rules,
+                player.cap,
+                [runs[run][0] for run in at],
+                [runs[run][1] for run in at],
+                costs,
+                player.is_late,
+            )
+        return speeds
 
     speeds = walk_grid(grid, walk, options, progress)
     ends = np.cumsum([len(drawn) for drawn in orders.values()])
@@ -184,6 +205,20 @@ def static_winners(
         for column in same:
             winners[order[column]][STATIC_ONE] = Winner(one.policy(), one.edge)
     return winners
+
+
+def memory_winners(
+    player: Player,
+    orders: Mapping[Cell, Sequence[Ints]],
+    options: Options,
+    progress: Progress,
+) -> tuple[dict[Cell, Winner], int]:
+    """Per cell, the best setting that also copies from earlier answers; how many were tried."""
+    grid = grid_of(player.recording, MEMORY_GRIDS)
+    speeds = grid_speeds(player, grid, orders, options, progress)
+    best = [grid[index] for index in np.argmax(speeds, axis=0)]
+    winners = [Winner(setting.policy(), setting.edge) for setting in best]
+    return dict(zip(orders, winners, strict=True)), len(grid)
 
 
 def adaptive_winners(

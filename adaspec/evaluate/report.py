@@ -23,6 +23,7 @@ ROWS = {
     "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
     "static:fresh": "what they chose there for a sync engine, decided as in one: a yardstick that "
     "no async engine can run",
+    "static:memory": _HINDSIGHT + "the same settings, copying from earlier answers as well",
     "static:best": _HINDSIGHT + "every static setting of every grid, and `none`",
     "oracle:ngram": "n-gram alone: each request proposes its whole accepted span; greedy",
     "oracle:neural": "neural alone: each request proposes its whole accepted span; greedy",
@@ -31,6 +32,10 @@ ROWS = {
     "oracle:plan-splice": "the same, with n-gram tokens spliced behind neural ones; a reference",
     "oracle:dp": "the cheapest possible path, by dynamic programming; a bound, for one request",
     "oracle:dp-splice": "the same, with splices; a bound, for one request",
+    **{
+        f"oracle:{kind}-memory": f"`oracle:{kind}`, copying from earlier answers as well"
+        for kind in ("ngram", "neural", "combine", "plan", "plan-splice", "dp", "dp-splice")
+    },
 }
 """The rows that every report may have, baselines first, and what each is."""
 LIFT = "lift_over_static_best"

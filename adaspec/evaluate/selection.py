@@ -112,6 +112,11 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
     )
 
 
+def answered(paths: Paths) -> tuple[Request, ...]:
+    """All requests of dense traces, as a server that had answered them would remember them."""
+    return select(paths, Wanted(max_output_tokens=None, filtered=False)).requests
+
+
 def content_hash(request: Request) -> str:
     """A hash of the request's tokens, so that it is the same in every recording of the request."""
     return request_hash(request.prompt_tokens, request.output_tokens)

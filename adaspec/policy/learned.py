@@ -43,14 +43,17 @@ class LearnedPolicy:
         manifest: PolicyManifest | None = None,
         late_knobs: Mapping[str, float] | None = None,
         forwards: Mapping[int, tuple[int, int]] | None = None,
+        memory: bool = False,
     ) -> None:
         """`manifest` is that of the folder it was loaded from; None while it is trained.
+
+        With `memory`, matches may be in the answers of earlier requests.
 
         In an async engine it has knobs of its own, where `late_knobs` are given, and runs the
         `forwards` of the drafter that `late.forwards_table` knows by load.
         """
         self.name = name
-        self.manifest = manifest
+        self.manifest, self.memory = manifest, memory
         self.model = model
         self.knobs = knob_row(knobs)
         self.late_knobs = self.knobs if late_knobs is None else knob_row(late_knobs)
@@ -61,7 +64,7 @@ class LearnedPolicy:
     @property
     def needs(self) -> Needs:
         """A draft may be as long as its cap; it does without a drafter."""
-        return Needs(draft_len=self.cap)
+        return Needs(draft_len=self.cap, memory=self.memory)
 
     def knobs_in(self, engine: str) -> NDArray[np.float64]:
         """The planner's knobs in that engine."""
@@ -237,4 +240,5 @@ def policy_of(
         manifest,
         manifest.late_knobs or None,
         {load: (pair[0], pair[1]) for load, pair in manifest.late_forwards.items()},
+        "memory" in manifest.sources,
     )

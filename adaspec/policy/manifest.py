@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 SCHEMA = 2
 """Schema of the whole folder, arrays included. Schema 2 has `vocabulary_hash`."""
 
-SOURCES = ("ngram", "neural", "splice")
+SOURCES = ("ngram", "neural", "splice", "memory")
+"""Memory: n-gram drafts are copied from the answers of earlier requests as well."""
 EVIDENCE = ("tokens", "confidences")
 """What a drafter may show of a draft: which tokens, and how sure it was of each."""
 
@@ -147,6 +148,8 @@ class PolicyManifest:
             return f"neural_cap is {self.neural_cap}, which does not fit sources {self.sources}"
         if "splice" in self.sources and not {"ngram", "neural"} <= set(self.sources):
             return f"sources are {self.sources}: a splice needs both ngram and neural"
+        if "memory" in self.sources and "ngram" not in self.sources:
+            return f"sources are {self.sources}: memory needs ngram, whose drafts it adds to"
         if "confidences" in self.evidence and "tokens" not in self.evidence:
             return "evidence has confidences without the tokens that they belong to"
         if self.evidence and "neural" not in self.sources:

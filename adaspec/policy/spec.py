@@ -106,6 +106,13 @@ FORMS = {
         Form("hybrid", (_M, Field("KN", 16, 1), Field("KE", 3, 0)), StaticRule),
         # hybrid, and behind the neural tokens KX n-gram tokens where the match is MX long.
         Form("hybrid-splice", (_M, _KN, _KE, _MX, _KX), StaticRule),
+        # fixed:ngram and hybrid-splice, copying from the answers of earlier requests as well.
+        Form(
+            "fixed:memory",
+            (Field("K", 8, 1), Field("MIN", 3, 1, 32)),
+            lambda k, low: StaticRule(min_match=low, ngram_len=k, memory=True),
+        ),
+        Form("hybrid-memory", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, memory=True)),
         # hybrid-splice, but n-gram only where the first drafted neural token agrees.
         Form("hybrid-agree", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, agree=True)),
     )

@@ -23,7 +23,7 @@ class StaticRule:
     `neural_len` tokens are drafted, and where the match behind them is at least `splice_match`
     long, `splice_len` copied tokens follow. With `agree`, copying also needs the first drafted
     neural token to be the candidate's. `vllm_match` = (min, max) takes n-gram drafts from vLLM's
-    own look-up instead of the default one.
+    own look-up instead of the default one. With `memory`, matches in earlier answers count as well.
     """
 
     min_match: int = NEVER
@@ -33,6 +33,7 @@ class StaticRule:
     splice_len: int = 0
     agree: bool = False
     vllm_match: tuple[int, int] | None = None
+    memory: bool = False
 
     @property
     def columns(self) -> int:
@@ -47,10 +48,11 @@ class StaticRule:
             neural_len=self.neural_len,
             draft_len=max(1, self.columns),
             tokens=self.agree,
+            memory=self.memory,
         )
 
     def row(self) -> NDArray[np.int64]:
-        """The rule as one row for compiled code; `vllm_match` is the caller's to honour."""
+        """The rule as one row for compiled code; which look-up it copies from is the caller's."""
         return np.array(
             [
                 self.min_match,

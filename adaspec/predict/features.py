@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
 from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import LEVELS, TOLD, Tables, look_up
@@ -71,7 +72,8 @@ BEFORE = (
 
 match_*: the most recent longest match: its length (0: none), how many matches agree with it, how
 many were seen, the log of how many tokens back it is, how many tokens it could copy (at most 64),
-whether it begins in the prompt, and whether it is where the last fully right candidate ended.
+whether it begins in the prompt, and whether it is where the last fully right candidate ended. Of a
+match in another request's answer, the log and whether it begins in the prompt are -1.
 copied_tokens: how many tokens that copy has given in a row, 0 if the match does not go on. All but
 the length are NaN without a match.
 ngram_hit_rate: the running mean, over steps with a match, of whether its first token was right.
@@ -184,9 +186,12 @@ def observe(
             x[0] = rows.length[row]
             x[1] = rows.agree[row]
             x[2] = rows.seen[row]
-            x[3] = np.log(context - rows.start[row] + 0.0)
+            if rows.start[row] >= IN_ANSWERS:
+                x[3] = x[5] = -1.0
+            else:
+                x[3] = np.log(context - rows.start[row] + 0.0)
+                x[5] = rows.start[row] < rows.prompt_tokens[row]
             x[4] = min(rows.available[row], 64)
-            x[5] = rows.start[row] < rows.prompt_tokens[row]
             x[6] = rows.start[row] == past[_GOES_ON_AT]
             x[7] = past[_COPIED] if x[6] > 0 else 0.0
         else:

@@ -31,9 +31,10 @@ from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_per_token
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
+from adaspec.replay.oracles import LOOPS, MEMORY, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
@@ -116,13 +117,14 @@ def contender_of(given: object) -> Contender:
 
 
 def _parse_oracle(text: str) -> Oracle:
-    kind = text.partition(":")[2]
+    named = text.partition(":")[2]
+    kind = named.removesuffix(MEMORY)
     if kind not in ORACLES:
         raise SpecError(
             f"unknown oracle '{text}'{nearest(kind, ORACLES) or '.'} "
-            f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
+            f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}, each also with {MEMORY}"
         )
-    return Oracle(kind)
+    return Oracle(kind, memory=named != kind)
 
 
 _REPLAYED_ONLY: dict[str, Callable[[str], Contender]] = {
@@ -178,15 +180,24 @@ class Player:
         cap: int,
         charged: Sequence[Contender] = (),
         engine: str = SYNC,
+        remembered: RememberedRecordings | None = None,
     ) -> None:
         """`charged` are the very policies whose own decision time counts as time.
 
         A winner of the grids that goes by the same name is another object, and not charged.
+        `remembered` has the recording's requests with the earlier answers that they know.
         """
         self.recording, self.cap, self.charged = recording, cap, charged
-        self.cost, self.engine = cost.under(engine), engine
-        self._paths: dict[tuple[StaticRule, bool], Paths] = {}
-        self._mixed: dict[tuple[CrossfitRule, bool], Paths] = {}
+        self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
+        self._paths: dict[tuple[StaticRule, bool, int], Paths] = {}
+        self._mixed: dict[tuple[CrossfitRule, bool, int], Paths] = {}
+
+    def seen_by(self, contender: Contender, concurrency: int) -> Recording:
+        """The recording that a contender is replayed on where so many requests run."""
+        if not needs_of(contender).memory:
+            return self.recording
+        assert self.remembered is not None  # `refusal` says so
+        return self.remembered.at(concurrency)
 
     @property
     def is_late(self) -> bool:
@@ -215,6 +226,13 @@ class Player:
             )
         if needs.tokens and not self.recording.shows_tokens:
             return f"'{name}' compares drafted tokens, but the trace holds none"
+        if needs.memory and self.remembered is None:
+            return f"'{name}' copies from earlier answers, and none are replayed here"
+        if needs.memory and (self.charges(contender) or self.recording.charges_longest_splices):
+            return (
+                f"'{name}' copies from earlier answers, which only compiled loops replay: leave "
+                "--charge-decisions and --stress-splices out"
+            )
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
             if why is None and self.is_late:
@@ -241,7 +259,7 @@ class Player:
         """One run per order, in turn: what is remembered of answers lasts from one to the next."""
         if not isinstance(contender, SuffixDecoding):
             return [self.play(contender, order, concurrency) for order in orders]
-        memory = Memory()
+        memory = self._memory()
         return [self._play_suffix(contender, order, concurrency, True, memory) for order in orders]
 
     def play(
@@ -281,9 +299,10 @@ class Player:
         concurrency: int,
         refills: bool,
     ) -> Result:
-        if (rules, late) not in self._mixed:
-            self._mixed[rules, late] = rules.paths(lambda rule: self._walked(rule, late))
-        walked = self._mixed[rules, late]
+        key = (rules, late, concurrency if rules.needs.memory else 0)
+        if key not in self._mixed:
+            self._mixed[key] = rules.paths(lambda rule: self._walked(rule, late, concurrency))
+        walked = self._mixed[key]
         return self._play_paths(walked, rules.holds, order, concurrency, refills)
 
     def _play_crossfit(
@@ -295,7 +314,7 @@ class Player:
                 "plays: leave --charge-decisions and --stress-splices out"
             )
         return run_learned(
-            self.recording,
+            self.seen_by(policy, concurrency),
             policy,
             order,
             concurrency,
@@ -313,7 +332,7 @@ class Player:
         ):  # Only the loop for any policy knows what the longest splices cost.
             return self._play_any(policy, order, concurrency, refills)
         return run_learned(
-            self.recording,
+            self.seen_by(policy, concurrency),
             policy,
             order,
             concurrency,
@@ -333,17 +352,20 @@ class Player:
     def _play_oracle(
         self, oracle: Oracle, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
+        recording = self.seen_by(oracle, concurrency)
         if oracle.kind in LOOPS:
-            return run_oracle(
-                self.recording, oracle, order, concurrency, self.cost, self.cap, refills
-            )
+            return run_oracle(recording, oracle, order, concurrency, self.cost, self.cap, refills)
         if refills and concurrency > 1:
             raise EvaluationError(
                 f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "
                 f"closed loop at concurrency {concurrency}; see --batching lockstep"
             )
         one = order if refills else order[:1]
-        return run_cheapest(self.recording, oracle, one, concurrency, self.cost, self.cap)
+        return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap)
+
+    def _memory(self) -> Memory:
+        """The memory of suffix decoding as a run begins."""
+        return Memory(warm=() if self.remembered is None else self.remembered.before)
 
     def _play_suffix(
         self,
@@ -363,7 +385,7 @@ class Player:
             self.cap,
             refills,
             charged,
-            Memory() if memory is None else memory,
+            self._memory() if memory is None else memory,
         )
 
     def _play_any(
@@ -403,12 +425,15 @@ class Player:
         refills: bool,
     ) -> Result:
         holds = rule.neural_len > 0
-        return self._play_paths(self._walked(rule, late), holds, order, concurrency, refills)
+        walked = self._walked(rule, late, concurrency)
+        return self._play_paths(walked, holds, order, concurrency, refills)
 
-    def _walked(self, rule: StaticRule, late: bool) -> Paths:
-        if (rule, late) not in self._paths:
-            self._paths[rule, late] = walk_rule(self.recording, rule, self.cap, late)
-        return self._paths[rule, late]
+    def _walked(self, rule: StaticRule, late: bool, concurrency: int) -> Paths:
+        key = (rule, late, concurrency if rule.memory else 0)
+        if key not in self._paths:
+            recording = self.seen_by(StaticPolicy("", rule), concurrency)
+            self._paths[key] = walk_rule(recording, rule, self.cap, late)
+        return self._paths[key]
 
     def _play_paths(
         self,

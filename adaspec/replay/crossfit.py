@@ -33,6 +33,11 @@ class CrossfitPolicy:
     late_static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The same for an async engine."""
 
+    @property
+    def needs(self) -> Needs:
+        """What each of them needs."""
+        return self.policies[0].needs
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossfitRule:
@@ -55,7 +60,8 @@ class CrossfitRule:
     def needs(self) -> Needs:
         """What all rules together need."""
         longest = max(rule.neural_len for rule in self.rules)
-        return Needs(drafter=longest > 0, neural_len=longest)
+        memory = any(rule.memory for rule in self.rules)
+        return Needs(drafter=longest > 0, neural_len=longest, memory=memory)
 
     def paths(self, walk: Callable[[StaticRule], Paths]) -> Paths:
         """Every request's path under its own rule, from the rules' paths."""

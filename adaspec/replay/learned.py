@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, batch_shape, step_s
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
@@ -37,6 +38,7 @@ from adaspec.replay.recording import (
     START,
     RecordedArrays,
     Recording,
+    copied_token,
 )
 from adaspec.replay.result import Result
 
@@ -163,7 +165,7 @@ def _take_in(
             rows.tail[row, TAIL - 1 - k] = arrays.text[base + known - 1 - k] if k < known else -1
         for k in range(CANDIDATE):
             copied = k < rows.available[row]
-            rows.candidate[row, k] = arrays.text[base + rows.start[row] + k] if copied else -1
+            rows.candidate[row, k] = copied_token(arrays, r, rows.start[row], k) if copied else -1
 
 
 @compiled
@@ -229,8 +231,8 @@ def _behind(
                 seen[row] = columns.behind_seen[i, k - 1]
                 available[row] = columns.behind_available[i, k - 1]
                 begin, known = arrays.behind_start[i, k - 1], columns.prompt[r] + p
-                if tokens and length[row] > 0 and begin < known:
-                    copied[row] = arrays.text[arrays.text_start[r] + begin]
+                if tokens and length[row] > 0 and (begin < known or begin >= IN_ANSWERS):
+                    copied[row] = copied_token(arrays, r, begin, 0)
                 elif tokens and length[row] > 0:
                     copied[row] = arrays.drafted[i, begin - known]
         elif p + k < columns.length[r]:

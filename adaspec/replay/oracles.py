@@ -47,6 +47,8 @@ LOOPS = {
     "plan": PLAN,
     "plan-splice": PLAN_SPLICE,
 }
+MEMORY = "-memory"
+"""What the name of an oracle ends with that may copy from earlier answers."""
 SPAN_CAP = 20
 """The paper's bound on a span that oracle:ngram, :neural and :combine propose."""
 PLAN_NEURAL = 8
@@ -56,19 +58,23 @@ RATE_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """A bound or reference by name: one of `LOOPS`, or `dp` / `dp-splice`."""
+    """A bound or reference by name: one of `LOOPS`, or `dp` / `dp-splice`.
+
+    With `memory`, it may also copy from the answers of earlier requests.
+    """
 
     kind: str
+    memory: bool = False
 
     @property
     def name(self) -> str:
         """As written in specs and reports."""
-        return f"oracle:{self.kind}"
+        return f"oracle:{self.kind}{MEMORY if self.memory else ''}"
 
     @property
     def needs(self) -> Needs:
         """The drafter, where it would mean nothing without one."""
-        return Needs(drafter=self.kind in ("neural", "combine"))
+        return Needs(drafter=self.kind in ("neural", "combine"), memory=self.memory)
 
 
 @compiled

@@ -11,7 +11,15 @@ from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
-from adaspec.replay.recording import AVAILABLE, FACTS, FIRST, START, RecordedArrays, Recording
+from adaspec.replay.recording import (
+    AVAILABLE,
+    FACTS,
+    FIRST,
+    START,
+    RecordedArrays,
+    Recording,
+    copied_token,
+)
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import lengths_behind
 from adaspec.trace.schema import CONFIDENCES
@@ -215,9 +223,8 @@ def verify(
             taken = min(columns.neural[columns.offset[r] + p], neural_len[row])
         if taken == neural_len[row]:
             truth = base + columns.prompt[r] + p + taken
-            copy = base + start[row]
             for j in range(ngram_len[row]):
-                if truth + j >= end or text[copy + j] != text[truth + j]:
+                if truth + j >= end or copied_token(arrays, r, start[row], j) != text[truth + j]:
                     break
                 taken += 1
         accepted[row] = taken

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, StepShape, verify_s
+from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import (
     Matches,
     accepted_runs,
     match_positions,
     matches_behind_drafts,
+    runs_of_answers,
     vllm_positions,
 )
 from adaspec.errors import EvaluationError
+from adaspec.jit import compiled
 from adaspec.policy.adaptive import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
+
+if TYPE_CHECKING:
+    from adaspec.replay.history import History
 
 Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
@@ -77,6 +83,16 @@ class RecordedArrays(NamedTuple):
     confidences: NDArray[np.float32]
     behind_start: Ints
     """(positions, draft cap) where the match behind the first drafted tokens lies."""
+    answers: Ints
+    """The tokens of earlier answers by place; empty where none are looked up."""
+
+
+@compiled
+def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) -> int:
+    """The token `step` behind where a match of a request continues."""
+    if start >= IN_ANSWERS:
+        return arrays.answers[start - IN_ANSWERS + step]
+    return arrays.text[arrays.text_start[request] + start + step]
 
 
 LENGTH, START, FIRST, AGREE, SEEN, AVAILABLE = range(6)
@@ -110,6 +126,8 @@ class Recording:
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
     shows_confidences: bool
+    answers: Ints = field(default_factory=lambda: np.empty(0, np.int32))
+    """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
     _arrays: RecordedArrays | None = field(default=None, init=False, repr=False, compare=False)
     charges_longest_splices: bool = False
     """Whether a splice behind a wrong draft is charged its full allowed length, hit or not."""
@@ -132,10 +150,16 @@ class Recording:
                 drafted=self.drafted,
                 confidences=self.confidences,
                 behind_start=self.behind_start,
+                answers=self.answers,
             )
             object.__setattr__(self, "_arrays", arrays)
             return arrays
         return self._arrays
+
+    @property
+    def knows_answers(self) -> bool:
+        """Whether its look-ups know earlier answers."""
+        return len(self.answers) > 0
 
     def members(self, workload: str | None) -> Ints:
         """Indices of a workload's requests, or of all."""
@@ -178,12 +202,18 @@ class Recording:
             start, length = vllm_positions(
                 request.prompt_tokens, request.output_tokens, min_match, max_match
             )
-            parts.append(_lookup(request, start, length))
+            known = len(request.prompt_tokens) + np.arange(len(request.output_tokens))
+            parts.append(_lookup(request, start, length, known - start, self.answers[:0]))
         return _joined(parts)
 
 
-def build_recording(requests: Iterable[Request], neural_cap: int) -> Recording:
-    """Look up every position of every request once, so that replays need not."""
+def build_recording(
+    requests: Iterable[Request], neural_cap: int, history: History | None = None
+) -> Recording:
+    """Look up every position of every request once, so that replays need not.
+
+    With a `history`, look-ups also know the answers that had been given by then.
+    """
     chosen = tuple(requests)
     if not chosen:
         raise EvaluationError("no requests to replay")
@@ -208,18 +238,23 @@ def build_recording(requests: Iterable[Request], neural_cap: int) -> Recording:
     draft_cap = 0
     if shows_tokens:
         draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
-    for request in chosen:
-        matches = match_positions(request.prompt_tokens, request.output_tokens)
+    text = np.empty(0, np.int32)
+    looked_up: list[tuple[Matches, Matches | None] | None] = [None] * len(chosen)
+    views = enumerate([None] * len(chosen)) if history is None else history.views(chosen)
+    for number, answers in views:
+        looked_up[number] = _matches(chosen[number], draft_cap, answers)
+        text = np.empty(0, np.int32) if answers is None else answers.stored
+    for request, found in zip(chosen, looked_up, strict=True):
+        assert found is not None
+        matches, behind = found
         all_matches.append(matches)
-        lookups.append(_lookup(request, matches.start, matches.length))
-        if not shows_tokens or request.drafted_tokens is None:
+        lookups.append(_lookup(request, matches.start, matches.length, matches.available, text))
+        if behind is None or request.drafted_tokens is None:
             continue
         drafted = request.drafted_tokens[:, :draft_cap]
-        context = np.concatenate([request.prompt_tokens, request.output_tokens])
-        candidate = np.where(matches.length > 0, context[matches.start], -2)
+        candidate = _candidates(request, matches, text)
         agrees.append((candidate == drafted[:, 0]).astype(np.int8))
         drafts.append(drafted)
-        behind = matches_behind_drafts(request.prompt_tokens, request.output_tokens, drafted)
         behinds.append(behind)
         if shows_confidences and request.confidences is not None:
             shown.append(request.confidences[:, :draft_cap])
@@ -269,15 +304,40 @@ def build_recording(requests: Iterable[Request], neural_cap: int) -> Recording:
         neural_cap=cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,
+        answers=text.copy(),
     )
 
 
-def _lookup(request: Request, start: Ints, length: Ints) -> Lookup:
+def _matches(
+    request: Request, draft_cap: int, answers: AnswerIndex | None
+) -> tuple[Matches, Matches | None]:
+    """The look-ups at all positions, and behind the drafts of each, if it has any."""
+    prompt, output = request.prompt_tokens, request.output_tokens
+    matches = match_positions(prompt, output, answers)
+    if draft_cap == 0 or request.drafted_tokens is None:
+        return matches, None
+    drafted = request.drafted_tokens[:, :draft_cap]
+    return matches, matches_behind_drafts(prompt, output, drafted, answers)
+
+
+def _candidates(request: Request, matches: Matches, answers: Ints) -> Ints:
+    """The first token that would be copied at each position, -2 where there is none."""
+    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+    own = (matches.length > 0) & (matches.start < IN_ANSWERS)
+    candidate = np.where(own, context[np.where(own, matches.start, 0)], -2)
+    there = matches.start >= IN_ANSWERS
+    candidate[there] = answers[matches.start[there] - IN_ANSWERS]
+    return candidate
+
+
+def _lookup(request: Request, start: Ints, length: Ints, available: Ints, answers: Ints) -> Lookup:
     prompt = len(request.prompt_tokens)
     context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    known = prompt + np.arange(len(request.output_tokens))
-    available = np.where(length > 0, np.minimum(known - start, LONGEST), 0)
-    run = np.minimum(accepted_runs(context, start, prompt), available)
+    available = np.where(length > 0, np.minimum(available, LONGEST), 0)
+    runs = accepted_runs(context, start, prompt)
+    if len(answers):
+        runs_of_answers(runs, context, start, prompt, answers)
+    run = np.minimum(runs, available)
     return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
 
 

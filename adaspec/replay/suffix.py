@@ -1,9 +1,9 @@
 """vLLM's suffix decoding, replayed: a look-up that also remembers other requests' answers.
 
 The drafts are those of arctic-inference's own cache, called as vLLM calls it. Its memory is empty
-as a run begins and grows with every answer. An order may hold a request more than once, standing
-for others like it: what was remembered of the earlier copy is forgotten as the later one enters,
-for no server would have seen that very answer.
+as a run begins, or holds the answers of other traces, and grows with every answer. An order may
+hold a request more than once, standing for others like it: what was remembered of the earlier copy
+is forgotten as the later one enters, for no server would have seen that very answer.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from adaspec.replay.closed_loop import (
 )
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
+from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
 
@@ -114,8 +115,8 @@ def _cache_class() -> Any:
 class Memory:
     """The cache of one server, from one run to the next."""
 
-    def __init__(self, cache: SuffixCache | None = None) -> None:
-        """Empty; without a `cache`, with one of arctic-inference's."""
+    def __init__(self, cache: SuffixCache | None = None, warm: Sequence[Request] = ()) -> None:
+        """With the answers of `warm`; without a `cache`, in one of arctic-inference's."""
         if cache is None:
             why = why_not_here()
             if why is not None:
@@ -127,6 +128,11 @@ class Memory:
         self.cache = cache
         self._copies: dict[int, int] = {}
         self._started = 0
+        for each in warm:
+            self.cache.start_request(self._started, each.prompt_tokens)
+            self.cache.add_active_response(self._started, each.output_tokens)
+            self.cache.stop_request(self._started)
+            self._started += 1
 
     def start(self, request: int, prompt: Ints) -> int:
         """Take a request in, forgetting its earlier copy; the number that it now goes by."""

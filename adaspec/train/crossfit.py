@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,13 +23,14 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
+from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
 from adaspec.train.corpus import MIN_TRAINED, contents_of, read_everything
 from adaspec.train.heads import Settings
-from adaspec.train.recipe import check_learnable, tuned_rules
+from adaspec.train.recipe import check_learnable, remembering, tuned_rules
 from adaspec.train.training import Members, Trainer
 
 Made = TypeVar("Made")
@@ -52,12 +53,14 @@ def cross_fit(
     allow_mixed: bool = False,
     progress: Progress = silent,
     ablate: bool = False,
+    memory: bool = False,
 ) -> CrossFit:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
     All models share every batch, as if one policy served it. The report is that of an evaluation,
     with the models' calibration, and the facts of the cross-fit under `cross_fitted`. `ablate`
-    trains as many models again for each ablation.
+    trains as many models again for each ablation. With `memory`, the models copy from earlier
+    answers as well; while one is trained, only those of its own training requests are known.
     """
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
@@ -77,9 +80,16 @@ def cross_fit(
         progress=progress if workers == 1 else silent,
         engine=options.engine,
     )
+    trainers = [trainer] * folds
+    if memory:
+        histories = [History(seed=options.seed, known=members) for members in others]
+        trainers = [
+            replace(trainer, recording=build_recording(selection.requests, selection.neural_cap, h))
+            for h in histories
+        ]
     progress("folds", 0, folds)
     fitted = []
-    for pair in _each(_train_both, trainer, others, workers):
+    for pair in _each(_train_both, trainers, others, workers):
         fitted.append(pair)
         progress("folds", len(fitted), folds)
     policies = tuple(policy for policy, _ in fitted)
@@ -93,14 +103,16 @@ def cross_fit(
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
+    judging = remembering(selection, options.seed).at(1) if memory else recording
     report["calibration"] = calibration_of(
-        recording, judged, cost, options.concurrency, options.seed, options.engine
+        judging, judged, cost, options.concurrency, options.seed, options.engine
     )
     progress("calibration", 1, 1)
     if ablate:
 
         def retrained(ablation: Ablation) -> CrossfitPolicy:
-            fitted = _each(_train, AblatedTrainer(ablation, trainer), others, workers)
+            ablated = [AblatedTrainer(ablation, trainer)] * folds
+            fitted = _each(_train, ablated, others, workers)
             return CrossfitPolicy(ablation.name, tuple(fitted), member)
 
         report["ablations"] = ablation_table(
@@ -126,17 +138,18 @@ def cross_fit(
 
 def _each(
     task: Callable[[Trainer, Members], Made],
-    trainer: Trainer,
+    trainers: Sequence[Trainer],
     groups: Sequence[Members],
     workers: int,
 ) -> Iterator[Made]:
-    """The results of a task for each group of requests, in order."""
+    """The results of a task for each group of requests with its trainer, in order."""
+    pairs = zip(trainers, groups, strict=True)
     if workers == 1:
-        return (task(trainer, members) for members in groups)
+        return (task(trainer, members) for trainer, members in pairs)
     # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    results: Iterator[Made] = pool(delayed(task)(trainer, members) for members in groups)
+    results: Iterator[Made] = pool(delayed(task)(trainer, members) for trainer, members in pairs)
     return results
 
 

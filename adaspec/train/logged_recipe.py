@@ -94,7 +94,7 @@ def train_logged(
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)
-    names = {
+    names: dict[str, Any] = {
         what: ", ".join(known_of(what, readers)) or None
         for what in ("target", "tokenizer", "drafter")
     }

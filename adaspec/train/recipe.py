@@ -19,12 +19,14 @@ from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds, static_winners
 from adaspec.evaluate.options import Cell, Options, Progress, silent
+from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.contender import Player
+from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.orders import draw_order, pools_among
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
@@ -85,12 +87,15 @@ def train_policy(
     cluster: Cluster | None = None,
     crossfit_report: Path | None = None,
     ablate: bool = False,
+    memory: bool = False,
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
     `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
-    the results on held-out requests; `ablate` trains once more for each ablation.
+    the results on held-out requests; `ablate` trains once more for each ablation. With `memory`,
+    the policy copies from the answers of earlier requests as well, and is judged where it knows
+    those that it was trained on.
     """
     place = check_destination(folder, force)
     metrics: dict[str, Any] = {}
@@ -102,7 +107,10 @@ def train_policy(
         metrics["cross_fitted"] = crossfit_metrics(
             earlier, crossfit_report, cost, options, contents
         )
-    recording = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
+    plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
+    recording = plain
+    if memory:
+        recording = remembering(corpus.trained, options.seed).at(1)
     progress("reading", 1, 1)
     check_learnable(recording)
     fitter = None if cluster is None else cluster.boost
@@ -121,7 +129,7 @@ def train_policy(
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     everyone = np.ones(len(recording), np.bool_)
     tuned, late_tuned = (
-        tuned_rules(recording, [everyone], cost, options, progress, engine)[0] for engine in ENGINES
+        tuned_rules(plain, [everyone], cost, options, progress, engine)[0] for engine in ENGINES
     )
     evidence = []
     if trained.model.reads_evidence:
@@ -130,6 +138,7 @@ def train_policy(
         corpus.trained.requests,
         cost,
         trained.neural_cap,
+        memory,
         cap=trained.cap,
         static_tuned=tuned,
         seed=trained.seed,
@@ -146,10 +155,13 @@ def train_policy(
     )
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
-    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
+    known = corpus.trained.requests if memory else ()
+    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
     metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
     judged_recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
+    if memory:
+        judged_recording = remembering(corpus.held_out, options.seed, known).at(1)
     progress("calibration", 0, 1)
     bare = without_tables(recording, trained, settings)
     judged = Judged(policy, np.ones(len(judged_recording), np.bool_), bare)
@@ -177,6 +189,13 @@ def train_policy(
         "left_out": corpus.trained.left_out,
     }
     return Product(folder, policy, manifest, requests, corpus, report)
+
+
+def remembering(
+    selection: Selection, seed: int, warm: Sequence[Request] = ()
+) -> RememberedRecordings:
+    """The requests with the answers of those before them, and of `warm`."""
+    return RememberedRecordings(selection.requests, selection.neural_cap, warm, seed)
 
 
 def tuned_rules(
@@ -232,12 +251,13 @@ def check_learnable(recording: Recording) -> None:
 
 
 def manifest_of(
-    requests: Iterable[Request], cost: CostModel, neural_cap: int, **more: Any
+    requests: Iterable[Request], cost: CostModel, neural_cap: int, memory: bool = False, **more: Any
 ) -> PolicyManifest:
     """The manifest of a policy that was trained on these requests."""
+    sources = ("ngram", "neural", "splice") if neural_cap else ("ngram",)
     return PolicyManifest(
         fingerprint=feature_fingerprint(),
-        sources=("ngram", "neural", "splice") if neural_cap else ("ngram",),
+        sources=(*sources, "memory") if memory else sources,
         neural_cap=neural_cap or None,
         cost=cost.name,
         step_costs=cost_document(cost),

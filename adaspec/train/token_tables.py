@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recording import AVAILABLE, LENGTH, START, Columns, Recording
+from adaspec.replay.recording import (
+    AVAILABLE,
+    LENGTH,
+    START,
+    RecordedArrays,
+    Recording,
+    copied_token,
+)
 
 SHRINKAGE = 5.0
 """Imaginary positions added to every key, which behave as those of its shorter key."""
@@ -19,14 +26,12 @@ MIN_REQUESTS = 3
 
 @compiled
 def _keys(
-    columns: Columns,
-    facts: NDArray[np.int32],
-    text: NDArray[np.int32],
-    text_start: NDArray[np.int64],
+    arrays: RecordedArrays,
     salt: np.uint64,
     keys: NDArray[np.uint64],
     request: NDArray[np.int32],
 ) -> None:
+    columns, facts, text, text_start = arrays.columns, arrays.facts, arrays.text, arrays.text_start
     for r in range(columns.length.shape[0]):
         base, prompt = text_start[r], columns.prompt[r]
         for p in range(columns.length[r]):
@@ -39,9 +44,9 @@ def _keys(
             t3 = text[index - 3] if known >= 3 else -1
             c1 = c2 = -1
             if facts[LENGTH, i] > 0:
-                c1 = text[base + facts[START, i]]
+                c1 = copied_token(arrays, r, facts[START, i], 0)
                 if facts[AVAILABLE, i] > 1:
-                    c2 = text[base + facts[START, i] + 1]
+                    c2 = copied_token(arrays, r, facts[START, i], 1)
             level_keys(salt, t1, t2, t3, c1, c2, keys[i])
 
 
@@ -59,15 +64,7 @@ class TableMaker:
         size = len(columns.neural)
         keys = np.zeros((size, LEVELS), np.uint64)
         self.request = np.zeros(size, np.int32)
-        _keys(
-            columns,
-            arrays.facts,
-            arrays.text,
-            arrays.text_start,
-            np.uint64(self.salt),
-            keys,
-            self.request,
-        )
+        _keys(arrays, np.uint64(self.salt), keys, self.request)
         self.position = np.arange(size) - columns.offset[self.request]
         self.distinct, self.place = [], []
         for level in range(LEVELS):

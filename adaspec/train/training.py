@@ -101,6 +101,8 @@ class Trained:
     late_knobs: dict[str, float]
     """Knobs tuned for an async engine."""
     late_forwards: Forwards
+    memory: bool
+    """Whether it was trained to copy from earlier answers as well."""
 
     def policy(self, name: str) -> LearnedPolicy:
         """A policy that decides by this model."""
@@ -112,6 +114,7 @@ class Trained:
             self.neural_cap,
             late_knobs=self.late_knobs,
             forwards=self.late_forwards,
+            memory=self.memory,
         )
 
 
@@ -205,6 +208,7 @@ class Trainer:
             examples,
             late_knobs,
             forwards,
+            self.recording.knows_answers,
         )
 
     @property

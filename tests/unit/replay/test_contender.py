@@ -174,6 +174,7 @@ def test_what_has_an_entry_among_the_specs_is_parsed_replayed_and_served(
 
 def test_every_static_rule_is_among_those_held_against_the_reference() -> None:
     kinds = static_specs(tokens=True)
-    for head in FORMS:
+    # What copies from earlier answers is held against a plain search in test_history.
+    for head in FORMS.keys() - {"fixed:memory", "hybrid-memory"}:
         assert find(kinds, lambda spec, head=head: f"{spec}:".startswith(f"{head}:"))
     assert set(FORMS) <= set(KINDS)

@@ -104,7 +104,7 @@ def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
     requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
     recording, cost = recording_of(requests), random_cost(np.random.default_rng(8))
     cache = LookUp()
-    monkeypatch.setattr(contenders, "Memory", lambda: Memory(cache))
+    monkeypatch.setattr(contenders, "Memory", lambda warm: Memory(cache, warm))
     rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
     player = Player(recording, cost, CAP)
     runs = player.play_rounds(parse_contender("suffix"), rounds, 2)

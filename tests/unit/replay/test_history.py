@@ -1,0 +1,200 @@
+"""What recorded requests know of earlier answers: all that had been given by then, and no more."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded, recording_of
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE.parent / "policy"), str(HERE.parent / "draft")]
+
+from answer_search import plain_search  # noqa: E402
+from random_models import random_policy  # noqa: E402
+from test_learned_loops import assert_one  # noqa: E402
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
+from adaspec.draft.answers import AHEAD, BYTES_PER_TOKEN, AnswerIndex  # noqa: E402
+from adaspec.draft.index import NgramIndex, match_positions  # noqa: E402
+from adaspec.errors import EvaluationError  # noqa: E402
+from adaspec.evaluate.evaluation import evaluate  # noqa: E402
+from adaspec.evaluate.options import Options  # noqa: E402
+from adaspec.evaluate.selection import Selection  # noqa: E402
+from adaspec.replay import loop  # noqa: E402
+from adaspec.replay.contender import Player, parse_contender  # noqa: E402
+from adaspec.replay.history import History, RememberedRecordings, answered_before  # noqa: E402
+from adaspec.replay.paths import walk_rule  # noqa: E402
+from adaspec.replay.recording import build_recording  # noqa: E402
+from adaspec.trace.schema import Request  # noqa: E402
+from adaspec.train.token_tables import TableMaker  # noqa: E402
+
+
+def requests_of(seed: int, count: int, **kinds) -> list[Request]:
+    found = random_requests(seed, count, tokens=True, **kinds)
+    return [recorded(request, str(at)) for at, request in enumerate(found)]
+
+
+def request(prompt: list[int], output: list[int], name: str = "r") -> Request:
+    return Request("w", name, np.array(prompt, np.int32), np.array(output, np.int32))
+
+
+def outputs(index: AnswerIndex) -> list[list[int]]:
+    """The answers that an index holds; none of these tests has a token 0 in one."""
+    held: list[list[int]] = [[]]
+    for token in index.stored.tolist():
+        if token > 0:
+            held[-1].append(token)
+        elif held[-1]:
+            held.append([])
+    return [each for each in held if each]
+
+
+@pytest.mark.parametrize("running", [1, 2, 5])
+def test_a_request_knows_those_that_have_ended_and_no_other(running: int) -> None:
+    asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(9)]
+    before = [request([9], [7_000 + step for step in range(5)], "before")]
+    came: list[int] = []
+    for number, known in History(tuple(before), 3, running).views(asked):
+        expected = [each.output_tokens.tolist() for each in before]
+        expected += [
+            asked[at].output_tokens.tolist() for at in came[: max(0, len(came) - running + 1)]
+        ]
+        assert outputs(known) == expected
+        came.append(number)
+    assert sorted(came) == list(range(9)) != came
+
+
+def test_a_planted_answer_is_found_out_by_its_content() -> None:
+    """The very requests, under other names in another trace, change nothing."""
+    asked = requests_of(5, 12, alphabet=3, output_tokens=(5, 20))
+    planted = [replace(each, workload="other", id=f"copy-{each.id}") for each in asked]
+    others = requests_of(6, 6, alphabet=3, output_tokens=(5, 20))
+    clean = RememberedRecordings(asked, NEURAL_CAP, others).at(2)
+    leaky = RememberedRecordings(asked, NEURAL_CAP, [*planted, *others]).at(2)
+    for ours, theirs in zip(clean.columns, leaky.columns, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    # Had it not been, every answer would have been foretold from its third token on.
+    index = AnswerIndex(BYTES_PER_TOKEN * 10_000)
+    for each in planted:
+        index.add(each.output_tokens)
+    told = match_positions(asked[0].prompt_tokens, asked[0].output_tokens, index)
+    assert told.length.max() > clean.columns.match[: len(told.length)].max()
+
+
+def test_of_the_same_answer_given_twice_neither_knows_the_other() -> None:
+    twins = [request([1, 2], [5, 6, 7, 8, 9], "a"), request([3, 4], [5, 6, 7, 8, 9], "b")]
+    for seed in range(4):
+        views = list(History(seed=seed).views(twins))
+        assert outputs(views[-1][1]) == []
+
+
+def test_turns_come_in_their_order_and_later_ones_are_never_known() -> None:
+    first = request([1, 2, 3], [11, 12, 13, 14], "first")
+    second = request([1, 2, 3, 11, 12, 13, 14, 4], [12, 13, 14, 15, 16], "second")
+    others = [request([9, at + 1], [50 + at, 60, 70], f"o{at}") for at in range(5)]
+    for seed in range(8):
+        came = [at for at, _ in History(seed=seed).views([second, *others, first])]
+        assert came.index(6) < came.index(0)
+    assert answered_before([second, others[0]], [first]) == [others[0]]
+    assert answered_before([first], [second]) == [first]
+
+
+def test_answers_of_requests_that_are_held_back_are_not_known() -> None:
+    asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(6)]
+    kept = np.array([True, False] * 3)
+    *_, (last, known) = History(seed=1, known=kept).views(asked)
+    expected = {tuple(asked[at].output_tokens.tolist()) for at in (0, 2, 4) if at != last}
+    assert set(map(tuple, outputs(known))) == expected
+
+
+@pytest.mark.parametrize("spec", ["fixed:memory:4:2", "hybrid-memory:3:6:2:2:3"])
+def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
+    asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
+    others = requests_of(9, 10, alphabet=4, output_tokens=(8, 24))
+    policy = parse_contender(spec)
+    recording = build_recording(asked, NEURAL_CAP, History(tuple(others), 0, 10**6))
+    paths = walk_rule(recording, policy.rule, 48)
+    answers = [each.output_tokens.tolist() for each in answered_before(others, asked)]
+    from_answers = 0
+    for number, each in enumerate(asked):
+        prompt, output = each.prompt_tokens.tolist(), each.output_tokens.tolist()
+        own = match_positions(prompt, output)
+        position = 1
+        for step in paths.steps[paths.start[number] : paths.start[number + 1]]:
+            length, start = int(own.length[position]), int(own.start[position])
+            text = prompt + output
+            copied = text[start : len(prompt) + position] if length else []
+            hit = plain_search(answers, text[: len(prompt) + position])
+            if hit is not None and hit[0] > (length + AHEAD if length else 0):
+                length, copied = hit[0], hit[1]
+                from_answers += 1
+            if length >= policy.rule.min_match:
+                copied = copied[: policy.rule.ngram_len]
+                right = 0
+                while right < min(len(copied), len(output) - position) and (
+                    copied[right] == output[position + right]
+                ):
+                    right += 1
+                assert (step["copied"], step["accepted"]) == (len(copied), right)
+            else:
+                assert step["copied"] == 0
+            position += int(step["emitted"])
+    assert from_answers > 10
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_the_compiled_loop_and_the_class_are_one_with_answers(
+    tokens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all know the same answers, the live index can hold them, as in a server."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        made = random_requests(seed, 8, tokens=tokens, alphabet=3, output_tokens=(8, 24))
+        asked = [recorded(each, str(at)) for at, each in enumerate(made)]
+        others = requests_of(100 + seed, 8, alphabet=3, output_tokens=(8, 24))
+        recording = build_recording(asked, NEURAL_CAP, History(tuple(others), 0, 10**6))
+        index = AnswerIndex(BYTES_PER_TOKEN * 10_000)
+        for each in answered_before(others, asked):
+            index.add(each.output_tokens)
+        monkeypatch.setattr(loop, "NgramIndex", partial(NgramIndex, index))
+        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
+        policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
+        order = rng.integers(0, len(recording), 14).astype(np.int32)
+        assert_one(recording, policy, order, 3, random_cost(rng), 12, True)
+        assert (recording.matches.start >= 1 << 30).mean() > 0.05
+
+
+def test_without_a_memory_nothing_that_needs_one_is_replayed() -> None:
+    player = Player(recording_of(random_requests(1, 3, tokens=True)), H100_LLAMA_3_1_8B, 48)
+    for spec in ("fixed:memory", "hybrid-memory", "oracle:combine-memory"):
+        with pytest.raises(EvaluationError, match="copies from earlier answers"):
+            player.check(parse_contender(spec))
+
+
+def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
+    asked = tuple(requests_of(3, 8, alphabet=3, output_tokens=(16, 30)))
+    chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
+    options = Options(concurrency=(1, 2), orders=1, resamples=0)
+    warm = requests_of(4, 5, alphabet=3, output_tokens=(16, 30))
+    rule = parse_contender("fixed:memory:4:2")
+    report = evaluate(chosen, [rule], H100_LLAMA_3_1_8B, options, warm=[*warm, asked[0]])
+    assert report["warm"] == len(answered_before(warm, asked)) > 0
+    left_out = len(warm) + 1 - report["warm"]
+    assert any(f"({left_out} more given are evaluated" in note for note in report["notes"])
+    speeds = {
+        (row["policy"], row["concurrency"]): row["tokens_per_s"]
+        for row in report["rows"]
+        if row["workload"] == "all"
+    }
+    for load in (1, 2):
+        assert speeds["static:memory", load] >= speeds["fixed:memory:4:2", load]
+        assert ("oracle:combine-memory", load) in speeds
+    assert all("lift_over_static_memory" in each for each in report["headline"])
+    plain = evaluate(chosen, [], H100_LLAMA_3_1_8B, options)
+    assert plain["warm"] is None
+    assert not any("memory" in row["policy"] for row in plain["rows"])
