@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.options import Options
+from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
 from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.session import RecordPolicy, Session, warm_up
@@ -19,6 +20,8 @@ from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
 _NO_LIMIT = 1 << 30
+NO_SALT_KNOWN = object()
+"""Stands for the salt of a request whose scheduler does not tell it: its answer is not shared."""
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -70,7 +73,10 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
     ) -> Any:
         session: Session = runner.adaspec_session
         try:
-            batch = batch_of(runner, scheduler_output, sampled_token_ids)
+            owners = None
+            if session.answers is not None:
+                owners = note_owners(runner, scheduler_output)
+            batch = batch_of(runner, scheduler_output, sampled_token_ids, owners)
         except Exception as error:
             session.skip(runner.input_batch.num_reqs, error)
         else:
@@ -84,7 +90,28 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
     return propose_draft_token_ids
 
 
-def batch_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> EngineBatch:
+def note_owners(runner: Any, scheduler_output: Any) -> dict[str, object]:
+    """By request, what must be the same for it to know another's answer.
+
+    That is its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    """
+    owners: dict[str, object] = vars(runner).setdefault("adaspec_owners", {})
+    for new in scheduler_output.scheduled_new_reqs:
+        salt = getattr(new, SALT_ATTRIBUTE, NO_SALT_KNOWN)
+        adapter = new.lora_request
+        if salt is not NO_SALT_KNOWN:
+            owners[new.req_id] = (salt, None if adapter is None else adapter.lora_name)
+    for name in scheduler_output.finished_req_ids:
+        owners.pop(name, None)
+    return owners
+
+
+def batch_of(
+    runner: Any,
+    scheduler_output: Any,
+    sampled_token_ids: Any,
+    owners: Mapping[str, object] | None = None,
+) -> EngineBatch:
     """The runner's batch in the form that the session needs."""
     batch = runner.input_batch
     count = batch.num_reqs
@@ -108,6 +135,7 @@ def batch_of(runner: Any, scheduler_output: Any, sampled_token_ids: Any) -> Engi
         sampled=sampled,
         verified=scheduler_output.scheduled_spec_decode_tokens,
         room=room_of(states, output_tokens),
+        owners=() if owners is None else [owners.get(name) for name in requests],
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.answers import AnswerIndex
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.cut import Cut
@@ -37,6 +38,9 @@ class EngineBatch:
     """The drafts that the target judged in this step, by request."""
     room: Ints | None = None
     """The maximum draft length of each row; None if no request limits it."""
+    owners: Sequence[object] = ()
+    """Per row, what must be the same for a request to know another's answer; None for what must
+    not be shared; empty if no answers are remembered."""
 
 
 @dataclass(slots=True)
@@ -51,16 +55,21 @@ class RunningRequest:
     holds_neural: bool = False
     recorded: bool = False
     """Whether the request is recorded: drafted for at every position, and proposed nothing."""
+    owner: int = 0
+    """Whose answers it knows; 0 where none are remembered."""
     last_step: int = 0
     """The last step in which the request was in the batch."""
 
 
 class RunningRequests:
-    """All requests that may still run, and the n-gram index of their text."""
+    """All requests that may still run, and the n-gram index of their text.
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.index = NgramIndex()
+    `answers` is where their answers go as they end, and where those of others are looked up.
+    """
+
+    def __init__(self, slots: int, answers: AnswerIndex | None = None) -> None:
+        self.slots, self.answers = slots, answers
+        self.index = NgramIndex(answers)
         self.requests: dict[str, RunningRequest] = {}
 
     def remove_ended(self, alive: Mapping[str, object]) -> tuple[list[str], Ints]:
@@ -68,6 +77,8 @@ class RunningRequests:
         ended = [
             name for name, request in self.requests.items() if alive.get(name) is not request.state
         ]
+        for name in ended:
+            self._remember(self.requests[name])
         return (ended, self._forget(ended)) if ended else ([], NO_SLOTS)
 
     def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
@@ -86,9 +97,13 @@ class RunningRequests:
 
     def enter(self, batch: EngineBatch, row: int) -> RunningRequest:
         """Add a request that is seen for the first time."""
-        known = int(batch.known[row])
-        slot = self.index.open(batch.tokens[row, :known])
-        request = RunningRequest(slot, batch.states[row], int(batch.prompt_tokens[row]), known)
+        known, owner = int(batch.known[row]), 0
+        if self.answers is not None:
+            key = batch.owners[row] if len(batch.owners) else None
+            owner = self.answers.owner(object() if key is None else key)
+        slot = self.index.open(batch.tokens[row, :known], owner)
+        prompt = int(batch.prompt_tokens[row])
+        request = RunningRequest(slot, batch.states[row], prompt, known, owner=owner)
         self.requests[batch.requests[row]] = request
         return request
 
@@ -114,7 +129,7 @@ class RunningRequests:
                 self.index.close(request.slot)
                 # The index hands out the last freed slot first, so the request gets the same slot
                 # again and the policy's record of that slot stays valid.
-                request.slot = self.index.open(batch.tokens[row, :known])
+                request.slot = self.index.open(batch.tokens[row, :known], request.owner)
                 request.tokens = known
             elif request.tokens < known:  # the engine did not ask for drafts in some steps
                 tokens.extend(batch.tokens[row, request.tokens : known].tolist())
@@ -127,6 +142,13 @@ class RunningRequests:
         if slots:
             self.index.extend(slots, tokens, counts)
         return running
+
+    def _remember(self, request: RunningRequest) -> None:
+        """Store a request's answer as far as it is indexed: all but what its last step emitted."""
+        if self.answers is not None and request.tokens > request.prompt_tokens:
+            count = request.tokens - request.prompt_tokens
+            answer = self.index.copies([request.slot], [request.prompt_tokens], count)
+            self.answers.add(answer[0], request.owner)
 
     def _forget(self, names: Sequence[str]) -> Ints:
         slots = [self.requests.pop(name).slot for name in names]

@@ -37,6 +37,8 @@ class Serving:
     vocabulary: int = 0
     engine_version: str | None = None
     hardware: str | None = None
+    memory_bytes: int = 0
+    """The most that the answers of earlier requests take; 0 if none are remembered."""
     replica: int | None = None
     """This engine's index among the replicas; None if it is the only one."""
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.documents import parse_json
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Fault, Observer, source_of
@@ -55,6 +56,7 @@ SHORT = 4
 DRAFTED = ("none", "short", "long")
 """Kinds of steps: they verified no draft, at most `SHORT` drafted tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
+MEMORY = ("drafted", "accepted")
 STAGES = (
     "admit",
     "keep",
@@ -98,6 +100,12 @@ _BY_DRAFTED = (("drafted",), DRAFTED)
 METRICS = (
     Metric("drafted_tokens", "Tokens verified.", *_BY_SOURCE),
     Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
+    Metric(
+        "memory_tokens",
+        "Tokens verified that earlier requests' answers gave, and how many of them were taken.",
+        ("kind",),
+        MEMORY,
+    ),
     Metric(
         "expected_accepted_tokens",
         "Tokens that the policy expected to be accepted of its drafts (neural part of a splice).",
@@ -295,16 +303,20 @@ class MetricsObserver(Observer):
             event.known,
             event.neural_drafted,
             event.accepted,
+            step.cut.start,
             step.cut.neural_len,
             step.cut.ngram_len,
         )
         rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
-        for row, (drafted, known, neural, accepted, *lengths) in enumerate(rows):
+        for row, (drafted, known, neural, accepted, start, *lengths) in enumerate(rows):
             if not known or not drafted:
                 continue
             source = source_of(neural, drafted - neural)
             counters.add(f"drafted_tokens/{source}", drafted)
             counters.add(f"accepted_tokens/{source}", accepted)
+            if start >= IN_ANSWERS and drafted > neural:
+                counters.add("memory_tokens/drafted", drafted - neural)
+                counters.add("memory_tokens/accepted", max(0, accepted - neural))
             # The expectation is for the whole draft, so it says nothing about one that was cut.
             if expected is not None and drafted == sum(lengths):
                 counters.add(f"expected_accepted_tokens/{source}", expected[row])

@@ -46,6 +46,8 @@ REFUSED = {
 
 MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
+LEAST_MEMORY = 1 << 16
+"""The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,9 @@ class Options:
     """The fraction of requests recorded densely; by default all in mode 'record', else none."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """How outputs are sampled, for a trace's manifest only."""
+    memory_bytes: int = 256 << 20
+    """The most that the answers of earlier requests take, for policies that copy from these; 0: no
+    answers are remembered."""
     scramble_key: str | None = None
     """A file with the secret that permutes all token ids in traces; it is made if missing."""
     passed: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +101,10 @@ RULES = {
         )
     ),
     "max_trace_bytes": whole(1, 1 << 62),
+    "memory_bytes": Rule(
+        lambda value: value == 0 or whole(LEAST_MEMORY, 1 << 40).holds(value),
+        f"0, or a whole number from {LEAST_MEMORY:,} on",
+    ),
     "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
     "sampling": Rule(
         lambda value: isinstance(value, Mapping) and is_json(dict(value)),

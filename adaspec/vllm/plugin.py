@@ -23,6 +23,8 @@ from adaspec.vllm.patching import (
     METHOD,
     RUNNER,
     RUNNER_V2,
+    SALT_ATTRIBUTE,
+    SCHEDULED,
     in_one_line,
     release_runner,
     wrap,
@@ -37,6 +39,7 @@ def register() -> None:
         when_imported(ENGINE_ARGS, patch_engine_args)
         when_imported(RUNNER, patch_runner)
         when_imported(RUNNER_V2, patch_runner_v2)
+        when_imported(SCHEDULED, patch_scheduled)
 
 
 @contextmanager
@@ -109,6 +112,17 @@ def patch_runner_v2(module: ModuleType) -> None:
     init = _init_with("adaspec.vllm.v2.attachment")
     wrap(getattr(module, "GPUModelRunner", None), "__init__", init)
     wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
+
+
+def patch_scheduled(module: ModuleType) -> None:
+    """Make what a scheduler tells workers of a new request name its `cache_salt`."""
+    wrap(getattr(module, "NewRequestData", None), "from_request", _with_salt)
+
+
+def _with_salt(original: Callable[..., Any], request: Any, *rest: Any, **named: Any) -> Any:
+    data = original(request, *rest, **named)
+    setattr(data, SALT_ATTRIBUTE, getattr(request, "cache_salt", None))
+    return data
 
 
 def _names_adaspec(args: Any) -> bool:

@@ -52,6 +52,7 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
         hardware=options.hardware or hardware(),
+        memory_bytes=options.memory_bytes,
         replica=replica_of(config.parallel_config, options.replicas),
     )
 

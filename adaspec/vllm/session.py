@@ -20,7 +20,8 @@ from types import TracebackType
 
 import numpy as np
 
-from adaspec.policy.base import BasePolicy
+from adaspec.draft.answers import AnswerIndex
+from adaspec.policy.base import BasePolicy, needs_of
 from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
 from adaspec.step.phased import executor_of
 from adaspec.vllm.batch import (
@@ -77,7 +78,9 @@ class Session:
         """Whether slow decisions are faults; set to False while the first decisions compile."""
         self._stop_if_slow = stop_if_slow
         self._proposes = serving.mode == "serve"
-        self._running = RunningRequests(self.setup.slots)
+        remembers = serving.memory_bytes > 0 and needs_of(policy).memory
+        answers = AnswerIndex(serving.memory_bytes) if remembers else None
+        self._running = RunningRequests(self.setup.slots, answers)
         self._current: EngineStep | None = None
         self._pending: EngineStep | None = None
         """The step whose proposal the target is verifying."""
@@ -91,6 +94,11 @@ class Session:
         """Whether the current step has recorded rows."""
         self._record_to = 0
         self._executor = executor_of(policy, self.setup, self._running.index)
+
+    @property
+    def answers(self) -> AnswerIndex | None:
+        """The answers of earlier requests; None if none are remembered."""
+        return self._running.answers
 
     @property
     def keeps_alive(self) -> bool:
@@ -118,7 +126,7 @@ class Session:
                     self._current = self._new_step(batch, running)
             except Exception:
                 # The state may be half updated, so the next step builds it anew from the text.
-                self._running = RunningRequests(self.setup.slots)
+                self._running = RunningRequests(self.setup.slots, self._running.answers)
                 self._executor.index = self._running.index
                 raise
 

@@ -1,0 +1,99 @@
+"""Earlier answers in a live engine: they are copied from, change no output, and stay apart."""
+
+import numpy as np
+
+from adaspec.draft.answers import IN_ANSWERS
+
+CONFIG = {"method": "adaspec", "policy": "fixed:memory:8:2", "memory_bytes": 1 << 20}
+
+
+class Copied:
+    """An observer that counts the tokens copied from earlier answers, and those accepted."""
+
+    def __init__(self):
+        self.counts = np.zeros(2, int)
+
+    def verified(self, event):
+        start, copied = event.step.cut.start, event.drafted - event.neural_drafted
+        from_answers = np.where((start >= IN_ANSWERS) & event.known, copied, 0)
+        accepted = np.minimum(event.accepted, from_answers)
+        self.counts += [from_answers.sum(), accepted.sum()]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+
+def run(engine, prompts, salts, tokens=48):
+    """The outputs, how many tokens were copied from earlier answers, and how many accepted."""
+    from vllm import SamplingParams
+
+    copied = Copied()
+    engine.session.observers.add(copied)
+    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
+    asked = [
+        {"prompt_token_ids": prompt, **({} if salt is None else {"cache_salt": salt})}
+        for prompt, salt in zip(prompts, salts, strict=True)
+    ]
+    done = engine.llm.generate(asked, params, use_tqdm=False)
+    return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
+
+
+def test_what_was_answered_is_copied_under_the_same_salt_alone(engines, truth, prompts):
+    expected = truth(48)
+    engine = engines(CONFIG)
+    few = prompts[:4]
+    for salt in ("a", "b", None):
+        outputs, first, _ = run(engine, few, [salt] * 4)
+        assert outputs == expected[:4]
+        outputs, again, accepted = run(engine, few, [salt] * 4)
+        assert outputs == expected[:4]
+        # The first time, answers of one salt may resemble each other, but are not the same.
+        assert again > first
+        assert accepted > 50
+    assert engine.session.answers.tokens > 6 * 4 * 30
+
+
+def test_an_answer_under_one_salt_is_never_seen_under_another(engines, truth, prompts):
+    expected = truth(48)
+    engine = engines(CONFIG)
+    prompt = prompts[5]
+    _, copied, _ = run(engine, [prompt], ["one"])
+    assert copied == 0
+    for salt in ("two", "three", "ONE", "one "):
+        outputs, copied, _ = run(engine, [prompt], [salt])
+        assert outputs == [expected[5]]
+        assert copied == 0
+    _, _, accepted = run(engine, [prompt], ["one"])
+    assert accepted > 10
+
+
+def test_aborted_answers_and_many_requests_are_no_harm(engines, truth, prompts):
+    from vllm import SamplingParams
+
+    expected = truth(48)
+    engine = engines(CONFIG)
+    core = engine.llm.llm_engine
+    answers = engine.session.answers
+    before = answers.tokens
+    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
+    for at, prompt in enumerate(prompts):
+        core.add_request(f"cut-{at}", {"prompt_token_ids": prompt}, params)
+    for _ in range(6):
+        core.step()
+    core.abort_request([f"cut-{at}" for at in range(len(prompts))])
+    outputs, *_ = run(engine, prompts, [None] * len(prompts))
+    assert outputs == expected
+    assert before < answers.tokens < answers.capacity
+    assert not vars(engine.runner)["adaspec_owners"].keys() & {f"cut-{at}" for at in range(12)}
+
+
+def test_no_answers_are_remembered_where_none_should_be(engines, truth, prompts):
+    expected = truth(48)
+    engine = engines({**CONFIG, "memory_bytes": 0})
+    assert engine.session.answers is None
+    for _ in range(2):
+        outputs, copied, _ = run(engine, prompts[:4], [None] * 4)
+        assert outputs == expected[:4]
+        assert copied == 0
