@@ -12,6 +12,7 @@ from rich.table import Table
 
 from adaspec.bench import decide as deciding
 from adaspec.bench import lookup as looking_up
+from adaspec.bench import memory as remembering
 from adaspec.bench import served as serving
 from adaspec.cli.bench_engine import engine_command
 from adaspec.cli.group import NamingGroup
@@ -183,6 +184,49 @@ def lookup(contexts: tuple[int, ...], batches: tuple[int, ...], rounds: int, as_
         print_json({"rows": [asdict(row) for row in rows]})
     else:
         _print_rows(rows)
+
+
+@command.command("memory")
+@numbers_option(
+    "--tokens", remembering.TOKENS, "Tokens stored.", kilo=True, shown="10k,100k,1000k,10000k"
+)
+@json_option("Print JSON, and nothing else, to stdout.")
+def memory(tokens: tuple[int, ...], as_json: bool) -> None:
+    """Time look-ups in the answers of earlier requests, for one request at a time.
+
+    Ours beside arctic-inference's suffix cache where that is installed, on the same made-up
+    answers, in one run with interleaved turns. Drafts are of at most 8 tokens.
+
+    
+    Example:
+      adaspec bench memory --tokens 10k,1000k
+    """
+    with ProgressBar() as bar:
+        rows = remembering.bench_memory(tokens, bar)
+    if as_json:
+        print_json({"rows": [asdict(row) for row in rows]})
+        return
+    table = Table(title="look-up in earlier answers, one request")
+    add_columns(table, "stored tokens")
+    table.add_column("system")
+    add_columns(table, "median us", "p99 us", "store us/token", "bytes/token", "accepted")
+
+    def cells(row: remembering.MemoryRow) -> list[str]:
+        times = [f"{time:.2f}" for time in (row.median_us, row.p99_us, row.add_us_per_token)]
+        size = "-" if row.bytes_per_token is None else f"{row.bytes_per_token:.0f}"
+        return [
+            f"{row.stored_tokens:,}",
+            row.system,
+            *times,
+            size,
+            f"{row.accepted_per_lookup:.2f}",
+        ]
+
+    add_sections(table, (cells(row) for row in rows if row.median_us is not None))
+    results().print(table)
+    for row in rows:
+        if row.skipped is not None:
+            results().print(f"skipped {row.system}: {row.skipped}", soft_wrap=True)
 
 
 def _print_rows(rows: Sequence[looking_up.LookupRow]) -> None:

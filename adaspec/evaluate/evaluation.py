@@ -24,7 +24,7 @@ from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import Contender, Player
 from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.oracles import Oracle
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
@@ -67,16 +67,15 @@ def evaluate(
     one_of(batching, BATCHINGS, "batching", EvaluationError)
     _check_distinct(named)
     progress("looking up", 0, 1)
-
-    def prepared(recording: Recording) -> Recording:
-        if options.prefill:
-            recording = recording.with_prefill(cost.under(options.engine))
-        return recording.with_longest_splices() if options.stress_splices else recording
-
     requests, neural_cap = selection.requests, selection.neural_cap
-    recording, remembered = prepared(build_recording(requests, neural_cap)), None
+    recording, remembered = build_recording(requests, neural_cap), None
+    prefill = cost.under(options.engine) if options.prefill else None
+    if prefill is not None:
+        recording = recording.with_prefill(prefill)
+    if options.stress_splices:
+        recording = recording.with_longest_splices()
     if warm or any(needs_of(contender).memory for contender in named):
-        remembered = RememberedRecordings(requests, neural_cap, warm, options.seed, prepared)
+        remembered = RememberedRecordings(requests, neural_cap, warm, options.seed, prefill)
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
     player = Player(recording, cost, options.cap, charged, options.engine, remembered)

@@ -161,22 +161,24 @@ def grid_speeds(
     Either all settings copy from earlier answers as well, or none does.
     """
     runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
-    costs, memory = player.cost.constants(), grid[0].rule.memory
-    runs_at = {load: [at for at, run in enumerate(runs) if run[1] == load] for _, load in runs}
+    costs = player.cost.constants()
+    parts = [(player.recording.columns, list(range(len(runs))))]
+    if grid[0].rule.memory:  # what is known of earlier answers depends on how many requests run
+        loads = {load for _, load in runs}
+        parts = [
+            (
+                player.seen_by(grid[0].policy(), load).columns,
+                [at for at, run in enumerate(runs) if run[1] == load],
+            )
+            for load in sorted(loads)
+        ]
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
         speeds = np.empty((len(rules), len(runs)))
-        parts = list(runs_at.items()) if memory else [(0, range(len(runs)))]
-        for load, at in parts:
-            recording = player.seen_by(grid[0].policy(), load)
-            speeds[:, at] = rule_speeds(
-                recording.columns,
-                rules,
-                player.cap,
-                [runs[run][0] for run in at],
-                [runs[run][1] for run in at],
-                costs,
-                player.is_late,
+        for columns, members in parts:
+            orders_of, loads_of = zip(*(runs[at] for at in members), strict=True)
+            speeds[:, members] = rule_speeds(
+                columns, rules, player.cap, list(orders_of), list(loads_of), costs, player.is_late
             )
         return speeds
 

@@ -9,13 +9,13 @@ of a later turn of its own dialogue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import CostModel
 from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_TOKENS, AnswerIndex
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
@@ -82,24 +82,24 @@ class RememberedRecordings:
         neural_cap: int,
         warm: Iterable[Request] = (),
         seed: int = 0,
-        prepared: Callable[[Recording], Recording] = lambda recording: recording,
+        prefill: CostModel | None = None,
     ) -> None:
-        """`prepared` says what else is done to a recording."""
+        """`prefill` is the cost model by which reading prompts is charged, if it is."""
         self._requests, self._cap, self._seed = tuple(requests), neural_cap, seed
-        self._prepared = prepared
+        self._prefill = prefill
         self.before = tuple(answered_before(warm, requests))
         """The answers of other traces that every request knows."""
         self._recordings: dict[int, Recording] = {}
-        self._lock = Lock()
 
     def at(self, running: int) -> Recording:
         """The recording where so many requests run at once."""
-        with self._lock:
-            if running not in self._recordings:
-                history = History(self.before, self._seed, running)
-                recording = build_recording(self._requests, self._cap, history)
-                self._recordings[running] = self._prepared(recording)
-            return self._recordings[running]
+        if running not in self._recordings:
+            history = History(self.before, self._seed, running)
+            recording = build_recording(self._requests, self._cap, history)
+            if self._prefill is not None:
+                recording = recording.with_prefill(self._prefill)
+            self._recordings[running] = recording
+        return self._recordings[running]
 
 
 class _Dialogues:

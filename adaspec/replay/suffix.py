@@ -97,6 +97,10 @@ class SuffixCache(Protocol):
     def cached_requests(self) -> Any:
         """Whose answers are remembered."""
 
+    @property
+    def active_requests(self) -> Any:
+        """Who runs."""
+
 
 def why_not_here() -> str | None:
     """Why suffix decoding cannot be replayed here; None where it can."""
@@ -106,6 +110,12 @@ def why_not_here() -> str | None:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return f"needs arctic-inference, which cannot be imported: {reason}"
     return None
+
+
+def cache_of(remembered: int = REMEMBERED) -> SuffixCache:
+    """An empty cache that remembers so many answers, with vLLM's depth."""
+    cache: SuffixCache = _cache_class()(max_tree_depth=TREE_DEPTH, max_cached_requests=remembered)
+    return cache
 
 
 def _cache_class() -> Any:
@@ -121,10 +131,7 @@ class Memory:
             why = why_not_here()
             if why is not None:
                 raise EvaluationError(f"'{HEAD}' {why}")
-            made: SuffixCache = _cache_class()(
-                max_tree_depth=TREE_DEPTH, max_cached_requests=REMEMBERED
-            )
-            cache = made
+            cache = cache_of()
         self.cache = cache
         self._copies: dict[int, int] = {}
         self._started = 0

@@ -67,3 +67,16 @@ def test_decides_json_has_the_promised_keys(monkeypatch: pytest.MonkeyPatch) -> 
     assert "policy mine" in of_mine
     assert "drafts of 3 tokens, which it listens to" in of_mine
     assert "drafts of 2 tokens, which it does not listen to" in of_deaf
+
+
+def test_memory_prints_a_row_for_each_size_and_system() -> None:
+    result = CliRunner().invoke(command, ["memory", "--tokens", "1000,3000", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["stored_tokens"], row["system"]) for row in rows] == [
+        (size, system) for size in (1000, 3000) for system in ("adaspec", "arctic")
+    ]
+    for row in rows:
+        assert (row["median_us"] is None) == (row["skipped"] is not None)
+        assert row["system"] == "arctic" or row["accepted_per_lookup"] > 0
+    assert "1,000" in CliRunner().invoke(command, ["memory", "--tokens", "1000"]).stdout
