@@ -12,6 +12,7 @@ ATTRIBUTE = "adaspec_options"
 """The attribute of a `SpeculativeConfig` that carries adaspec's options, outside of vLLM's schema
 and hashes."""
 ENGINE_ARGS = "vllm.engine.arg_utils"
+SAMPLING_PARAMS = "vllm.sampling_params"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
