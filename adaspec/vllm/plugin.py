@@ -140,9 +140,22 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     original(params, *configs, **named)
     extra_args = getattr(params, "extra_args", None)
     if extra_args and any(hasattr(each, ATTRIBUTE) for each in (*configs, *named.values())):
+        from adaspec.errors import ServingError
         from adaspec.vllm.request_limits import asked_of
 
-        asked_of(extra_args)
+        try:
+            asked_of(extra_args)
+        except ServingError as error:
+            raise _client_error(str(error)) from None
+
+
+def _client_error(message: str) -> Exception:
+    """What vLLM's API server answers with status 400: older ones take a ValueError for it."""
+    try:
+        from vllm.exceptions import VLLMValidationError
+    except ImportError:
+        return ValueError(message)
+    return VLLMValidationError(message)
 
 
 def _init_with(path: str) -> Callable[..., None]:

@@ -20,14 +20,25 @@ LENGTH = "adaspec_length"
 
 def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     """vLLM's own scheduler for this config, made to follow the options and the worker's word."""
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
+    if vllm_config.scheduler_config.async_scheduling:
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler as Scheduler
+    else:
+        from vllm.v1.core.sched.scheduler import Scheduler
 
-    base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
-    made: Any = base(vllm_config, *args, **kwargs)
+    made: Any = Scheduler(vllm_config, *args, **kwargs)
+    options = getattr(vllm_config.speculative_config, ATTRIBUTE)
+    if options.runner == "V2":
+        follow_length(made)
+    if options.mode_file is not None:
+        send_mode(made, ModeFile(options.mode_file, options.mode))
+    return made
+
+
+def follow_length(scheduler: Any) -> None:
+    """Make a scheduler schedule drafts as long as the worker says, if it says so."""
     length: list[int] = []
-
-    update_after_schedule, update_from_output = made._update_after_schedule, made.update_from_output
+    update_after_schedule = scheduler._update_after_schedule
+    update_from_output = scheduler.update_from_output
 
     def update_with_length(scheduler_output: Any) -> None:
         if length:
@@ -40,11 +51,7 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
             length[:] = [told]
         return update_from_output(scheduler_output, model_runner_output)
 
-    made._update_after_schedule, made.update_from_output = update_with_length, take_length
-    options = getattr(vllm_config.speculative_config, ATTRIBUTE, None)
-    if options is not None and options.mode_file is not None:
-        send_mode(made, ModeFile(options.mode_file, options.mode))
-    return made
+    scheduler._update_after_schedule, scheduler.update_from_output = update_with_length, take_length
 
 
 def send_mode(scheduler: Any, file: ModeFile) -> None:

@@ -130,11 +130,12 @@ def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts)
 
 def test_a_wrong_request_is_refused_and_others_are_served(controlled, truth, prompts):
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
 
     expected = truth()
     engine, session, _ = controlled
     wrong = SamplingParams(max_tokens=4, extra_args={"adaspec_cap": "many"})
-    with pytest.raises(ValueError, match="adaspec_cap is 'many': give a whole number"):
+    with pytest.raises(VLLMValidationError, match="adaspec_cap is 'many': give a whole number"):
         engine.outputs(prompts[:1], wrong)
     assert engine.greedy(prompts) == expected
     assert not session.breaker.counts
