@@ -20,12 +20,11 @@ LENGTH = "adaspec_length"
 
 def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     """vLLM's own scheduler for this config, made to follow the options and the worker's word."""
-    if vllm_config.scheduler_config.async_scheduling:
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler as Scheduler
-    else:
-        from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-    made: Any = Scheduler(vllm_config, *args, **kwargs)
+    base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
+    made: Any = base(vllm_config, *args, **kwargs)
     options = getattr(vllm_config.speculative_config, ATTRIBUTE)
     if options.runner == "V2":
         follow_length(made)
