@@ -30,18 +30,24 @@ class Drafts:
 
 @pytest.fixture
 def controlled(served, truth, tmp_path_factory, monkeypatch):
-    """An engine with a mode file that is looked at in every step, and the file."""
+    """Makes an engine with a mode file that is looked at in every step; and the file."""
     from adaspec.vllm import mode_file
 
     truth(TOKENS)  # an engine of its own, of which there is one at a time
     monkeypatch.setattr(mode_file, "PERIOD_S", 0.0)
     path = tmp_path_factory.getbasetemp() / "mode"
     path.write_text("serve")
-    return served("eagle3", config={"mode_file": str(path)}), path
+
+    def make(trims=True):
+        return served("eagle3", trims=trims, config={"mode_file": str(path)})
+
+    return make, path
 
 
-def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, prompts):
-    engine, path = controlled
+@pytest.mark.parametrize("trims", [False, True])
+def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, prompts, trims):
+    make, path = controlled
+    engine = make(trims)
     worker, drafts = Wanderer(engine).worker, Drafts()
     worker.observers.add(drafts)
     execute, seen = engine.runner.execute_model, []
@@ -51,7 +57,7 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, pr
 
     def write_and_schedule(*args):
         scheduled[0] += 1
-        path.write_text(words[scheduled[0] // 4 % len(words)])
+        path.write_text(words[scheduled[0] // 2 % len(words)])
         return schedule(*args)
 
     def execute_and_note(scheduler_output, *args, **kwargs):
@@ -67,7 +73,8 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, pr
     finally:
         engine.scheduler.schedule, engine.runner.execute_model = schedule, execute
     assert {mode for mode, _ in seen} == {"serve", "shadow", "off"}
-    assert all(budget == 0 for mode, budget in seen if mode != "serve")
+    if trims:
+        assert all(budget == 0 for mode, budget in seen if mode != "serve")
     assert any(before[0] == "off" and after[0] == "serve" for before, after in pairwise(seen))
     assert drafts.verified_tokens > 0
     check_sound(worker)
@@ -76,7 +83,7 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, pr
 def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts):
     from vllm import SamplingParams
 
-    engine, _ = controlled
+    engine = controlled[0]()
     worker, drafts = Wanderer(engine).worker, Drafts()
     worker.observers.add(drafts)
     asked = [
@@ -101,4 +108,23 @@ def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts)
     assert not any(neural for neural, _ in of[3])
     assert not any(ngram for _, ngram in of[4])
     assert CAP > 2
+    check_sound(worker)
+
+
+def test_an_operator_limits_contexts_and_all_drafts_of_a_step(controlled, truth, prompts):
+    engine = controlled[0]()
+    longest = max(map(len, prompts)) + TOKENS // 2
+    changes = {"max_drafted_tokens": 5, "max_context_tokens": longest}
+    worker, steps = Wanderer(engine, **changes).worker, []
+
+    class Listener(Drafts):
+        def proposed(self, event):
+            lengths = event.cut.neural_len + event.cut.ngram_len
+            steps.append((event.step.context_tokens, lengths))
+
+    worker.observers.add(Listener())
+    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    assert max(int(lengths.sum()) for _, lengths in steps) == 5
+    assert any(context.max() > longest for context, _ in steps)
+    assert not any(lengths[context > longest + CAP].any() for context, lengths in steps)
     check_sound(worker)
