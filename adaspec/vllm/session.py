@@ -207,10 +207,6 @@ class Session:
             chosen = current.chosen_tokens(
                 self._executor.copied(current.step), self.serving.vocabulary
             )
-            if self._record_to:
-                cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
-                for row in np.flatnonzero(current.recorded):
-                    chosen[row] = []
             current.chosen = chosen
             current.proposed = chosen if current.proposes else [[] for _ in chosen]
         if self._failed:
@@ -236,7 +232,9 @@ class Session:
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
 
     def _shorten(self, current: EngineStep, cut: Cut) -> None:
-        """Keep drafts to what requests and the operator allow, and expect no more of them."""
+        """Propose nothing for recorded rows, for others what requests and the operator allow."""
+        if self._any_recorded:
+            cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
         if current.copies is not None:
             cut.ngram_len[~current.copies] = 0
         most = self.serving.max_drafted_tokens
