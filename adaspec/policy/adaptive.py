@@ -103,6 +103,10 @@ def budget_learn(
                 break
 
 
+_UNLIKELY = -30.0
+"""The log-odds of tokens that nobody has drafted."""
+
+
 class Budget(BasePolicy):
     """`budget:K`, as vLLM's adaptive verification."""
 
@@ -127,13 +131,14 @@ class Budget(BasePolicy):
 
     def plan(self, batch: Batch) -> int:
         """Always K, or the cap."""
-        return self._depth
+        return self._depth if bool(batch.holds_neural.any()) else 0
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """The globally most promising slots."""
         rows = len(batch)
         if self._known:
             self._confidence = ranking(drafts.confidences)
+            self._confidence[~batch.holds_neural] = _UNLIKELY
         lengths = np.zeros(rows, dtype=np.int32)
         context = int(batch.context_tokens.sum())
         budget_lengths(
@@ -146,6 +151,7 @@ class Budget(BasePolicy):
             self._costs,
             lengths,
         )
+        lengths[~batch.holds_neural] = 0
         return Proposal(lengths, np.zeros(rows, dtype=np.int32))
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
@@ -238,18 +244,20 @@ class Ema(BasePolicy):
 
     def plan(self, batch: Batch) -> int:
         """The K of the present tier."""
-        return int(ema_length(self._state, self._tiers, len(batch)))
+        holds = bool(batch.holds_neural.any())
+        return int(ema_length(self._state, self._tiers, len(batch))) if holds else 0
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """All that was drafted."""
-        rows = len(batch)
-        return Proposal(np.full(rows, drafts.count, dtype=np.int32), np.zeros(rows, dtype=np.int32))
+        lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
+        return Proposal(lengths, np.zeros_like(lengths))
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Move the average, and perhaps the tier."""
-        accepted = outcome.accepted
+        told = batch.holds_neural
         if outcome.judged is not None:
-            accepted = accepted[outcome.judged]
+            told = told & outcome.judged
+        accepted = outcome.accepted[told]
         if len(accepted):
             ema_learn(self._state, self._tiers, self.alpha, len(batch), accepted)
 

@@ -18,16 +18,20 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.late import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
+from adaspec.policy.planner.rate import price_of
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.predict.features import CANDIDATE, TAIL
+from adaspec.predict.features import BEFORE, CANDIDATE, TAIL
 from adaspec.predict.model import Model, feature_fingerprint, model_from
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+
+SHOWN_SURVIVAL = 8
+"""How far the curve of a copy is told, of up to 48 tokens."""
 
 
 class LearnedPolicy:
@@ -181,6 +185,27 @@ class LearnedPolicy:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
         expected: Floats = stages.expected_tokens(self.address)
         return expected
+
+    def shortened(self, proposal: Proposal, neural_len: Ints, ngram_len: Ints) -> None:
+        """Expect of the last proposal only what drafts cut to these lengths leave of it."""
+        stages.shorten(self.address, proposal.neural_len, proposal.ngram_len, neural_len, ngram_len)
+
+    def reasons(self, rows: int) -> tuple[float, list[dict[str, Any]]]:
+        """The price of a token in the last proposal, and why its first rows were decided so.
+
+        Of each row: its features by name, and the survival curves of a copy and a neural draft.
+        """
+        planner, memory = self.planner, self.planner.memory
+        price = price_of(memory, planner.knobs[0], planner.costs, stages.rows_of(planner))
+        most = min(self.cap, SHOWN_SURVIVAL)
+        return float(price), [
+            {
+                "features": dict(zip(BEFORE, memory.features[row].tolist(), strict=True)),
+                "survival_ngram": memory.ngram[row, 1 : most + 1].tolist(),
+                "survival_neural": memory.neural[row, 1 : self._neural_cap + 1].tolist(),
+            }
+            for row in range(rows)
+        ]
 
     def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
         """Take in a step's outcome."""

@@ -102,14 +102,15 @@ class StaticPolicy(BasePolicy):
         """
         if self._is_late:
             return self._neural_len if batch.holds_neural.any() else 0
-        if self.rule.agree or np.any(~self._copies(batch)):
-            return self._neural_len
-        return 0
+        drafting = batch.holds_neural
+        if not self.rule.agree:
+            drafting = drafting & ~self._copies(batch)
+        return self._neural_len if drafting.any() else 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
         """All forwards are run, unless agreement has sent every row to its candidate."""
         if self.rule.agree and drafts.count == 1 and not self._is_late:
-            return bool(np.any(~self._agreed(batch, drafts)))
+            return bool(np.any(batch.holds_neural & ~self._agreed(batch, drafts)))
         return True
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
@@ -125,11 +126,11 @@ class StaticPolicy(BasePolicy):
             copies = self._copies(batch)
         # An engine's drafter may stop short of what was planned.
         drafted = min(self._neural_len, drafts.count)
-        neural_len = np.where(copies, 0, drafted).astype(np.int32)
+        neural_len = np.where(batch.holds_neural & ~copies, drafted, 0).astype(np.int32)
         ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
         if rule.neural_len > 0 and rule.splice_len > 0:
             behind = drafts.behind(neural_len)
-            splices = ~copies & (behind.length >= rule.splice_match)
+            splices = batch.holds_neural & ~copies & (behind.length >= rule.splice_match)
             ngram_len[splices] = rule.splice_len
         return Proposal(neural_len, ngram_len, start)
 

@@ -94,3 +94,18 @@ def is_sound(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> 
             return False, splices
         splices |= neural_len[row] > 0 and ngram_len[row] > 0
     return True, splices
+
+
+def fit(cut: Cut, most_tokens: int) -> None:
+    """Shorten a batch's drafts, the longest first, until they hold no more tokens together."""
+    lengths = cut.neural_len + cut.ngram_len
+    if lengths.sum() <= most_tokens:
+        return
+    level = 0
+    while np.minimum(lengths, level + 1).sum() <= most_tokens:
+        level += 1
+    left = most_tokens - int(np.minimum(lengths, level).sum())
+    most = np.full_like(lengths, level)
+    most[np.flatnonzero(lengths > level)[:left]] += 1
+    np.minimum(cut.neural_len, most, out=cut.neural_len)
+    np.minimum(cut.ngram_len, most - cut.neural_len, out=cut.ngram_len)

@@ -11,11 +11,12 @@ import numpy as np
 from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
 from adaspec.vllm.serving import announce, serving_of
-from adaspec.vllm.session import RecordPolicy, Session, warm_up
+from adaspec.vllm.session import RecordPolicy, Session, follow, warm_up
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
@@ -49,7 +50,8 @@ def session_of(runner: Any, options: Options) -> Session:
     slots = 2 * runner.scheduler_config.max_num_seqs
     serving = dataclasses.replace(serving, setup=dataclasses.replace(serving.setup, slots=slots))
     policy: Policy = RecordPolicy() if options.mode == "record" else choice.policy
-    warm_up(Session(policy, serving, stop_if_slow=False))
+    serves = dataclasses.replace(serving, mode="serve") if serving.mode == "off" else serving
+    warm_up(Session(policy, serves, stop_if_slow=False))
     parallel = runner.vllm_config.parallel_config
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
@@ -72,6 +74,7 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
         scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> Any:
         session: Session = runner.adaspec_session
+        follow(session, getattr(scheduler_output, MODE, None))
         try:
             owners = None
             if session.answers is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,10 @@ from adaspec.step.cut import Cut
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import store_forward
 from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.request_limits import UNLIMITED, Limits
 
+Reasons = Callable[[int], tuple[float, list[dict[str, Any]]]]
+"""The price of a token, and facts by name for each of so many rows; see `LearnedPolicy.reasons`."""
 NO_SLOTS = np.zeros(0, np.int32)
 
 
@@ -57,6 +61,7 @@ class RunningRequest:
     """Whether the request is recorded: drafted for at every position, and proposed nothing."""
     owner: int = 0
     """Whose answers it knows; 0 where none are remembered."""
+    limits: Limits = UNLIMITED
     last_step: int = 0
     """The last step in which the request was in the batch."""
 
@@ -80,6 +85,11 @@ class RunningRequests:
         for name in ended:
             self._remember(self.requests[name])
         return (ended, self._forget(ended)) if ended else ([], NO_SLOTS)
+
+    def remove_all(self) -> tuple[list[str], Ints]:
+        """Forget every request; returns their ids and the slots they had."""
+        names = list(self.requests)
+        return names, self._forget(names)
 
     def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
         """Forget the requests longest absent from the batch until every row can have a slot.
@@ -203,8 +213,14 @@ class EngineStep:
     drafts: EngineDrafts
     recorded: Bools
     """The rows that are drafted for in full, and proposed nothing."""
+    proposes: bool
+    """Whether what is chosen is sent to the target: in mode 'serve'."""
     room: Ints | None
     """The maximum draft length of each row; None if no request limits it."""
+    limited: Bools | None = None
+    """The rows for which nothing may be drafted; None if no request or operator limits any."""
+    copies: Bools | None = None
+    """The rows for which tokens may be copied; None if for all."""
     wants_forward: bool = False
     """Whether the policy wants another forward."""
     drafter_unable: bool = False
@@ -215,6 +231,8 @@ class EngineStep:
     """The tokens sent to the target: none in modes 'shadow' and 'record'."""
     expected: Floats | None = None
     """How many tokens per row the policy expects to be accepted; None if it does not say."""
+    reasons: Reasons | None = None
+    """Says of the first rows why they were decided so, as long as no other step has begun."""
     decision_s: float = 0.0
     """The seconds that deciding took on this machine, including look-ups and index upkeep."""
 

@@ -24,6 +24,7 @@ _PROPOSER_METHODS = {
     "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
     "load_model": ("target_model",),
 }
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     _CREATE_CONFIG: ("target_model_config", "target_parallel_config"),
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
@@ -34,9 +35,11 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     },
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
     "vllm.v1.core.sched.output:SchedulerOutput.__init__": ("scheduled_spec_decode_tokens",),
+    f"{_SCHEDULER}.schedule": (),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
+    "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 """Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
@@ -44,7 +47,6 @@ has to exist."""
 _GPU = "vllm.v1.worker.gpu"
 _HEADS = f"{_GPU}.spec_decode.target_dependent_ar"
 _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
-_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
@@ -109,6 +111,7 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     ),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
+    "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 """The same for model runner V2."""
 RUNNER_ATTRIBUTES = (

@@ -14,6 +14,7 @@ from adaspec.errors import ServingError, TraceError
 from adaspec.policy.base import needs_of
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.trace.reader import TraceReader
+from adaspec.vllm import scheduler
 from adaspec.vllm.choice import choose, target_of
 from adaspec.vllm.compatibility import check_arguments, installed_version, version_problem
 from adaspec.vllm.drafters import drafter_method
@@ -22,7 +23,6 @@ from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.scrambling import secret_in
-from adaspec.vllm.v2 import scheduler
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -57,7 +57,7 @@ def speculative_config(
         replicas=target_parallel_config.data_parallel_size,
         vocabulary_hash=vocabulary_of(target_model_config),
     )
-    if options.mode == "off":
+    if options.mode == "off" and options.mode_file is None:
         return None
     _check_combination(args, target_model_config, target_parallel_config)
     config, options = translated(options, target_model_config, needs_v1(args))
@@ -117,17 +117,28 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
     """`EngineArgs.create_engine_config`, once more for V1 where vLLM does not take V2 after all."""
     config = original(args, *rest, **named)
     options = getattr(config.speculative_config, ATTRIBUTE, None)
-    if options is None or options.runner == "V1":
-        return config
-    if config.use_v2_model_runner:
-        if config.scheduler_config.scheduler_cls is None:
-            config.scheduler_config.scheduler_cls = scheduler.PATH
-        return config
-    args.adaspec_needs_v1 = True
-    try:
-        return original(args, *rest, **named)
-    finally:
-        del args.adaspec_needs_v1
+    if options is not None and options.runner == "V2" and not config.use_v2_model_runner:
+        args.adaspec_needs_v1 = True
+        try:
+            config = original(args, *rest, **named)
+        finally:
+            del args.adaspec_needs_v1
+        options = getattr(config.speculative_config, ATTRIBUTE, None)
+    if options is not None:
+        _set_scheduler(config.scheduler_config, options)
+    return config
+
+
+def _set_scheduler(config: Any, options: Options) -> None:
+    """Have the engine use our scheduler where something is to be told by it."""
+    if config.scheduler_cls in (None, scheduler.PATH):
+        if options.runner == "V2" or options.mode_file is not None:
+            config.scheduler_cls = scheduler.PATH
+    elif options.mode_file is not None:
+        raise ServingError(
+            "mode_file does not go with --scheduler-cls: the engine's scheduler reads the file: "
+            "leave one out"
+        )
 
 
 def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Serving:
     policy: str
     why: str
     mode: str
+    """The mode at first: a `mode_file` may change it."""
     setup: Setup
     target: str
     drafter: str | None
@@ -39,6 +40,10 @@ class Serving:
     hardware: str | None = None
     memory_bytes: int = 0
     """The most that the answers of earlier requests take; 0 if none are remembered."""
+    serve_fraction: float = 1.0
+    max_context_tokens: int | None = None
+    max_drafted_tokens: int | None = None
+    """As in `options.Options`."""
     replica: int | None = None
     """This engine's index among the replicas; None if it is the only one."""
 
@@ -87,6 +92,9 @@ class Observer:
 
     def left(self, requests: list[str]) -> None:
         """Called when these requests will not come back."""
+
+    def switched(self, mode: str) -> None:
+        """Called when another mode begins with the next step."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

@@ -15,7 +15,6 @@ from adaspec.vllm.metrics import (
     METRICS,
     POLICY_LABELS,
     PREFIX,
-    SWITCHED_OFF,
     announce_folder,
     read_counters,
 )
@@ -80,7 +79,8 @@ class Collector:
                 counts = list(zip(bounds, np.cumsum(buckets).tolist(), strict=True))
                 yield HistogramMetricFamily(PREFIX + metric.name, metric.help, counts, total)
                 continue
-            family = CounterMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+            kind = GaugeMetricFamily if metric.is_gauge else CounterMetricFamily
+            family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
             for figure in metric.figures:
                 family.add_metric(figure.split("/")[1:], value_of[figure])
             yield family
@@ -93,8 +93,3 @@ class Collector:
         for values, count in policies.items():
             info.add_metric(list(values), count)
         yield info
-        yield GaugeMetricFamily(
-            PREFIX + SWITCHED_OFF,
-            "Engines whose policy failed too often and serves no more.",
-            value=value_of[SWITCHED_OFF],
-        )

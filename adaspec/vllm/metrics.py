@@ -29,13 +29,14 @@ from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Fault, Observer, source_of
+from adaspec.vllm.options import MODES
 
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """The environment variable that names the folder to every process of a server."""
 
 REASONS = {
-    "none": ("policy", "nothing_to_copy", "recorded", "min_tokens", "fault"),
+    "none": ("policy", "nothing_to_copy", "recorded", "limited", "min_tokens", "fault"),
     "ngram": ("alone", "switched"),
     "neural": ("whole", "trimmed"),
     "splice": ("whole", "trimmed"),
@@ -43,7 +44,8 @@ REASONS = {
 """The possible reasons of a decision, by its source.
 
 none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
-request is being recorded; any draft would reach the request's min_tokens; or something failed.
+request is being recorded; the request or an option forbids drafts for it; any draft would reach the
+request's min_tokens; or something failed.
 ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
 tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
 """
@@ -69,6 +71,8 @@ STAGES = (
     "batch",
     "time",
     "expects",
+    "mode_file",
+    "request",
     "other",
 )
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
@@ -76,7 +80,7 @@ LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter in `/metrics`, or a histogram if it has bounds."""
+    """A counter in `/metrics`; a histogram if it has bounds, or a gauge."""
 
     name: str
     help: str
@@ -84,6 +88,7 @@ class Metric:
     values: tuple[str, ...] = ()
     """The values of the label; if there are several labels, their values joined by `/`."""
     bounds: tuple[float, ...] = ()
+    is_gauge: bool = False
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -143,13 +148,18 @@ METRICS = (
         "unverified_drafts",
         "Drafts not verified: dropped or replaced by the scheduler, or their request left.",
     ),
+    Metric("mode", "Engines that serve in this mode now.", ("mode",), MODES, is_gauge=True),
+    Metric(
+        "policy_switched_off",
+        "Engines whose policy failed too often and serves no more.",
+        is_gauge=True,
+    ),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
 )
 POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
 """The labels of `policy_info`, which are keys of the header of an engine's counters."""
-SWITCHED_OFF = "policy_switched_off"
-FIGURES = (*(figure for metric in METRICS for figure in metric.figures), SWITCHED_OFF)
+FIGURES = tuple(figure for metric in METRICS for figure in metric.figures)
 INDEX = {name: index for index, name in enumerate(FIGURES)}
 
 _SUFFIX = ".counters"
@@ -272,6 +282,7 @@ class MetricsObserver(Observer):
             step.holds_neural,
             event.recorded,
         )
+        limited = event.limited if event.limited is None else event.limited.tolist()
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for row, (neural, ngram, wanted, holds, recorded) in enumerate(rows):
             counters.observe("draft_len", LENGTHS, neural + ngram)
@@ -280,6 +291,8 @@ class MetricsObserver(Observer):
                 reason = _reason(neural, ngram, shown)
             elif recorded:
                 reason = "none/recorded"
+            elif limited is not None and limited[row]:
+                reason = "none/limited"
             elif room is not None and room[row] <= 0:
                 reason = "none/min_tokens"
             else:
@@ -334,11 +347,16 @@ class MetricsObserver(Observer):
         """Count drafts that were not verified as proposed."""
         self.counters.add("unverified_drafts", len(requests))
 
+    def switched(self, mode: str) -> None:
+        """Note the mode that begins."""
+        for each in MODES:
+            self.counters.put(f"mode/{each}", float(each == mode))
+
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""
         self.counters.add("decisions/none/fault", fault.rows)
         self.counters.add(f"faults/{fault.stage if fault.stage in STAGES else 'other'}")
-        self.counters.put(SWITCHED_OFF, float(fault.switched_off))
+        self.counters.put("policy_switched_off", float(fault.switched_off))
 
 
 def _reason(neural: int, ngram: int, shown: int) -> str:

@@ -62,6 +62,16 @@ class Options:
     """CAP, the maximum length of one draft."""
     policy: str | None = None
     mode: str = "serve"
+    mode_file: str | None = None
+    """A file that says in which of `mode_file.WORDS` to serve, now and whenever it changes."""
+    serve_fraction: float = 1.0
+    """The fraction of requests drafted for, of those that do not say whether they shall be."""
+    max_context_tokens: int | None = None
+    """Nothing more is drafted for a request of which more tokens are known."""
+    max_drafted_tokens: int | None = None
+    """The most drafted tokens of one step, those of all requests together."""
+    log_decisions_per_s: float = 0.0
+    """The most steps per second of which the log says what was decided and why."""
     cost: str | None = None
     trace_dir: str | None = None
     max_trace_bytes: int = 10 << 30
@@ -93,7 +103,9 @@ _LINE = matching(
     "a text of one line, of at most 4,000 characters",
 )
 RULES = {
-    **dict.fromkeys(("model", "policy", "cost", "trace_dir", "scramble_key"), or_null(_LINE)),
+    **dict.fromkeys(
+        ("model", "policy", "mode_file", "cost", "trace_dir", "scramble_key"), or_null(_LINE)
+    ),
     "num_speculative_tokens": or_null(
         Rule(
             whole(1, MAX_VERIFIED).holds,
@@ -105,6 +117,10 @@ RULES = {
         lambda value: value == 0 or whole(LEAST_MEMORY, 1 << 40).holds(value),
         f"0, or a whole number from {LEAST_MEMORY:,} on",
     ),
+    "serve_fraction": number(0, 1, "a number from 0 to 1"),
+    "max_context_tokens": or_null(whole(1, 1 << 30)),
+    "max_drafted_tokens": or_null(whole(1, 1 << 30)),
+    "log_decisions_per_s": number(0, 1000, "a number from 0 to 1000"),
     "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
     "sampling": Rule(
         lambda value: isinstance(value, Mapping) and is_json(dict(value)),
@@ -162,6 +178,7 @@ def _check(options: Options) -> None:
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
         ("scramble_key", no_trace, "a trace_dir as well"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
+        ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):
         value = getattr(options, name)

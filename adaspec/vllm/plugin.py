@@ -24,6 +24,7 @@ from adaspec.vllm.patching import (
     RUNNER,
     RUNNER_V2,
     SALT_ATTRIBUTE,
+    SAMPLING_PARAMS,
     SCHEDULED,
     in_one_line,
     release_runner,
@@ -37,6 +38,7 @@ def register() -> None:
     """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
     with _failures_logged():
         when_imported(ENGINE_ARGS, patch_engine_args)
+        when_imported(SAMPLING_PARAMS, patch_sampling_params)
         when_imported(RUNNER, patch_runner)
         when_imported(RUNNER_V2, patch_runner_v2)
         when_imported(SCHEDULED, patch_scheduled)
@@ -102,6 +104,11 @@ def patch_engine_args(module: ModuleType) -> None:
     wrap(getattr(module, "EngineArgs", None), "create_engine_config", _engine_config)
 
 
+def patch_sampling_params(module: ModuleType) -> None:
+    """Make `SamplingParams.verify` refuse what a request asks of adaspec in vain."""
+    wrap(getattr(module, "SamplingParams", None), "verify", _verify)
+
+
 def patch_runner(module: ModuleType) -> None:
     """Make a `GPUModelRunner` follow a policy if its config carries adaspec's options."""
     wrap(getattr(module, "GPUModelRunner", None), "__init__", _init_with("adaspec.vllm.attachment"))
@@ -141,6 +148,28 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **k
     except Exception as error:
         raise _broken(error) from error
     return speculative_config(original, args, *rest, **kwargs)
+
+
+def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: Any) -> None:
+    original(params, *configs, **named)
+    extra_args = getattr(params, "extra_args", None)
+    if extra_args and any(hasattr(each, ATTRIBUTE) for each in (*configs, *named.values())):
+        from adaspec.errors import ServingError
+        from adaspec.vllm.request_limits import asked_of
+
+        try:
+            asked_of(extra_args)
+        except ServingError as error:
+            raise _client_error(str(error)) from None
+
+
+def _client_error(message: str) -> Exception:
+    """What vLLM's API server answers with status 400: older ones take a ValueError for it."""
+    try:
+        from vllm.exceptions import VLLMValidationError
+    except ImportError:
+        return ValueError(message)
+    return VLLMValidationError(message)
 
 
 def _init_with(path: str) -> Callable[..., None]:

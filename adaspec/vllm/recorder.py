@@ -61,7 +61,6 @@ class Recorder(Observer):
         self._dense, self._logged = dense, logged
         self._outputs = [output for output in (dense, logged) if output is not None]
         self._serving, self._lost, self._scrambler = serving, lost, scrambler
-        self._proposes = serving.mode == "serve"
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[tuple[Callable[..., None], Any] | None] = SimpleQueue()
         self._positions: dict[str, int] = {}
@@ -99,7 +98,7 @@ class Recorder(Observer):
 
     def verified(self, event: Verification) -> None:
         """Queue the verification of a step; without one, tokens that follow tell what was right."""
-        is_logged = self._logged is not None and self._proposes
+        is_logged = self._logged is not None and event.step.proposes
         if not is_logged or event.step.number != self._queued_step:
             return
         if self._has_room(int(event.known.sum())):
@@ -187,7 +186,7 @@ class Recorder(Observer):
                 tokens = drafts.tokens[row, : drafts.count]
                 confidences = drafts.confidences[row, : drafts.count]
                 record.add_draft(tokens, confidences, self._serving.record_cap)
-            elif not self._proposes:
+            elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
 
     def _take_verified(self, event: Verification) -> None:

@@ -45,6 +45,9 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         # A live server drafts less for recorded requests than a splice's cap allows.
         record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
         version=_version(policy),
+        serve_fraction=options.serve_fraction,
+        max_context_tokens=options.max_context_tokens,
+        max_drafted_tokens=options.max_drafted_tokens,
         # A user's policy class may decide at random; every other policy is deterministic.
         propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,

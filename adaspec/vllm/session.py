@@ -12,17 +12,18 @@ None of them raises: a failure is counted and becomes an empty proposal.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.base import BasePolicy, needs_of
-from adaspec.policy.protocol import Arrival, Floats, Ints, Policy
+from adaspec.policy.protocol import Arrival, Bools, Floats, Ints, Policy
+from adaspec.step.cut import Cut, fit
 from adaspec.step.phased import executor_of
 from adaspec.vllm.batch import (
     EngineBatch,
@@ -34,7 +35,9 @@ from adaspec.vllm.batch import (
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.events import Observers, Serving
+from adaspec.vllm.events import Fault, Observers, Serving
+from adaspec.vllm.mode_file import Told
+from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -57,8 +60,31 @@ class RecordPolicy(BasePolicy):
 
 def is_recorded(request: str, fraction: float) -> bool:
     """Whether a request is in the recorded fraction; its id decides, so that all ranks agree."""
-    digest = hashlib.blake2b(request.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < fraction * 2.0**64
+    return is_chosen(request, fraction)
+
+
+def follow(serves: Any, told: Told | None) -> None:
+    """Take a session, or a worker of V2, over to the mode of the step that begins next."""
+    if told is None:
+        return
+    if told.problem:
+        fault = Fault(serves.step, "mode_file", told.problem, serves.breaker.off)
+        serves.observers.notify("fault", fault)
+    if told.mode != serves.mode:
+        serves.mode = told.mode
+        serves.observers.notify("switched", told.mode)
+
+
+def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
+    """A request's limits; if its arguments are wrong, that is noted and they do not count.
+
+    The API server refuses such arguments, but a request need not have come through it.
+    """
+    try:
+        return limits_of(request, params, serving.serve_fraction)
+    except Exception as error:
+        breaker.note(0, "request", error)
+        return UNLIMITED
 
 
 class Session:
@@ -77,10 +103,13 @@ class Session:
         self.counts_slow_decisions = True
         """Whether slow decisions are faults; set to False while the first decisions compile."""
         self._stop_if_slow = stop_if_slow
-        self._proposes = serving.mode == "serve"
+        self.mode = serving.mode
+        """The mode of the step that runs or begins next."""
         remembers = serving.memory_bytes > 0 and needs_of(policy).memory
         answers = AnswerIndex(serving.memory_bytes) if remembers else None
         self._running = RunningRequests(self.setup.slots, answers)
+        self._undrafted: dict[str, object] = {}
+        """Requests that ran in mode 'off', by id: the drafter's KV of their text has holes."""
         self._current: EngineStep | None = None
         self._pending: EngineStep | None = None
         """The step whose proposal the target is verifying."""
@@ -90,6 +119,7 @@ class Session:
         self._keeps_alive = False
         self._decision_s = self._began_s = 0.0
         self._expects = getattr(policy, "expects", None)
+        self._shortened = getattr(policy, "shortened", None)
         self._any_recorded = False
         """Whether the current step has recorded rows."""
         self._record_to = 0
@@ -115,6 +145,9 @@ class Session:
             self._learn(batch, since_s)
         with self._stage("look-up"):
             try:
+                if self.mode == "off":
+                    self._pause(batch, alive)
+                    return
                 # Ended requests are forgotten even if the policy is off.
                 steady = self._running.is_steady(batch, alive)
                 if not steady:
@@ -141,7 +174,7 @@ class Session:
         self._current, self._failed = None, False
         self._decision_s = 0.0
         # If anything fails from now on, the drafter still runs, so that its KV gets no holes.
-        self._keeps_alive = self._ever_held
+        self._keeps_alive = self._ever_held and self.mode != "off"
 
     def forwards(self, possible: bool = True) -> int:
         """The maximum number of drafter forwards; 0 if it cannot run or the policy wants none."""
@@ -178,21 +211,19 @@ class Session:
             return proposed
         with self._stage("settle"):
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
+            self._shorten(current, cut)
             chosen = current.chosen_tokens(
                 self._executor.copied(current.step), self.serving.vocabulary
             )
-            if self._record_to:
-                cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
-                for row in np.flatnonzero(current.recorded):
-                    chosen[row] = []
             current.chosen = chosen
-            current.proposed = chosen if self._proposes else [[] for _ in chosen]
+            current.proposed = chosen if current.proposes else [[] for _ in chosen]
         if self._failed:
             return proposed
         for engine_row, tokens in zip(current.engine_rows.tolist(), current.proposed, strict=True):
             proposed[engine_row] = tokens
         self._pending = current
         current.expected = self._expected(current)
+        current.reasons = getattr(self.policy, "reasons", None)
         current.decision_s = self._decision_s
         self.observers.notify("proposed", current)
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
@@ -207,6 +238,18 @@ class Session:
     def drafter_ran(self, drafting: int, keep_alive: int) -> None:
         """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
+
+    def _shorten(self, current: EngineStep, cut: Cut) -> None:
+        """Propose nothing for recorded rows, for others what requests and the operator allow."""
+        if self._any_recorded:
+            cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
+        if current.copies is not None:
+            cut.ngram_len[~current.copies] = 0
+        most = self.serving.max_drafted_tokens
+        if most is not None:
+            fit(cut, most)
+        if self._shortened is not None and (most is not None or current.room is not None):
+            self._shortened(current.step.proposal, cut.neural_len, cut.ngram_len)
 
     def _expected(self, current: EngineStep) -> Floats | None:
         if self._expects is None:
@@ -238,7 +281,7 @@ class Session:
                 emitted_tokens=result.emitted_tokens,
                 forwards=pending.drafts.count,
                 known=result.known,
-                judged=result.judged if self._proposes else np.zeros_like(result.judged),
+                judged=result.judged if pending.proposes else np.zeros_like(result.judged),
             )
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
@@ -249,7 +292,23 @@ class Session:
             if result.dropped:
                 self.observers.notify("dropped", result.dropped)
 
+    def _pause(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
+        """Take a step without speculation: whoever runs in it gets no drafter any more."""
+        names, slots = self._running.remove_all()
+        if names:
+            self.observers.notify("left", names)
+            self._executor.release(slots)
+        self._forget_undrafted(alive)
+        self._undrafted.update(zip(batch.requests, batch.states, strict=True))
+
+    def _forget_undrafted(self, alive: Mapping[str, object]) -> None:
+        self._undrafted = {
+            name: state for name, state in self._undrafted.items() if alive.get(name) is state
+        }
+
     def _release(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
+        if self._undrafted:
+            self._forget_undrafted(alive)
         for names, slots in (self._running.remove_ended(alive), self._running.make_room(batch)):
             if names:
                 self.observers.notify("left", names)
@@ -261,12 +320,20 @@ class Session:
             if name in self._running.requests:
                 continue
             request = self._running.enter(batch, row)
-            request.recorded = is_recorded(name, self.serving.record_fraction)
+            params = getattr(request.state, "sampling_params", None)
+            request.limits = limits_or_note(name, params, self.serving, self.breaker)
+            whole = self._undrafted.pop(name, None) is not request.state
+            request.recorded = (
+                whole
+                and request.limits is not NOTHING
+                and is_recorded(name, self.serving.record_fraction)
+            )
             request.holds_neural = request.recorded and self.serving.record_cap > 0
             with self._stage("admit"):  # if this fails, the request runs without the drafter
-                request.holds_neural |= self._executor.admit(
+                admitted = self._executor.admit(
                     request.slot, request.prompt_tokens, len(batch.requests)
                 )
+                request.holds_neural |= admitted and whole and request.limits.drafter
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
             self.observers.notify("entered", name, prompt, request.recorded)
@@ -274,6 +341,11 @@ class Session:
     def _new_step(self, batch: EngineBatch, running: Sequence[RunningRequest]) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""
         ready = [row for row, sampled in enumerate(batch.sampled) if sampled]
+        most = self.serving.max_context_tokens
+        if most is not None:
+            for request in running:
+                if request.tokens > most and not request.recorded:
+                    request.limits, request.holds_neural = NOTHING, False
         # While no request holds the drafter, the drafter reads no prompts. A later request that
         # holds it and finds such blocks in the prefix cache drafts a little worse, which costs
         # less than always reading them.
@@ -307,6 +379,14 @@ class Session:
                 self._keeps_alive = any(request.holds_neural for request in running)
         drafts = EngineDrafts(self._executor.index, step, engine_rows, self.setup.neural_cap)
         step.source = drafts
+        room = None if batch.room is None else batch.room[ready].astype(np.int32)
+        limits = [request.limits for request in stepping]
+        copies: Bools | None = None
+        limited: Bools | None = None
+        if any(each is not UNLIMITED for each in limits):
+            allowed = np.array([each.most_tokens for each in limits], np.int32)
+            limited, copies = allowed == 0, np.array([each.copies for each in limits], np.bool_)
+            room = allowed if room is None else np.minimum(room, allowed)
         return EngineStep(
             number=self.step,
             requests=[batch.requests[row] for row in ready],
@@ -314,7 +394,10 @@ class Session:
             step=step,
             drafts=drafts,
             recorded=recorded,
-            room=None if batch.room is None else batch.room[ready].astype(np.int32),
+            proposes=self.mode == "serve",
+            room=room,
+            limited=limited,
+            copies=copies,
         )
 
     def _stage(self, stage: str) -> _Stage:
@@ -376,6 +459,7 @@ def warm_up(session: Session) -> None:
             known=np.array([known_tokens], np.int32),
             sampled=[sampled],
             verified={"warm-up": proposed},
+            room=np.full(1, session.setup.cap, np.int32),
         )
         session.begin(batch, {"warm-up": state})
         known_tokens += len(sampled)

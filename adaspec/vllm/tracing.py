@@ -13,6 +13,7 @@ from adaspec.staging import hold
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.decision_log import DecisionLog
 from adaspec.vllm.events import Observer, Serving
 from adaspec.vllm.metrics import POLICY_LABELS, Counters, MetricsObserver
 from adaspec.vllm.options import Options
@@ -30,6 +31,9 @@ def observers_of(options: Options, serving: Serving) -> list[Observer]:
     """The observers that the options ask for, meant for the first rank only."""
     counters = Counters.of_server({label: getattr(serving, label) or "" for label in POLICY_LABELS})
     observers: list[Observer] = [MetricsObserver(counters)]
+    observers[0].switched(serving.mode)
+    if options.log_decisions_per_s > 0:
+        observers.append(DecisionLog(options.log_decisions_per_s))
     if options.trace_dir is not None:
         observers.append(recorder_of(options, serving, counters))
     return observers

@@ -20,7 +20,7 @@ def pack(
     drafted_stride: tl.tensor,
     forward_stride: tl.tensor,
     row_stride: tl.tensor,
-    exempt: tl.tensor,
+    limits: tl.tensor,
     vocabulary: tl.tensor,
     forwards: tl.tensor,
     width: tl.tensor,
@@ -30,7 +30,7 @@ def pack(
     cap: tl.constexpr,
     lanes: tl.constexpr,
     forward_lanes: tl.constexpr,
-    has_exempt: tl.constexpr,
+    has_limits: tl.constexpr,
 ) -> None:
     """Fill in a row's draft, its survival and its row of the report."""
     row, column = tl.program_id(0), tl.arange(0, lanes)
@@ -38,10 +38,12 @@ def pack(
     token = tl.load(made.tokens + at, mask=inside, other=-1)
     sound = (token >= 0) & (token < vocabulary)
     length = tl.min(tl.where(sound, lanes, column), 0)
-    drafts = tl.load(made.decides + row)
-    if has_exempt:
-        drafts = drafts & (tl.load(exempt + row) == 0)
-    length = tl.where(drafts, length, 0)
+    neural = tl.load(made.neural + row)
+    if has_limits:
+        most, copies = tl.load(limits + row * 2), tl.load(limits + row * 2 + 1)
+        most = tl.where(copies > 0, most, tl.minimum(most, neural))
+        length = tl.minimum(length, most).to(tl.int32)
+    length = tl.where(tl.load(made.decides + row), length, 0)
     kept = column < length
     token = tl.where(kept, token, 0)
     reached = tl.load(made.survival + at, mask=kept, other=0.0).to(tl.float32)
@@ -54,7 +56,7 @@ def pack(
     tl.store(line + 1, tl.load(made.sampled + row).to(tl.float32))
     tl.store(line + 2, tl.load(made.rejected + row).to(tl.float32))
     tl.store(line + 3, tl.minimum(worth, length).to(tl.float32))
-    tl.store(line + 4, tl.minimum(tl.load(made.neural + row), length).to(tl.float32))
+    tl.store(line + 4, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + 5, length.to(tl.float32))
     tl.store(line + 6, tl.load(made.ngram_value + row).to(tl.float32))
     tl.store(line + 7, tl.load(made.available + row * available_stride).to(tl.float32))

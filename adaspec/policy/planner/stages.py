@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import StepShape, batch_shape, token_price, verify_s
-from adaspec.jit import compiled
+from adaspec.jit import compiled, inlined
 from adaspec.policy.planner import admission
 from adaspec.policy.planner.address import model_at, planner_at
 from adaspec.policy.planner.curves import (
@@ -45,6 +45,7 @@ from adaspec.policy.planner.recorder import record_decisions, record_evidence, r
 from adaspec.policy.planner.state import Planner
 from adaspec.predict.features import BehindMatches, RowFacts, forget, remember
 
+Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -318,6 +319,32 @@ def expected_tokens(address: int) -> Floats:
         predicted = planner.memory.expected[row]
         expected[row] = predicted[NGRAM] + predicted[NEURAL]
     return expected
+
+
+@compiled
+def shorten(
+    address: int, chosen_neural: Ints, chosen_ngram: Ints, neural_len: Ints, ngram_len: Ints
+) -> None:
+    """Scale what is expected of what was chosen to drafts that somebody else has cut since."""
+    memory = planner_at(address).memory
+    for row in range(neural_len.shape[0]):
+        neural, ngram = chosen_neural[row], chosen_ngram[row]
+        expected = memory.expected[row]
+        if neural > 0:
+            expected[NEURAL] *= _share(memory.neural[row], neural_len[row], neural)
+            left = ngram_len[row] if neural_len[row] == neural else 0
+            expected[SPLICE] *= _share(memory.splice[row, neural], left, ngram)
+        else:
+            expected[NGRAM] *= _share(memory.ngram[row], ngram_len[row], ngram)
+
+
+@inlined
+def _share(survival: Array, left: int, chosen: int) -> float:
+    """Of the accepted tokens that a draft promises, those within the length that is left of it."""
+    if left >= chosen:
+        return 1.0
+    whole = survival[1 : chosen + 1].sum()
+    return survival[1 : left + 1].sum() / whole if whole > 0 else 0.0
 
 
 @compiled

@@ -12,11 +12,13 @@ from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
+from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
+from adaspec.vllm.session import follow
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
-from adaspec.vllm.v2.scheduler import LENGTH
 from adaspec.vllm.v2.worker import Request, Worker
 
 _ENDLESS = 1 << 30
@@ -108,6 +110,7 @@ def _with_requests(runner: Any, original: Any) -> Any:
 
     def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("dummy_run"):
+            follow(runner.adaspec_worker, getattr(scheduler_output, MODE, None))
             runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 runner.adaspec_worker.arrive(_request(request))
@@ -127,6 +130,7 @@ def _request(data: Any) -> Request:
         most_tokens=(params.max_tokens if params else None) or _ENDLESS,
         ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
         least_tokens=params.min_tokens if params else 0,
+        params=params,
     )
 
 

@@ -53,8 +53,8 @@ class Drafting:
         settings = torch.ones(4, dtype=torch.float64, device=none.device)
         drafted = none.new_zeros((0, 0), dtype=torch.int64)
         confidences = none.new_zeros((0, 0, len(CONFIDENCES)), dtype=torch.float32)
-        for exempt in (None, none.bool()):
-            self.finish(self.begin(empty, settings), drafted, confidences, exempt)
+        for limits in (None, none.new_zeros((0, 2), dtype=torch.int32)):
+            self.finish(self.begin(empty, settings), drafted, confidences, limits)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -73,11 +73,11 @@ class Drafting:
             self.predictor.revise(step, drafted, confidences[depth])
 
     def finish(
-        self, step: Step, drafted: Tensor, confidences: Tensor, exempt: Tensor | None
+        self, step: Step, drafted: Tensor, confidences: Tensor, limits: Tensor | None
     ) -> Drafts:
         """Choose every row's source, and draft by it as far as it goes.
 
-        Rows that are `exempt` are drafted nothing.
+        `limits` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
         """
         chosen = self.predictor.choose(step)
         proposal = self.predictor.propose(step, self.predictor.extended(step, chosen))
@@ -97,7 +97,7 @@ class Drafting:
             drafted=drafted,
             confidences=confidences,
         )
-        return self._pack(self.layout, made, exempt, self._vocabulary)
+        return self._pack(self.layout, made, limits, self._vocabulary)
 
 
 def _on(device: torch.device, policy: LearnedPolicy, slots: int, cap: int) -> tuple[Any, Pack]:

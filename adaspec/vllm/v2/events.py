@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.cut import Cut
-from adaspec.vllm.batch import Verification
-from adaspec.vllm.v2.host import Verified, expected_tokens
+from adaspec.vllm.batch import Reasons, Verification
+from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
 
 if TYPE_CHECKING:
     from adaspec.vllm.v2.worker import Pending, Request
@@ -69,8 +70,11 @@ class DraftedStep:
     cut: Cut
     chosen: list[list[int]]
     decision_s: float
+    proposes: bool
     room: None = None
+    limited: Bools | None = None
     expected: Floats | None = None
+    reasons: Reasons | None = None
     proposed: list[list[int]] = field(default_factory=list)
 
 
@@ -102,8 +106,20 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         cut=Cut(neural, (lengths - neural).astype(np.int32), np.full_like(neural, -1)),
         chosen=chosen,
         decision_s=pending.decision_s,
+        proposes=proposes,
+        reasons=partial(_reasons, decided),
+        limited=pending.limited,
         proposed=chosen if proposes else [[] for _ in chosen],
     )
+
+
+def _reasons(decided: Decided, rows: int) -> tuple[float, list[dict[str, Any]]]:
+    """What the host knows of why rows were decided so; features stay on the device."""
+    report = decided.report
+    assert report is not None
+    return decided.price, [
+        {"survival": report.survival[row][: report.length[row]].tolist()} for row in range(rows)
+    ]
 
 
 def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:

@@ -45,15 +45,18 @@ class Made(NamedTuple):
     """(forwards or more, rows, 3)."""
 
 
-def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
-    """The drafts, up to the first token that is none; rows that are `exempt` are drafted nothing.
+def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+    """The drafts, up to the first token that is none and within each row's `limits`.
 
+    They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
     How much of a draft is verified is settled when the step's budget is known.
     """
     sound = (made.tokens >= 0) & (made.tokens < vocabulary)
     verifiable = sound.long().cumprod(1).bool() & made.decides[:, None]
-    if exempt is not None:
-        verifiable &= ~exempt[:, None]
+    if limits is not None:
+        most = limits[:, 0].where(limits[:, 1] > 0, limits[:, 0].minimum(made.neural))
+        columns = torch.arange(verifiable.shape[1], device=most.device)
+        verifiable &= columns < most[:, None]
     survival = made.survival.where(verifiable, 0.0)
     # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
     tokens = made.tokens.where(verifiable, 0)
@@ -76,7 +79,7 @@ def pack(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> 
     return Drafts(tokens, survival, report)
 
 
-def pack_at_once(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: int) -> Drafts:
+def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
     """What `pack` returns, in one launch, and survival as float32."""
     from adaspec.device.kernels.pack import pack as kernel
 
@@ -94,7 +97,7 @@ def pack_at_once(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: 
         made.drafted.stride(0),
         made.confidences.stride(0),
         made.confidences.stride(1),
-        made.decides if exempt is None else exempt,
+        made.decides if limits is None else limits,
         vocabulary,
         forwards,
         width,
@@ -104,7 +107,7 @@ def pack_at_once(layout: Layout, made: Made, exempt: Tensor | None, vocabulary: 
         cap=cap,
         lanes=_power_of_two(cap + 1),
         forward_lanes=_power_of_two(max(layout.neural_cap, 1)),
-        has_exempt=exempt is not None,
+        has_limits=limits is not None,
         num_warps=1,
     )
     return Drafts(tokens, survival, report)

@@ -28,7 +28,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Observers, Serving
-from adaspec.vllm.session import SLOW_S, is_recorded
+from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits
+from adaspec.vllm.session import SLOW_S, is_recorded, limits_or_note
 from adaspec.vllm.v2.drafting import Drafting, Step
 from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
 from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
@@ -64,10 +65,15 @@ class Request:
     ends: frozenset[int]
     """Tokens that end it, once it has emitted `least_tokens`."""
     least_tokens: int
+    params: Any = None
+    """Its sampling parameters."""
     slot: int = -1
     """Its place in the engine; -1 until it is in a batch."""
+    limits: Limits = UNLIMITED
     holds_neural: bool = False
     recorded: bool = False
+    undrafted: bool = False
+    """Whether it ran in mode 'off': the drafter's KV of its text has holes."""
 
     def emit(self, tokens: Sequence[int]) -> None:
         """Add emitted tokens up to its end: the device may emit some beyond it."""
@@ -95,6 +101,8 @@ class Pending:
     """Where the decided rows stand in the step's batch."""
     decided: Decided
     recorded: Bools
+    limited: Bools | None = None
+    """The rows for which nothing may be drafted; None if no request or operator limits any."""
     copy: Copy | None = None
     drafter_runs: int = 0
     """How often the drafter ran; for recorded requests oftener than was decided."""
@@ -131,7 +139,8 @@ class Worker:
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
-        self._proposes = serving.mode == "serve"
+        self.mode = serving.mode
+        """The mode of the step that runs or begins next."""
         self._requests: dict[str, Request] = {}
         self._in_slot: dict[int, Request] = {}
         self._ended: list[str] = []
@@ -142,29 +151,41 @@ class Worker:
         self._drafted: Pending | None = None
         """The one before: its report has come, its drafts are being verified."""
         self._budget = 0
-        self._exempt: Tensor | None = None
+        self._limits: Tensor | None = None
+        self._rows = 0
 
     @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        return not self.breaker.off and any(each.holds_neural for each in self._in_slot.values())
+        on = self.mode != "off" and not self.breaker.off
+        return on and any(each.holds_neural for each in self._in_slot.values())
 
     @property
     def length(self) -> int | None:
         """How long the drafts of the coming steps shall be; None where a budget says so."""
         if self.trims:
             return None
-        return self.host.length() if self._proposes and not self.breaker.off else 0
+        if self.mode != "serve" or self.breaker.off:
+            return 0
+        most = self.serving.max_drafted_tokens
+        length = self.host.length()
+        return length if most is None else min(length, most // max(self._rows, 1))
 
     def arrive(self, request: Request) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
         before = self._requests.get(request.name)
         if before is None:
-            request.recorded = is_recorded(request.name, self.serving.record_fraction)
+            request.limits = limits_or_note(
+                request.name, request.params, self.serving, self.breaker
+            )
+            request.recorded = request.limits is not NOTHING and is_recorded(
+                request.name, self.serving.record_fraction
+            )
             self._requests[request.name] = request
             self.observers.notify("entered", request.name, request.prompt, request.recorded)
             return
         before.prompt, before.output = request.prompt, request.output
+        before.undrafted = False  # the drafter reads all of its text again
         if self._in_slot.get(before.slot) is before:
             del self._in_slot[before.slot]
         before.slot = -1
@@ -176,9 +197,13 @@ class Worker:
     def budget(self, running: int, most: int) -> int:
         """How many drafted tokens the coming step verifies, of at most so many."""
         self._budget = 0
-        if self._proposes and self._reported is not None and not self.breaker.off and running:
+        serves = self.mode == "serve" and not self.breaker.off
+        if serves and self._reported is not None and running:
+            limit = self.serving.max_drafted_tokens
             try:
-                self._budget = min(self.host.budget(running), most)
+                self._budget = min(
+                    self.host.budget(running), most if limit is None else min(most, limit)
+                )
             except Exception as error:
                 self.breaker.fault(self.step, "plan", error, running)
         return self._budget
@@ -197,10 +222,14 @@ class Worker:
         if self.breaker.off:
             self._leave()
             return None
+        self._rows = len(rows.requests)
         try:
             if reported is not None:
                 self._take_report(reported)
             self._leave()
+            if self.mode == "off":
+                self._pause(rows)
+                return None
             pending = self._decide(rows)
             settings = np.array([pending.decided.price, *pending.decided.factors])
             step = self.drafting.begin(make_batch(self._holds), _to_device(settings, self._device))
@@ -225,7 +254,7 @@ class Worker:
             self.drafting.revise(
                 step, drafted[:, : decided.forwards], confidences[: decided.forwards]
             )
-            drafts = self.drafting.finish(step, drafted, confidences, self._exempt)
+            drafts = self.drafting.finish(step, drafted, confidences, self._limits)
             pending.copy = Copy(drafts.report, self._copy_stream)
         except Exception as error:
             self._fault("settle", error, len(pending.requests))
@@ -246,7 +275,7 @@ class Worker:
 
     def _decide(self, rows: Rows) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
-        changed = self._enter(rows)
+        changed = self._enter(rows) | self._limit_context(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
         requests = [self._in_slot[slot] for slot in slots.tolist()]
@@ -261,13 +290,45 @@ class Worker:
             held = np.zeros(self._holds.shape[0], np.bool_)
             held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
             self._holds = _to_device(held, self._device)
-        self._exempt = None
-        if recorded.any():
-            exempt = np.array([self._in_slot[slot].recorded for slot in rows.slots.tolist()])
-            self._exempt = _to_device(exempt, self._device)
+        self._limits, limited = self._limits_of(rows, chosen)
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
-        return Pending(self.step, names, chosen, decided, recorded)
+        return Pending(self.step, names, chosen, decided, recorded, limited)
+
+    def _limit_context(self, rows: Rows) -> bool:
+        """Draft no more for requests of which too many tokens are known; whether one held it."""
+        most, changed = self.serving.max_context_tokens, False
+        if most is None:
+            return False
+        for slot in rows.slots[rows.context_tokens > most].tolist():
+            request = self._in_slot[slot]
+            if not request.recorded:
+                changed |= request.holds_neural
+                request.limits, request.holds_neural = NOTHING, False
+        return changed
+
+    def _limits_of(self, rows: Rows, chosen: Ints) -> tuple[Tensor | None, Bools | None]:
+        """Each row's most tokens and whether it copies, and which of the decided rows get nothing.
+
+        None and None where no row is limited.
+        """
+        requests = [self._in_slot[slot] for slot in rows.slots.tolist()]
+        if not any(each.recorded or each.limits is not UNLIMITED for each in requests):
+            return None, None
+        limits = [NOTHING if each.recorded else each.limits for each in requests]
+        values = np.array([[each.most_tokens, each.copies] for each in limits], np.int32)
+        recorded = np.array([each.recorded for each in requests], np.bool_)
+        limited = (values[:, 0] == 0) & ~recorded
+        return _to_device(values, self._device), limited[chosen]
+
+    def _pause(self, rows: Rows) -> None:
+        """Take a step without speculation: whoever runs in it gets no drafter any more."""
+        self._drafted = None
+        for slot in rows.slots.tolist():
+            self._in_slot.pop(slot, None)
+        for name in rows.requests:
+            request = self._requests[name]
+            request.undrafted, request.recorded, request.holds_neural = True, False, False
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
@@ -279,6 +340,7 @@ class Worker:
                 continue
             request.slot, self._in_slot[slot] = slot, request
             holds = self.host.enter(slot, len(request.prompt), running)
+            holds &= request.limits.drafter and not request.undrafted
             request.holds_neural = holds or (request.recorded and self.serving.record_cap > 0)
             entered.append(slot)
         if entered:
@@ -312,7 +374,8 @@ class Worker:
             self.observers.notify("verified", event)
             if event.dropped:
                 self.observers.notify("dropped", event.dropped)
-        pending.event = drafted_event(pending, self._requests, self._proposes)
+        proposes = self.mode == "serve" or pending.decided.budget > 0
+        pending.event = drafted_event(pending, self._requests, proposes)
         self.observers.notify("proposed", pending.event)
 
     def _verified(self, before: Pending, after: Pending) -> Verified:

@@ -60,8 +60,8 @@ def main() -> None:
         for within in (True, False):
             predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device)
             run_steps(predictor, device, 2, within)
-    made, exempt = made_of(0, 4, CAP, 2)
-    for rows in (None, exempt):
+    made, limits = made_of(0, 4, CAP, 2)
+    for rows in (None, limits):
         packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)
 
 

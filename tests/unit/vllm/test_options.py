@@ -54,6 +54,11 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("sampling", {"temperature": float("nan")}, "JSON"),
         ("sampling", {"stop": {"a", "b"}}, "JSON"),
         ("sampling", {5: 1}, "JSON"),
+        ("mode_file", "", "one line"),
+        ("serve_fraction", 1.1, "0 to 1"),
+        ("max_context_tokens", 0, "from 1"),
+        ("max_drafted_tokens", 2.5, "from 1"),
+        ("log_decisions_per_s", -1, "0 to 1000"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(key, value, says):
@@ -100,3 +105,9 @@ def test_texts_of_any_language_are_texts():
 def test_how_many_engines_serve_the_same_is_no_key():
     with pytest.raises(ServingError, match="unknown key 'replicas'"):
         read_options({"method": "adaspec", "replicas": 2})
+
+
+def test_no_file_switches_a_recording():
+    config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "mode_file": "y"}
+    with pytest.raises(ServingError, match="mode_file is 'y': give it without mode 'record'"):
+        read_options(config)

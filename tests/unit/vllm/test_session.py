@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
 from adaspec.cost.model import StepShape
 from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.spec import KINDS, parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
-from adaspec.vllm.events import Observer, Serving
+from adaspec.vllm.events import Observer, Serving, source_of
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
-from adaspec.vllm.session import Session, is_recorded
+from adaspec.vllm.mode_file import Told
+from adaspec.vllm.session import Session, follow, is_recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_recordings import NEURAL_CAP, random_requests, recording_of
@@ -569,3 +571,175 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     barred = sum(int((step.room <= 0).sum()) for step in proposed)
     assert counters["decisions/none/min_tokens"] == barred
     assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6
+
+
+class Fixed(LettingGo):
+    """Always drafts two neural tokens and copies behind them."""
+
+    def keep(self, batch):
+        return True
+
+    def proceed(self, batch, drafts):
+        return True
+
+    def settle(self, batch, drafts):
+        most = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
+        return Proposal(most, np.full(len(batch), 4, np.int32))
+
+
+def asking(engine, **extra_args):
+    """Have one request of a scripted engine come with these extra arguments."""
+    engine.states["r0"] = types.SimpleNamespace(
+        sampling_params=types.SimpleNamespace(extra_args=extra_args)
+    )
+    return engine
+
+
+def repetitive(count, tokens=60):
+    """Requests whose text repeats, and whose drafter is always right."""
+    requests = random_requests(7, count, tokens=True, output_tokens=(tokens, tokens + 1))
+    for request in requests:
+        text = [at % 5 for at in range(400)]
+        request.prompt[:], request.output[:] = text[:20], text[20 : 20 + tokens]
+        for at in range(len(request.drafted)):
+            request.drafted[at] = text[20 + at : 20 + at + NEURAL_CAP]
+    return requests
+
+
+def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_again():
+    policy = Fixed()
+    counters = Counters(None, {})
+    session = session_of(policy, 8)
+    session.observers.add(MetricsObserver(counters))
+    engine = ScriptedEngine(repetitive(3, tokens=200), session)
+    engine.running = [0, 1]
+    for _ in range(3):
+        engine.step()
+    assert all(engine.drafts[at] for at in (0, 1))
+    drafted = counters["drafted_tokens/splice"]
+    follow(session, Told("off", ""))
+    assert counters["mode/off"] == 1
+    for _ in range(3):
+        engine.step()
+        assert engine.drafts == {0: [], 1: [], 2: []}
+        assert not session.keeps_alive
+    # What was proposed before is still learned from.
+    assert drafted < counters["drafted_tokens/splice"]
+    assert len(policy.planned) == 3
+    follow(session, Told("serve", ""))
+    engine.running = [0, 1, 2]
+    engine.states = {f"r{at}": engine.states.get(f"r{at}", object()) for at in range(3)}
+    engine.step()
+    assert policy.planned[-1] == [False, False, True]
+    engine.step()
+    assert [len(engine.drafts[at]) for at in range(3)] == [4, 4, 6]
+    assert counters["mode/off"] == 0
+    assert counters["mode/serve"] == 1
+    assert not session.breaker.counts
+
+
+def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_proposed():
+    session = session_of(Spy(Fixed()), 2)
+    engine = ScriptedEngine(repetitive(2), session)
+    engine.step()
+    follow(session, Told("shadow", ""))
+    engine.step()
+    engine.step()
+    first, second = session.policy.learned
+    assert first.drafted.any()
+    assert first.judged.all()
+    assert not second.drafted.any()
+    assert not second.judged.any()
+    assert engine.drafts == {0: [], 1: []}
+
+
+def test_requests_that_run_while_off_come_and_go_without_being_remembered():
+    session = session_of(Fixed(), 4)
+    follow(session, Told("off", ""))
+    for at in range(50):
+        engine = ScriptedEngine(repetitive(2), session)
+        engine.states = {name: object() for name in engine.states}
+        engine.step()
+        assert len(session._undrafted) == 2, at
+    assert not session._running.requests
+
+
+def test_a_wrong_mode_file_is_counted_and_changes_nothing():
+    counters = Counters(None, {})
+    session = session_of(Fixed(), 2)
+    session.observers.add(MetricsObserver(counters))
+    follow(session, Told("serve", "mode_file says 'sevre'"))
+    assert session.mode == "serve"
+    assert counters["faults/mode_file"] == 1
+    assert not session.breaker.off
+    follow(session, None)
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "length", "source", "holds"),
+    [
+        ({}, 6, "splice", True),
+        ({"adaspec": "off"}, 0, "none", False),
+        ({"adaspec_cap": 3}, 3, "splice", True),
+        ({"adaspec_cap": 1}, 1, "neural", True),
+        ({"adaspec_source": "ngram"}, 4, "ngram", False),
+        ({"adaspec_source": "neural"}, 2, "neural", True),
+        ({"adaspec": "wrong"}, 6, "splice", True),
+    ],
+)
+def test_a_request_limits_its_drafts_and_nobody_elses(extra_args, length, source, holds):
+    policy, heard, counters = Fixed(), [], Counters(None, {})
+
+    class Listener(Observer):
+        def proposed(self, event):
+            heard.append((event.cut.neural_len.copy(), event.cut.ngram_len.copy()))
+
+    session = session_of(policy, 2)
+    session.observers.add(Listener(), MetricsObserver(counters))
+    engine = asking(ScriptedEngine(repetitive(2), session), **extra_args)
+    for _ in range(3):
+        engine.step()
+    assert [len(engine.drafts[at]) for at in (0, 1)] == [length, 6]
+    neural, ngram = heard[-1]
+    assert source_of(int(neural[0]), int(ngram[0])) == source
+    assert policy.planned[-1] == [holds, True]
+    assert counters["decisions/none/limited"] == (3 if length == 0 else 0)
+    assert counters["faults/request"] == ("wrong" in extra_args.values())
+    assert not session.breaker.counts
+
+
+def test_long_contexts_are_not_drafted_for():
+    policy = Fixed()
+    setup = Setup(COST, CAP, NEURAL_CAP, 2, shows_tokens=True, shows_confidences=True)
+    limits = {"max_context_tokens": 30, "vocabulary": 1000}
+    session = Session(policy, Serving("p", "why", "serve", setup, "t", "d", **limits), False)
+    engine = ScriptedEngine(repetitive(1), session)
+    lengths = []
+    while engine.running:
+        engine.step()
+        lengths.append((engine.position[0] + 20, len(engine.drafts[0])))
+    assert all((drafted > 0) == (known <= 30) for known, drafted in lengths[:-1])
+    assert policy.planned[-1] == [False]
+    assert not session.keeps_alive
+
+
+def test_all_drafts_of_a_step_together_are_kept_to_a_budget():
+    setup = Setup(COST, CAP, NEURAL_CAP, 3, shows_tokens=True, shows_confidences=True)
+    limits = {"max_drafted_tokens": 7, "vocabulary": 1000}
+    session = Session(Fixed(), Serving("p", "why", "serve", setup, "t", "d", **limits), False)
+    engine = asking(ScriptedEngine(repetitive(3), session), adaspec_cap=1)
+    for _ in range(3):
+        engine.step()
+        assert [len(engine.drafts[at]) for at in range(3)] == [1, 3, 3]
+    assert not session.breaker.counts
+
+
+@pytest.mark.parametrize("name", [kind.default for kind in KINDS.values() if kind.default])
+def test_a_policy_that_admits_everybody_copes_with_a_request_that_may_not_hold_the_drafter(name):
+    session = session_of(parse_policy(name), 3)
+    engine = asking(ScriptedEngine(repetitive(3), session), adaspec_source="ngram")
+    engine.run(20)
+    assert not session.breaker.counts
+    alone = session_of(parse_policy(name), 1)
+    asking(ScriptedEngine(repetitive(1), alone), adaspec_source="ngram").run(20)
+    assert not alone.breaker.counts

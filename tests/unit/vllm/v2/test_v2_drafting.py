@@ -17,7 +17,7 @@ from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
 SLOTS, ROWS, CONTEXT, CAP, VOCABULARY = 6, 4, 120, 8, 50
 
 
-def steps(drafting, device, forwards, exempts):
+def steps(drafting, device, forwards, limited):
     """Two steps of rows whose text repeats; the drafts of the second."""
     text = (torch.arange(CONTEXT, dtype=torch.int32, device=device) % 7).repeat(SLOTS, 1)
     few = torch.ones(ROWS, dtype=torch.int32, device=device)
@@ -34,12 +34,12 @@ def steps(drafting, device, forwards, exempts):
     settings = torch.tensor([0.01, 1.0, 1.0, 1.0], dtype=torch.float64, device=device)
     confidences = torch.zeros((forwards, ROWS, 3), device=device)
     tokens = torch.ones((ROWS, forwards), dtype=torch.int64, device=device)
-    exempt = torch.ones(ROWS, dtype=torch.bool, device=device) if exempts else None
+    limits = torch.zeros((ROWS, 2), dtype=torch.int32, device=device) if limited else None
     drafting.predictor.enter(torch.zeros(1, dtype=torch.int64, device=device))
     for _ in range(2):
         step = drafting.begin(batch, settings)
         drafting.revise(step, tokens, confidences)
-        drafts = drafting.finish(step, tokens, confidences, exempt)
+        drafts = drafting.finish(step, tokens, confidences, limits)
         batch = batch._replace(context_tokens=counts + 1)
     return drafts
 
@@ -49,18 +49,18 @@ def drafting_of(evidence, device):
     return Drafting(policy, SLOTS, CAP, 4, VOCABULARY, device)
 
 
-@pytest.mark.parametrize("exempts", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("forwards", [0, 1, 3])
 @pytest.mark.parametrize("evidence", [False, True])
-def test_nothing_waits_for_the_device(evidence, forwards, exempts):
+def test_nothing_waits_for_the_device(evidence, forwards, limited):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         drafting = drafting_of(evidence, torch.device("cpu"))
         mode.allow_non_fake_inputs = False
-        drafts = steps(drafting, torch.device("cpu"), forwards, exempts)
+        drafts = steps(drafting, torch.device("cpu"), forwards, limited)
     assert drafts.tokens.shape == drafts.survival.shape == (ROWS, CAP)
     meta = torch.device("meta")
-    assert steps(drafting_of(evidence, meta), meta, forwards, exempts).report.device == meta
+    assert steps(drafting_of(evidence, meta), meta, forwards, limited).report.device == meta
 
 
 @pytest.mark.parametrize("forwards", [0, 2])
@@ -85,6 +85,6 @@ def test_the_report_holds_what_was_drafted(evidence, forwards):
     assert (report.tokens[copied, 0] == 41 % 7).all()
 
 
-def test_rows_that_are_exempt_are_drafted_nothing():
+def test_rows_that_may_have_no_tokens_are_drafted_nothing():
     drafts = steps(drafting_of(True, torch.device("cpu")), torch.device("cpu"), 2, True)
     assert not drafts.survival.any()

@@ -12,7 +12,7 @@ from adaspec.vllm.v2.packing import Made
 from adaspec.vllm.v2.report import SINGLE, Layout
 
 
-@pytest.mark.parametrize("exempts", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
@@ -20,14 +20,14 @@ from adaspec.vllm.v2.report import SINGLE, Layout
     cap=st.integers(1, 17),
     forwards=st.integers(0, NEURAL_CAP),
 )
-def test_the_kernel_packs_as_torch_does(exempts, seed, rows, cap, forwards):
-    made, exempt = made_of(seed, rows, cap, forwards)
+def test_the_kernel_packs_as_torch_does(limited, seed, rows, cap, forwards):
+    made, limits = made_of(seed, rows, cap, forwards)
     made = Made(*(each.to(DEVICE) for each in made))
-    exempt = exempt.to(DEVICE) if exempts else None
+    limits = limits.to(DEVICE) if limited else None
     layout = Layout(cap, NEURAL_CAP)
-    expected = packing.pack(layout, made, exempt, VOCABULARY)
+    expected = packing.pack(layout, made, limits, VOCABULARY)
     with host_tensors():
-        found = packing.pack_at_once(layout, made, exempt, VOCABULARY)
+        found = packing.pack_at_once(layout, made, limits, VOCABULARY)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.survival, expected.survival.float())
     assert torch.equal(found.report, expected.report)

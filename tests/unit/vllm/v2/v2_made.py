@@ -35,5 +35,5 @@ def made_of(seed, rows, cap, forwards):
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],
     )
-    exempt = whole(0, 2, rows) > 0
-    return made, exempt
+    limits = torch.stack([whole(0, cap + 2, rows), whole(0, 2, rows)], 1).int()
+    return made, limits

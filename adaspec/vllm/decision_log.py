@@ -1,0 +1,87 @@
+"""Logs what was decided in a few steps per second and why, a line of JSON for each step."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from adaspec.vllm.batch import EngineStep
+from adaspec.vllm.events import Observer, source_of
+
+log = logging.getLogger("vllm.adaspec")
+
+MAX_ROWS = 8
+"""A line tells of no more requests than these; the first ones of the batch."""
+PREFIX = "adaspec: decision "
+"""What stands before the JSON."""
+
+
+class DecisionLog(Observer):
+    """Logs the steps that come when the last logged one is long enough ago."""
+
+    def __init__(self, steps_per_s: float) -> None:
+        self._period_s = 1.0 / steps_per_s
+        self._due_s = -math.inf
+
+    def proposed(self, event: EngineStep) -> None:
+        """Log the step if it is due."""
+        now_s = time.monotonic()
+        if now_s < self._due_s or not log.isEnabledFor(logging.INFO):
+            return
+        self._due_s = now_s + self._period_s
+        log.info("%s%s", PREFIX, json.dumps(document_of(event), separators=(",", ":")))
+
+
+def document_of(event: EngineStep) -> dict[str, Any]:
+    """A step's decisions: of the batch, and of each of its first requests."""
+    count = min(len(event.requests), MAX_ROWS)
+    batch: dict[str, Any] = {}
+    reasons: list[dict[str, Any]] = [{} for _ in range(count)]
+    if event.reasons is not None:
+        price, reasons = event.reasons(count)
+        batch["price"] = _short(price)
+    step = event.step
+    columns = (
+        step.context_tokens[:count].tolist(),
+        step.holds_neural[:count].tolist(),
+        event.cut.neural_len[:count].tolist(),
+        event.cut.ngram_len[:count].tolist(),
+    )
+    rows = []
+    for row, (context, holds, neural, ngram) in enumerate(zip(*columns, strict=True)):
+        facts: dict[str, Any] = {
+            "request": event.requests[row],
+            "context_tokens": context,
+            "holds_neural": holds,
+            "source": source_of(neural, ngram),
+            "neural_len": neural,
+            "ngram_len": ngram,
+        }
+        if event.expected is not None:
+            facts["expected_accepted"] = _short(float(event.expected[row]))
+        facts |= {name: _shortened(value) for name, value in reasons[row].items()}
+        rows.append(facts)
+    return {
+        "step": event.number,
+        "proposes": event.proposes,
+        "running": len(event.requests),
+        "forwards": step.forwards,
+        "decision_s": _short(event.decision_s),
+        **batch,
+        "requests": rows,
+    }
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items()}
+    return [_short(each) for each in value] if isinstance(value, Iterable) else _short(value)
+
+
+def _short(value: float) -> float | None:
+    """Four significant digits; JSON has no number for what is not finite."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -1,0 +1,69 @@
+"""The mode that a file names, which an operator may change while the engine serves.
+
+The engine's scheduler reads the file and sends the mode along with every step that it schedules, so
+that all ranks of the engine change over in the same step.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from adaspec.errors import shown
+
+log = logging.getLogger("vllm.adaspec")
+
+WORDS = ("serve", "shadow", "off")
+"""The modes that the file may name; for what they are, see `options.MODES`."""
+ATTRIBUTE = "adaspec_mode"
+"""The attribute of a scheduled step that says in which mode it is served."""
+PERIOD_S = 0.02
+"""The file is looked at no more often than this, in steps that are scheduled anyway."""
+_MAX_BYTES = 64
+
+
+class Told(NamedTuple):
+    """The mode of one step."""
+
+    mode: str
+    problem: str
+    """What is wrong with the file, in the step that found it; else empty."""
+
+
+class ModeFile:
+    """Reads the mode again whenever the file has changed."""
+
+    def __init__(self, path: str, mode: str) -> None:
+        """`mode` holds until the file says otherwise."""
+        self.path, self.mode = Path(path), mode
+        self._due_s = -1.0
+        self._seen: object = None
+
+    def read(self) -> Told:
+        """The mode of the step that is scheduled now; never raises."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return Told(self.mode, "")
+        self._due_s = now_s + PERIOD_S
+        try:
+            facts = self.path.stat()
+            seen: object = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+            if seen == self._seen:
+                return Told(self.mode, "")
+            with self.path.open("rb") as file:
+                word = file.read(_MAX_BYTES).decode("utf-8", "replace").strip()
+        except OSError as error:
+            seen, word = error.errno, f"({error.strerror})"
+        if seen == self._seen:
+            return Told(self.mode, "")
+        self._seen = seen
+        if word not in WORDS:
+            problem = f"mode_file '{self.path}' says {shown(word)}: write {', '.join(WORDS)}"
+            log.warning("adaspec: %s; mode %s stays", problem, self.mode)
+            return Told(self.mode, problem)
+        if word != self.mode:
+            log.info("adaspec: mode %s instead of %s, as mode_file says", word, self.mode)
+        self.mode = word
+        return Told(word, "")

@@ -1,0 +1,66 @@
+"""The engine's scheduler, which sends the mode along, and schedules drafts of one length on V2.
+
+With a `mode_file`, every step that is scheduled says in which mode it is served. Where drafts on V2
+cannot be trimmed, the worker says how long they shall be; its word comes with a step's output.
+Where neither is so, vLLM's scheduler is as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adaspec.vllm.mode_file import ATTRIBUTE as MODE
+from adaspec.vllm.mode_file import ModeFile
+from adaspec.vllm.patching import ATTRIBUTE
+
+PATH = "adaspec.vllm.scheduler.scheduler"
+LENGTH = "adaspec_length"
+"""The attribute of a step's output that says how long drafts shall be."""
+
+
+def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
+    """vLLM's own scheduler for this config, made to follow the options and the worker's word."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
+    made: Any = base(vllm_config, *args, **kwargs)
+    options = getattr(vllm_config.speculative_config, ATTRIBUTE)
+    if options.runner == "V2":
+        follow_length(made)
+    if options.mode_file is not None:
+        send_mode(made, ModeFile(options.mode_file, options.mode))
+    return made
+
+
+def follow_length(scheduler: Any) -> None:
+    """Make a scheduler schedule drafts as long as the worker says, if it says so."""
+    length: list[int] = []
+    update_after_schedule = scheduler._update_after_schedule
+    update_from_output = scheduler.update_from_output
+
+    def update_with_length(scheduler_output: Any) -> None:
+        if length:
+            scheduler_output.num_spec_tokens_to_schedule = length[0]
+        update_after_schedule(scheduler_output)
+
+    def take_length(scheduler_output: Any, model_runner_output: Any) -> Any:
+        told = getattr(model_runner_output, LENGTH, None)
+        if told is not None:
+            length[:] = [told]
+        return update_from_output(scheduler_output, model_runner_output)
+
+    scheduler._update_after_schedule, scheduler.update_from_output = update_with_length, take_length
+
+
+def send_mode(scheduler: Any, file: ModeFile) -> None:
+    """Make a scheduler say in every step that it schedules in which mode the step is served."""
+    schedule = scheduler.schedule
+
+    def schedule_with_mode(*args: Any, **kwargs: Any) -> Any:
+        told = file.read()
+        output = schedule(*args, **kwargs)
+        setattr(output, MODE, told)
+        return output
+
+    scheduler.schedule = schedule_with_mode

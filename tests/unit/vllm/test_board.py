@@ -1,0 +1,78 @@
+"""The Grafana dashboard shows every metric that there is, by labels that it has, and no other."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from adaspec.vllm.metrics import METRICS, POLICY_LABELS, PREFIX
+
+PATH = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "adaspec.json"
+SERIES = {f"{PREFIX}policy_info": POLICY_LABELS}
+"""Every series that /metrics shows, with its labels."""
+for metric in METRICS:
+    if metric.bounds:
+        SERIES |= {
+            f"{PREFIX}{metric.name}_{part}": ("le",) * (part == "bucket")
+            for part in ("bucket", "sum", "count")
+        }
+    else:
+        SERIES[f"{PREFIX}{metric.name}{'' if metric.is_gauge else '_total'}"] = metric.labels
+
+
+@pytest.fixture(scope="module")
+def board():
+    if not PATH.exists():
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    return json.loads(PATH.read_text(encoding="utf-8"))
+
+
+def expressions(board):
+    return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+
+
+def names_in(text):
+    return set(re.findall(rf"{PREFIX}[a-z_]+", text))
+
+
+def test_every_metric_is_shown_and_no_other(board):
+    assert set().union(*map(names_in, expressions(board))) <= set(SERIES)
+    shown = " ".join(expressions(board))
+    for metric in METRICS:
+        assert re.search(rf"{PREFIX}{metric.name}(_total|_sum|_bucket)?{{", shown), metric.name
+    assert f"{PREFIX}policy_info" in shown
+
+
+def test_series_are_told_apart_by_labels_that_they_have(board):
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            labels = set().union(*(SERIES[name] for name in names_in(target["expr"])))
+            for grouped in re.findall(r"(?:by|ignoring) \(([^)]*)\)", target["expr"]):
+                assert set(grouped.split(", ")) <= labels, target["expr"]
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
+
+
+def test_panels_have_places_of_their_own(board):
+    taken = set()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_the_variables_of_the_board_are_those_of_its_queries(board):
+    known = {variable["name"] for variable in board["templating"]["list"]}
+    text = json.dumps(board)
+    used = set(re.findall(r"\$\{?([a-z]+)\b", text))
+    assert used == known
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            assert names_in(variable["definition"]) <= set(SERIES)

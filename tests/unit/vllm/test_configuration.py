@@ -1,0 +1,44 @@
+"""Which scheduler an engine has, and what does not go with one of the operator's own."""
+
+import types
+
+import pytest
+
+from adaspec.errors import ServingError
+from adaspec.vllm import configuration, scheduler
+from adaspec.vllm.options import Options
+from adaspec.vllm.patching import ATTRIBUTE
+
+
+def made(options, scheduler_cls=None, takes_v2=True):
+    """The engine's config that comes of these options, where vLLM takes V2 or not."""
+
+    def original(args):
+        chosen = options
+        if getattr(args, "adaspec_needs_v1", False):
+            chosen = Options(runner="V1", mode_file=options.mode_file)
+        return types.SimpleNamespace(
+            speculative_config=types.SimpleNamespace(**{ATTRIBUTE: chosen}),
+            use_v2_model_runner=takes_v2,
+            scheduler_config=types.SimpleNamespace(scheduler_cls=scheduler_cls),
+        )
+
+    args = types.SimpleNamespace()
+    config = configuration.create_engine_config(original, args)
+    assert not vars(args)
+    return config.scheduler_config.scheduler_cls
+
+
+def test_the_scheduler_is_ours_where_it_has_something_to_say():
+    assert made(Options(runner="V1")) is None
+    assert made(Options(runner="V1", mode_file="x")) == scheduler.PATH
+    assert made(Options(runner="V2")) == scheduler.PATH
+    assert made(Options(runner="V2"), takes_v2=False) is None
+    assert made(Options(runner="V2", mode_file="x"), takes_v2=False) == scheduler.PATH
+    assert made(Options(runner="V2"), scheduler_cls="their.own") == "their.own"
+
+
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+def test_a_mode_file_does_not_go_with_another_scheduler(runner):
+    with pytest.raises(ServingError, match="mode_file does not go with --scheduler-cls"):
+        made(Options(runner=runner, mode_file="x"), scheduler_cls="their.own")

@@ -1,0 +1,79 @@
+"""A file names the mode while the engine serves; whatever is wrong with it changes nothing."""
+
+import pickle
+import types
+
+import pytest
+
+from adaspec.vllm import mode_file
+from adaspec.vllm.mode_file import ATTRIBUTE, WORDS, ModeFile, Told
+from adaspec.vllm.options import MODES
+from adaspec.vllm.scheduler import send_mode
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(mode_file, "PERIOD_S", 0.0)
+    return tmp_path / "mode"
+
+
+def test_the_file_names_modes_that_the_options_know():
+    assert set(WORDS) < set(MODES)
+
+
+def test_what_the_file_says_holds_from_the_next_look_on(path):
+    path.write_text("shadow\n")
+    file = ModeFile(str(path), "serve")
+    assert file.read() == Told("shadow", "")
+    for word in ("off", " serve ", "shadow"):
+        path.write_text(word)
+        assert file.read() == Told(word.strip(), "")
+        assert file.read() == Told(word.strip(), "")
+
+
+@pytest.mark.parametrize("content", ["", "sha", "SERVE", "record", "serve\noff", "x" * 5000, "\0"])
+def test_a_wrong_word_keeps_the_mode_and_is_told_once(path, caplog, content):
+    path.write_text("shadow")
+    file = ModeFile(str(path), "serve")
+    file.read()
+    path.write_text(content)
+    told = file.read()
+    assert told.mode == "shadow"
+    assert told.problem.isprintable()
+    assert "write serve, shadow, off" in told.problem
+    assert file.read() == Told("shadow", "")
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    path.write_text("off")
+    assert file.read() == Told("off", "")
+
+
+def test_a_missing_file_keeps_the_mode_and_is_told_once(path):
+    file = ModeFile(str(path), "off")
+    assert "No such file" in file.read().problem
+    assert file.read() == Told("off", "")
+    path.write_text("serve")
+    assert file.read() == Told("serve", "")
+    path.unlink()
+    assert "No such file" in file.read().problem
+    assert file.read() == Told("serve", "")
+    path.mkdir()
+    assert "directory" in file.read().problem
+    assert file.read() == Told("serve", "")
+
+
+def test_the_file_is_looked_at_once_in_a_while(path, monkeypatch):
+    monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
+    path.write_text("shadow")
+    file = ModeFile(str(path), "serve")
+    assert file.read().mode == "shadow"
+    path.write_text("off")
+    assert file.read().mode == "shadow"
+
+
+def test_a_scheduled_step_carries_the_mode_to_all_ranks(path):
+    path.write_text("off")
+    scheduler = types.SimpleNamespace(schedule=lambda: types.SimpleNamespace(tokens=3))
+    send_mode(scheduler, ModeFile(str(path), "serve"))
+    step = pickle.loads(pickle.dumps(scheduler.schedule()))
+    assert getattr(step, ATTRIBUTE) == Told("off", "")
+    assert step.tokens == 3
