@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.arguments import (
@@ -79,12 +80,14 @@ def evaluate_policies(
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
-        evaluate,
+        evaluate_by,
         evaluate_by_protocol,
         note_costs,
+        player_of,
         refuse_beside,
         seen_in_training,
     )
+    from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
 
     options = Options(
@@ -119,13 +122,17 @@ def evaluate_policies(
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
-    else:
-        model = _cost(cost, keep_alive)
-        selection = select(folders, wanted)
-        batching = CLOSED_LOOP if batching is None else batching
-        document = evaluate(selection, named, model, options, batching, progress)
-        note_costs(document, model, given=cost is not None)
-    return EvaluationReport(document, selection.requests)
+        return EvaluationReport(document, selection.requests)
+    model = _cost(cost, keep_alive)
+    selection = select(folders, wanted)
+    batching = CLOSED_LOOP if batching is None else batching
+    player = player_of(selection, named, model, options, progress)
+    document = evaluate_by(player, selection, named, model, options, batching, progress)
+    note_costs(document, model, given=cost is not None)
+    if batching != CLOSED_LOOP:
+        return EvaluationReport(document, selection.requests)
+    steps = partial(observe, player, named, document["rows"], options)
+    return EvaluationReport(document, selection.requests, steps)
 
 
 def train_policy(

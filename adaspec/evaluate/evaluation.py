@@ -57,7 +57,18 @@ def evaluate(
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """The report's document, as section 8 of the design defines it."""
-    one_of(batching, BATCHINGS, "batching", EvaluationError)
+    player = player_of(selection, named, cost, options, progress)
+    return evaluate_by(player, selection, named, cost, options, batching, progress)
+
+
+def player_of(
+    selection: Selection,
+    named: Sequence[Contender],
+    cost: CostModel,
+    options: Options,
+    progress: Progress = silent,
+) -> Player:
+    """What replays these requests, with everything looked up; refuses what it cannot replay."""
     _check_distinct(named)
     progress("looking up", 0, 1)
     recording = build_recording(selection.requests, selection.neural_cap)
@@ -70,6 +81,20 @@ def evaluate(
     player = Player(recording, cost, options.cap, charged, options.engine)
     for contender in named:
         player.check(contender)
+    return player
+
+
+def evaluate_by(
+    player: Player,
+    selection: Selection,
+    named: Sequence[Contender],
+    cost: CostModel,
+    options: Options,
+    batching: str = CLOSED_LOOP,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """The same document, replayed by the player that `player_of` made."""
+    one_of(batching, BATCHINGS, "batching", EvaluationError)
     parts = BATCHINGS[batching](player, named, options, progress)
     _mark_seen(parts["rows"], selection, named)
     document = _document(selection, named, options, cost.name, batching)
