@@ -89,6 +89,7 @@ def evaluate_policies(
     )
     from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.vocabulary import text_of_tokens
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -132,7 +133,8 @@ def evaluate_policies(
     if batching != CLOSED_LOOP:
         return EvaluationReport(document, selection.requests)
     steps = partial(observe, player, named, document["rows"], options)
-    return EvaluationReport(document, selection.requests, steps)
+    vocabulary = partial(text_of_tokens, selection.tokenizer, selection.vocabulary_hash)
+    return EvaluationReport(document, selection.requests, steps, vocabulary)
 
 
 def train_policy(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from adaspec.evaluate.observation import Observations
+    from adaspec.evaluate.vocabulary import TextOf
 
 log = logging.getLogger("adaspec")
 
@@ -36,12 +37,16 @@ class EvaluationReport:
         document: dict[str, Any],
         requests: Sequence[Request],
         observe: Callable[[Progress], Observations] | None = None,
+        text_of: Callable[[], TextOf | None] | None = None,
     ) -> None:
-        """`observe` replays the steps that report.html shows, once the report is written."""
+        """`observe` replays the steps that report.html shows, as the report is written.
+
+        `text_of` then finds what tells their tokens' text.
+        """
         self.document = document
         """The whole report, as `report.json` holds it."""
         self.requests = requests
-        self._observe = observe
+        self._observe, self._text_of = observe, text_of
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -129,8 +134,11 @@ class EvaluationReport:
         from adaspec.evaluate.render.html import report_html
 
         observations = None if self._observe is None else self._observe(progress)
-        page = report_html(report, observations, get_plotlyjs())
-        (folder / "report.html").write_text(page, encoding="utf-8")
+        text_of = None if self._text_of is None else self._text_of()
+        page = report_html(report, observations, get_plotlyjs(), text_of)
+        path = folder / "report.html"
+        path.touch(mode=0o600)  # as a trace's files: some of its requests stand in it
+        path.write_text(page, encoding="utf-8")
 
 
 def check_destination(folder: Path, force: bool = False) -> Place:

@@ -9,7 +9,8 @@ by four moves, and a cause has lost what its move gains:
     too long         only the tokens that the output took are verified
     forward in vain  only the forwards run of which the row took the token
     too short        the best right draft of the row's own source; of any, where none was drafted
-                     (too long, where that is a shorter one: a later step brings the rest cheaper)
+                     (too long, where that is a shorter one: a later step brings the rest cheaper;
+                     a forward in vain, where it is as long: a splice brings the rest cheaper)
     wrong source     the best right draft of any; and holding the drafter, or not, as is better
 """
 
@@ -123,7 +124,8 @@ def add_losses(
             own, length = _best_of(columns, hindsight, i, left, source, share, costs, lean, useful)
         sums[TOO_LONG] += (made - cut) / copies
         sums[IN_VAIN] += (cut - lean) / copies
-        sums[TOO_SHORT if length >= useful else TOO_LONG] += (lean - own) / copies
+        cause = TOO_SHORT if length > useful else TOO_LONG if length < useful else IN_VAIN
+        sums[cause] += (lean - own) / copies
         sums[WRONG_SOURCE] += (own - least_s[i]) / copies
         sums[LEAST] += (least_s[i] - rest_s) / copies
         if before != held:

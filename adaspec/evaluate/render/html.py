@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib import resources
 from string import Template
@@ -29,6 +29,7 @@ from adaspec.evaluate.render import tables
 from adaspec.evaluate.render.markdown import HOW_TO_READ
 from adaspec.evaluate.render.table import Kind, Span, Table, Text, code, plain, spans
 from adaspec.evaluate.report import LIFT, Report
+from adaspec.evaluate.vocabulary import TextOf
 
 _FIGURES = ("speedup", "tokens_per_s", "accepted_per_step", "drafted_per_step", LIFT)
 _LOOK_AHEAD = 16
@@ -39,15 +40,15 @@ def report_html(
     report: Report,
     observations: Observations | None,
     plotly_js: str,
-    vocabulary: Mapping[int, str] | None = None,
+    text_of: TextOf | None = None,
 ) -> str:
-    """`report` as one page; `vocabulary` has the text of token ids, where it is known."""
+    """`report` as one page; `text_of` tells the text of token ids, where it is known."""
     title: list[str | Span] = ["Evaluation: the baselines and the oracles"]
     if report.policies:
         names = [part for name in report.policies for part in (", ", code(name))]
         title = ["Evaluation of ", *names[1:]]
     heading = tables.batched(report, title)
-    data = page_data(report, observations, vocabulary)
+    data = page_data(report, observations, text_of)
     folder = resources.files("adaspec.evaluate.render")
     page = Template((folder / "report.html").read_text(encoding="utf-8"))
     return page.substitute(
@@ -67,7 +68,7 @@ def report_html(
         max_output_shown=f"{MAX_OUTPUT_SHOWN:,}",
         max_steps=f"{MAX_STEPS:,}",
         shown_tokens=str(SHOWN_TOKENS),
-        tokens="text" if vocabulary else "ids",
+        tokens="text" if text_of else "ids",
         data=script_json(data),
         script=(folder / "report.js").read_text(encoding="utf-8"),
         plotly=plotly_js,
@@ -77,7 +78,7 @@ def report_html(
 def page_data(
     report: Report,
     observations: Observations | None,
-    vocabulary: Mapping[int, str] | None = None,
+    text_of: TextOf | None = None,
 ) -> dict[str, Any]:
     """What the page's script shows."""
     kinds = dict.fromkeys(report.baselines, "baseline") | dict.fromkeys(report.oracles, "oracle")
@@ -113,11 +114,11 @@ def page_data(
         "vocabulary": None,
     }
     if observations is not None:
-        data |= _observed(observations, vocabulary)
+        data |= _observed(observations, text_of)
     return data
 
 
-def _observed(seen: Observations, vocabulary: Mapping[int, str] | None) -> dict[str, Any]:
+def _observed(seen: Observations, text_of: TextOf | None) -> dict[str, Any]:
     ends: dict[int, int] = {}
     for passage in seen.passages:
         last = passage.steps[-1]
@@ -144,12 +145,12 @@ def _observed(seen: Observations, vocabulary: Mapping[int, str] | None) -> dict[
         "shows_tokens": seen.shows_tokens,
         "unwatched": [plain(name) for name in seen.unwatched],
     }
-    if vocabulary is not None:
+    if text_of is not None:
         used = {token for each in requests.values() for token in each["prompt_end"]}
         used |= {token for each in requests.values() for token in each["output"]}
         for step in (step for passage in seen.passages for step in passage.steps):
             used.update(step["candidate"], step.get("drafted", ()), step.get("copied", ()))
-        data["vocabulary"] = {token: vocabulary[token] for token in used if token in vocabulary}
+        data["vocabulary"] = {token: text_of(token) for token in sorted(used)}
     return data
 
 
@@ -193,7 +194,7 @@ def _command(report: Report) -> str:
     return f"<h2>How to make this again</h2><pre>{html.escape(plain(command))}</pre>"
 
 
-def _joined(some: Iterator[Table] | Sequence[Table | None] | Iterator[Table | None]) -> str:
+def _joined(some: Iterable[Table | None]) -> str:
     return "".join(table_html(table) for table in some if table is not None)
 
 
