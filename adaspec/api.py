@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.arguments import (
@@ -81,13 +82,16 @@ def evaluate_policies(
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
-        evaluate,
+        evaluate_by,
         evaluate_by_protocol,
         note_costs,
+        player_of,
         refuse_beside,
         seen_in_training,
     )
+    from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.vocabulary import text_of_tokens
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -122,14 +126,19 @@ def evaluate_policies(
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
-    else:
-        model = _cost(cost, keep_alive)
-        selection = select(folders, wanted)
-        batching = CLOSED_LOOP if batching is None else batching
-        before = answered(paths_of(warm, "warm", EvaluationError)) if warm else ()
-        document = evaluate(selection, named, model, options, batching, progress, before)
-        note_costs(document, model, given=cost is not None)
-    return EvaluationReport(document, selection.requests)
+        return EvaluationReport(document, selection.requests)
+    model = _cost(cost, keep_alive)
+    selection = select(folders, wanted)
+    batching = CLOSED_LOOP if batching is None else batching
+    before = answered(paths_of(warm, "warm", EvaluationError)) if warm else ()
+    player = player_of(selection, named, model, options, progress, before)
+    document = evaluate_by(player, selection, named, model, options, batching, progress)
+    note_costs(document, model, given=cost is not None)
+    if batching != CLOSED_LOOP:
+        return EvaluationReport(document, selection.requests)
+    steps = partial(observe, player, named, document["rows"], options)
+    vocabulary = partial(text_of_tokens, selection.tokenizer, selection.vocabulary_hash)
+    return EvaluationReport(document, selection.requests, steps, vocabulary)
 
 
 def train_policy(

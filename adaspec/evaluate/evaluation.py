@@ -64,7 +64,19 @@ def evaluate(
 
     `warm` are requests that had been answered before, for what copies from earlier answers.
     """
-    one_of(batching, BATCHINGS, "batching", EvaluationError)
+    player = player_of(selection, named, cost, options, progress, warm)
+    return evaluate_by(player, selection, named, cost, options, batching, progress)
+
+
+def player_of(
+    selection: Selection,
+    named: Sequence[Contender],
+    cost: CostModel,
+    options: Options,
+    progress: Progress = silent,
+    warm: Sequence[Request] = (),
+) -> Player:
+    """What replays these requests, with everything looked up; refuses what it cannot replay."""
     _check_distinct(named)
     progress("looking up", 0, 1)
     requests, neural_cap = selection.requests, selection.neural_cap
@@ -81,6 +93,20 @@ def evaluate(
     player = Player(recording, cost, options.cap, charged, options.engine, remembered)
     for contender in named:
         player.check(contender)
+    return player
+
+
+def evaluate_by(
+    player: Player,
+    selection: Selection,
+    named: Sequence[Contender],
+    cost: CostModel,
+    options: Options,
+    batching: str = CLOSED_LOOP,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """The same document, replayed by the player that `player_of` made."""
+    one_of(batching, BATCHINGS, "batching", EvaluationError)
     parts = BATCHINGS[batching](player, named, options, progress)
     _mark_seen(parts["rows"], selection, named)
     document = _document(selection, named, options, cost.name, batching)
@@ -92,10 +118,11 @@ def evaluate(
         "charge_decisions": options.charge_decisions,
         "stress_splices": options.stress_splices,
         "engine": options.engine,
-        "warm": None if remembered is None else len(remembered.before),
+        "warm": None if player.remembered is None else len(player.remembered.before),
     }
-    if remembered is not None:
-        document["notes"].append(_memory_note(len(warm), len(remembered.before)))
+    if player.remembered is not None:
+        known = len(player.remembered.before)
+        document["notes"].append(_memory_note(player.remembered.left_out + known, known))
     document["notes"] += [
         f"workload '{workload}' has one request, which says nothing of others: no intervals there "
         "nor for the mix"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,14 +23,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
+    from adaspec.evaluate.observation import Observations
+    from adaspec.evaluate.vocabulary import TextOf
+
+log = logging.getLogger("adaspec")
+
 
 class EvaluationReport:
     """A report's document and the requests that were evaluated; `print` shows it as tables."""
 
-    def __init__(self, document: dict[str, Any], requests: Sequence[Request]) -> None:
+    def __init__(
+        self,
+        document: dict[str, Any],
+        requests: Sequence[Request],
+        observe: Callable[[Progress], Observations] | None = None,
+        text_of: Callable[[], TextOf | None] | None = None,
+    ) -> None:
+        """`observe` replays the steps that report.html shows, as the report is written.
+
+        `text_of` then finds what tells their tokens' text.
+        """
         self.document = document
         """The whole report, as `report.json` holds it."""
         self.requests = requests
+        self._observe, self._text_of = observe, text_of
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -53,7 +70,7 @@ class EvaluationReport:
     def write(
         self, folder: AnyPath | Place, force: bool = False, progress: Progress = silent
     ) -> Path:
-        """Write report.json, report.md and plots to `folder`, all or nothing.
+        """Write report.json, report.md, report.html and plots to `folder`, all or nothing.
 
         `force` replaces an existing report, and nothing else. A place that was checked before is
         written to only if it has not changed since.
@@ -105,7 +122,23 @@ class EvaluationReport:
             progress("plots", done, len(drawings))
         if not plots:
             (folder / "plots").rmdir()
+        self._fill_html(folder, report, progress)
         (folder / "report.md").write_text(report_markdown(report, plots), encoding="utf-8")
+
+    def _fill_html(self, folder: Path, report: Report, progress: Progress) -> None:
+        try:
+            from plotly.offline import get_plotlyjs
+        except ImportError:
+            log.warning("report.html was left out, as it needs plotly: pip install plotly")
+            return
+        from adaspec.evaluate.render.html import report_html
+
+        observations = None if self._observe is None else self._observe(progress)
+        text_of = None if self._text_of is None else self._text_of()
+        page = report_html(report, observations, get_plotlyjs(), text_of)
+        path = folder / "report.html"
+        path.touch(mode=0o600)  # as a trace's files: some of its requests stand in it
+        path.write_text(page, encoding="utf-8")
 
 
 def check_destination(folder: Path, force: bool = False) -> Place:
@@ -118,7 +151,7 @@ def check_destination(folder: Path, force: bool = False) -> Place:
 
 
 def _belongs_to_report(name: str) -> bool:
-    return name in {"report.json", "report.md", "plots"} or (
+    return name in {"report.json", "report.md", "report.html", "plots"} or (
         name.startswith("plots/") and name.endswith((".png", ".svg"))
     )
 

@@ -33,7 +33,7 @@ from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_p
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.learned import run_learned
-from adaspec.replay.loop import run_policy
+from adaspec.replay.loop import Observer, run_policy
 from adaspec.replay.oracles import LOOPS, MEMORY, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.recording import Recording
@@ -279,6 +279,25 @@ class Player:
         play: _Play = _entry(_NO_POLICIES, contender) or fast or Player._play_any
         return play(self, contender, order, concurrency, refills)
 
+    def stepper(self, contender: Contender) -> Policy | None:
+        """The contender as a policy that `watch` can replay; None if it is none."""
+        kinds = (Oracle, CrossfitRule, FreshRule, CrossfitPolicy, SuffixDecoding)
+        if isinstance(contender, kinds) or (self.is_late and not decides_late(contender)):
+            return None
+        if needs_of(contender).memory:  # one live index cannot know less for earlier requests
+            return None
+        return contender
+
+    def watch(
+        self,
+        policy: Policy,
+        order: NDArray[np.int32],
+        concurrency: int,
+        observer: Observer,
+    ) -> Result:
+        """The same run as that of `play`, by the loop for any policy, with an observer in it."""
+        return self._play_any(policy, order, concurrency, True, observer)
+
     def _play_rules(
         self, rules: CrossfitRule, order: NDArray[np.int32], concurrency: int, refills: bool
     ) -> Result:
@@ -389,7 +408,12 @@ class Player:
         )
 
     def _play_any(
-        self, policy: Policy, order: NDArray[np.int32], concurrency: int, refills: bool
+        self,
+        policy: Policy,
+        order: NDArray[np.int32],
+        concurrency: int,
+        refills: bool,
+        observer: Observer | None = None,
     ) -> Result:
         charged = self.charges(policy)
         return run_policy(
@@ -402,6 +426,7 @@ class Player:
             refills,
             charged,
             self.engine,
+            observer,
         )
 
     def _play_static(

@@ -87,8 +87,10 @@ class RememberedRecordings:
         """`prefill` is the cost model by which reading prompts is charged, if it is."""
         self._requests, self._cap, self._seed = tuple(requests), neural_cap, seed
         self._prefill = prefill
-        self.before = tuple(answered_before(warm, requests))
+        given = tuple(warm)
+        self.before = tuple(answered_before(given, self._requests))
         """The answers of other traces that every request knows."""
+        self.left_out = len(given) - len(self.before)
         self._recordings: dict[int, Recording] = {}
 
     def at(self, running: int) -> Recording:

@@ -7,6 +7,7 @@ far, and what was drafted in this step. The recording itself never leaves this f
 from __future__ import annotations
 
 from time import perf_counter
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,34 @@ from adaspec.cost.model import CostModel
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter
-from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, verify
+from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, Verification, verify
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.step.executor import DraftSource, Step
 from adaspec.step.phased import executor_of
 
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+class SeenStep(NamedTuple):
+    """A step that the target has verified, and of which the policy has not learned yet."""
+
+    request: Longs
+    """Index into the recording, per row."""
+    entry: Longs
+    """Place in the order."""
+    position: Longs
+    step: Step
+    verified: Verification
+    step_s: float
+
+
+class Observer(Protocol):
+    """Sees the steps of a run, one after another."""
+
+    def __call__(self, seen: SeenStep) -> None:
+        """Read what there is to know of a step; nothing may be written, or kept without a copy."""
 
 
 def run_policy(
@@ -35,6 +57,7 @@ def run_policy(
     refills: bool = True,
     charged: bool = False,
     engine: str = SYNC,
+    observer: Observer | None = None,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
@@ -43,7 +66,7 @@ def run_policy(
     What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
     where it is `charged`, it also counts as time.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine)
+    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer)
     while goes_on(run.loop):
         decision_s = run.step()
         if charged:
@@ -65,8 +88,9 @@ class _Run:
         cap: int,
         refills: bool,
         engine: str,
+        observer: Observer | None,
     ) -> None:
-        self.recording = recording
+        self.recording, self.observer = recording, observer
         self.index = NgramIndex()
         setup = Setup(
             cost=cost,
@@ -133,6 +157,9 @@ class _Run:
         accepted = int(np.minimum(verified.accepted, verified.left).sum())
         assert step.shape is not None
         count_step(loop, step.shape, outcome.step_s, accepted)
+        if self.observer is not None:
+            entry = loop.entry[:rows]
+            self.observer(SeenStep(request, entry, position, step, verified, outcome.step_s))
         began = perf_counter()
         executor.learn(step, outcome)
         going_on = ~verified.done

@@ -212,7 +212,7 @@ def _run(
 
 
 @compiled
-def _cheapest(
+def fill_cheapest(
     columns: Columns,
     r: int,
     copies: int,
@@ -257,7 +257,9 @@ def cheapest_s(
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if recording.neural_cap else (False,):
-        _cheapest(columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best)
+        fill_cheapest(
+            columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best
+        )
         seconds.append(float(best[1]) + copies * entry_s(columns, request, holds))
     return min(seconds)
 

@@ -76,7 +76,9 @@ def modules_after(statement):
 
 
 def test_every_module_is_in_the_wheel(wheel):
-    there = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("adaspec/**/*.py")}
+    patterns = ("adaspec/**/*.py", "adaspec/**/*.html", "adaspec/**/*.js")
+    there = {str(p.relative_to(CHECKOUT)) for each in patterns for p in CHECKOUT.glob(each)}
+    assert "adaspec/evaluate/render/report.html" in there
     assert there <= set(wheel.namelist())
 
 

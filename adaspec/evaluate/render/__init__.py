@@ -1,5 +1,5 @@
-"""How an evaluation is shown: tables on the terminal and in report.md, and plots.
+"""How an evaluation is shown: tables on the terminal, in report.md and report.html; and plots.
 
-`tables` describes every table once, as a `table.Table`; `terminal` and `markdown` say which of them
-appear in what order, and show them. `report_plots` and `trace_plots` draw in one `style`.
+`tables` describes every table once, as a `table.Table`; `terminal`, `markdown` and `html` say which
+of them appear in what order, and show them. `report_plots` and `trace_plots` draw in one `style`.
 """

@@ -21,7 +21,7 @@ from adaspec.evaluate.render.table import (
 )
 from adaspec.evaluate.report import Report
 
-_HOW_TO_READ = (
+HOW_TO_READ = (
     "**Speedup** is tokens per second over `none` (no speculation) on the same requests in the "
     "same order, with *concurrency* requests running at once. "
     "**Lift** is speedup over an opponent's, minus 1: `static:best` is the one that counts, the "
@@ -44,7 +44,7 @@ def _parts(report: Report, plots: Sequence[tuple[str, str]]) -> Iterator[str]:
         names = [part for name in report.policies for part in (", ", code(name))]
         title = ["Evaluation of ", *names[1:]]
     yield f"# {text_markdown(tables.batched(report, title))}"
-    yield _HOW_TO_READ
+    yield HOW_TO_READ
     yield table_markdown(tables.settings(report))
     if report.main is None:
         yield "No rows: nothing was evaluated."

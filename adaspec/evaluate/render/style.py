@@ -52,6 +52,10 @@ class Look:
     label: str = ""
 
 
+_MEMORY = "#4F7396"
+"""Oracles that copy from earlier answers as well are as those that do not, but blue."""
+
+
 def _oracle(colour: str, dashes: tuple[float, ...], hatch: str) -> Look:
     return Look(colour, "", MUTED, 1.1, 2.0, (0, dashes), hatch)
 
@@ -64,6 +68,7 @@ _KNOWN = {
     "static:one": Look("#B9A7C4", ">"),
     "static:tuned": Look("#7F9B8A", "h"),
     "static:fresh": Look("#8FA68F", "p"),
+    "static:memory": Look("#5F7FA0", "d"),
     OPPONENT: Look("#1F262E", "s", INK, 1.8),
     "oracle:ngram": _oracle(NGRAM, (2, 1), "////"),
     "oracle:neural": _oracle(NEURAL, (2, 1), "////"),
@@ -72,6 +77,11 @@ _KNOWN = {
     "oracle:plan-splice": _oracle("#5C5C5C", (6, 1.5), "xxxx"),
     "oracle:dp": _oracle("#8A8A8A", (4, 2, 1, 2), "----"),
     "oracle:dp-splice": _oracle("#3C3C3C", (6, 1.5, 1, 1.5), "++++"),
+}
+_KNOWN |= {
+    f"{name}-memory": replace(look, colour=_MEMORY)
+    for name, look in _KNOWN.items()
+    if name.startswith("oracle:")
 }
 
 
