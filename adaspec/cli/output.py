@@ -145,5 +145,5 @@ class ProgressBar:
             self._stages[stage] = self._shown.add_task(stage, total=total)
         self._shown.update(self._stages[stage], completed=done, total=total)
         if not self._started and time.monotonic() - self._entered_s >= self._patience_s:
+            self._started = True  # before it is: an interrupt may come while it starts
             self._shown.start()
-            self._started = True
