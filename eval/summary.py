@@ -309,6 +309,96 @@ def late_table(name: str) -> list[list[str]]:
     return rows + [[part, *(percent(lift[load]) for load in loads)] for part, lift in lifts.items()]
 
 
+def memory_table() -> list[list[str]]:
+    """The table of what earlier answers bring on the mix of the reference pair."""
+    sets = {at: speedups(f"reference-pair-memory-{at}") for at in ("warm", "cold", "warm-async")}
+    rows = [[
+        AT_ONCE, "without memory", "cold", "warm", "suffix decoding, warm", "best static rule with "
+        "memory, warm", "over suffix", "async: without", "async: warm",
+    ]]  # fmt: skip
+    own, with_memory = "reference-pair-h100", "reference-pair-memory"
+    for load in sorted({load for _, load in sets["warm"]}):
+        warm, cold = sets["warm"]["all", load], sets["cold"]["all", load]
+        late, suffix = sets["warm-async"]["all", load], best_suffix(warm)
+        rows.append([
+            str(load),
+            times(warm[own]),
+            times(cold[with_memory]),
+            f"**{times(warm[with_memory])}**",
+            f"{times(warm[suffix])} `{suffix}`",
+            times(warm["static:memory"]),
+            percent(warm[with_memory] / warm[suffix] - 1),
+            times(late[own]),
+            times(late[with_memory]),
+        ])  # fmt: skip
+    return rows
+
+
+def memory_by_workload_table() -> list[list[str]]:
+    """The lead with a warm memory over the policy without, and over suffix decoding."""
+    found = speedups("reference-pair-memory-warm")
+    loads = sorted({load for _, load in found})
+    rows = [["workload", *(f"at {load}: over no memory / over suffix" for load in loads)]]
+    for workload in sorted({workload for workload, _ in found}):
+        line = []
+        for load in loads:
+            cell = found[workload, load]
+            here = cell["reference-pair-memory"]
+            over = [cell["reference-pair-h100"], cell[best_suffix(cell)]]
+            line.append(" / ".join(percent(here / each - 1) for each in over))
+        rows.append(["all, in equal parts" if workload == "all" else workload, *line])
+    return rows
+
+
+def agents_table() -> list[list[str]]:
+    """The table of made-up agent-like traffic."""
+    found = speedups("agents-memory")
+    rows = [["workload", AT_ONCE, "best static rule", "the same with memory", "suffix decoding"]]
+    for workload, load in sorted(found):
+        cell = found[workload, load]
+        suffix = best_suffix(cell)
+        rows.append([
+            "all, in equal parts" if workload == "all" else workload,
+            str(load),
+            times(cell["static:best"]),
+            times(cell["static:memory"]),
+            f"{times(cell[suffix])} `{suffix}`",
+        ])  # fmt: skip
+    return rows
+
+
+def lookup_table() -> list[list[str]]:
+    """The table of look-ups in earlier answers, beside arctic-inference's."""
+    rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
+             "bytes per token", "accepted of 8"]]  # fmt: skip
+    for row in report("memory-lookup")["rows"]:
+        size = row["bytes_per_token"]
+        rows.append([
+            f"{row['stored_tokens']:,}",
+            row["system"],
+            f"{row['median_us']:.1f}",
+            f"{row['p99_us']:.1f}",
+            f"{row['add_us_per_token']:.2f}",
+            "" if size is None else f"{size:.0f}",
+            f"{row['accepted_per_lookup']:.2f}",
+        ])  # fmt: skip
+    return rows
+
+
+def speedups(name: str) -> dict[tuple[str, int], dict[str, float]]:
+    """A report's speedups over no speculation, by cell and row."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in report(name)["rows"]:
+        cell = found.setdefault((row["workload"], row["concurrency"]), {})
+        cell[row["policy"]] = row["speedup"]
+    return found
+
+
+def best_suffix(cell: dict[str, float]) -> str:
+    """Suffix decoding at its best setting in hindsight."""
+    return max((name for name in cell if name.startswith("suffix")), key=lambda name: cell[name])
+
+
 def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
     """The table of all benchmarks of full servers."""
     rows = [[AT_ONCE, "report", "rounds", OVER_NONE, OVER_VLLM, OVER_STATIC]]
@@ -356,8 +446,12 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     """All generated tables as Markdown, by the name in their markers."""
     rows_of_table = {
         "headline": headline_table(found),
+        "agents": agents_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
+        "memory": memory_table(),
+        "memory-lookup": lookup_table(),
+        "memory-workloads": memory_by_workload_table(),
         "servers": server_table(found, "servers"),
         "servers-alone": server_table(found, "servers_alone"),
     }
