@@ -153,7 +153,7 @@ def _add(answers: int, answer: Ints, owner: int) -> None:
     store(answers, STORED, load(answers, STORED) + len(answer))
     # Look-ups must not take what was here before for a part of this answer, so it is whole first.
     for at in range(SIZES[0], len(answer)):
-        key = owner
+        key = _mixed(owner)
         for back in range(min(at, SIZES[-1])):
             key = _mixed(key ^ answer[at - 1 - back])
             for level in range(len(SIZES)):
@@ -222,7 +222,7 @@ def find_answer(
     tokens, owners = answers + 4 * load(answers, TOKENS), answers + 4 * load(answers, OWNERS)
     places = np.empty(OCCURRENCES, np.int64)
     keys = np.empty(len(SIZES), np.int64)
-    key, deep = owner, 0
+    key, deep = _mixed(owner), 0
     for back in range(min(known, SIZES[-1])):
         key = _mixed(key ^ tail[back])
         if back + 1 == SIZES[deep]:

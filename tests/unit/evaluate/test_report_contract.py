@@ -38,6 +38,8 @@ HEADLINE = {
     "lift_over_static_tuned_ci95",
     "lift_over_static_fresh",
     "lift_over_static_fresh_ci95",
+    "lift_over_static_memory",
+    "lift_over_static_memory_ci95",
     "lift_over_static_one",
     "lift_over_adaptive_best",
     "lift_over_hybrid_best",
