@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adaspec.device.lookup import Match
 from adaspec.device.tables import DeviceTables
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.predict.features import (
     CANDIDATE,
     IMAGINED_DRAFTS,
@@ -104,12 +105,13 @@ def observe(rows: Rows, state: Tensor, tables: DeviceTables) -> tuple[Tensor, Te
     context = (rows.prompt_tokens + rows.position).double()
     goes_on = match.start == past.goes_on_at
     hits = past.neural_hits + IMAGINED_DRAFTS * NEURAL_START
+    own = match.start < IN_ANSWERS
     of_match = (
         match.agree,
         match.seen,
-        (context - match.start).log(),
+        (context - match.start).log().where(own, -1.0),
         match.available.clamp(max=64),
-        match.start < rows.prompt_tokens,
+        (match.start < rows.prompt_tokens).double().where(own, -1.0),
         goes_on,
         past.copied * goes_on,
     )

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.device.answers import Answers, best_match, copied, token_in_either
 from adaspec.device.curves import (
     Expectations,
     predict_before_drafting,
@@ -51,6 +52,7 @@ from adaspec.device.lookup import (
     tokens_at,
 )
 from adaspec.device.model import DeviceModel
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.predict.features import CANDIDATE, TAIL
 
@@ -85,6 +87,8 @@ class Proposal(NamedTuple):
     ngram_len: Tensor
     expected: Tensor
     """(rows, 3) the tokens expected to be accepted, per source."""
+    from_answers: Tensor
+    """(rows,) whether tokens are copied from earlier answers."""
 
 
 @dataclass
@@ -135,10 +139,19 @@ class Predictor:
     """A model, and what it remembers of the request in each slot."""
 
     def __init__(
-        self, model: DeviceModel, knobs: NDArray[np.float64], slots: int, cap: int
+        self,
+        model: DeviceModel,
+        knobs: NDArray[np.float64],
+        slots: int,
+        cap: int,
+        answers: Answers | None = None,
     ) -> None:
-        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`."""
+        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`.
+
+        Where there are `answers` of earlier requests, they are looked up, too.
+        """
         self.model, device = model, model.device
+        self.answers = answers
         self.cap = cap
         self._knobs = [float(knob) for knob in knobs]
         self._fresh = new_history(device)
@@ -167,14 +180,15 @@ class Predictor:
         slots = batch.slots
         text = read_text(batch.tokens, batch.context_tokens, slots, LONGEST_NEURAL)
         state = remember(self.history[slots], self._outcome(batch, text))
-        match, prompt_tokens = look_up(text), batch.prompt_tokens[slots].long()
+        match = best_match(look_up(text), self.answers, slots, text)
+        prompt_tokens = batch.prompt_tokens[slots].long()
         rows = Rows(
             prompt_tokens=prompt_tokens,
             position=text.length - prompt_tokens,
             holds=batch.holds_neural[slots],
             match=match,
             tail=tail(text, TAIL),
-            candidate=copies(text, match.start, CANDIDATE),
+            candidate=copied(text, self.answers, match.start, CANDIDATE),
         )
         features, state = observe(rows, state, self.model.tables)
         self.history.index_copy_(0, slots, state)
@@ -219,7 +233,8 @@ class Predictor:
         token = token.long()
         step.text = append(step.text, token)
         drafted = step.rows.holds & (token >= 0)
-        behind = _matches_where(drafted, look_up(step.text))
+        behind = best_match(look_up(step.text), self.answers, step.slots, step.text)
+        behind = _matches_where(drafted, behind)
         step.behind.append(behind)
         if self.reads_drafts:
             step.expected = revise_by_draft(
@@ -328,7 +343,7 @@ class Predictor:
         places = torch.where(
             columns < most, step.context_tokens[:, None] + columns, start[:, None] + columns - most
         )
-        tokens = tokens_at(step.text, places)
+        tokens = token_in_either(step.text, self.answers, places)
         inside = columns < (neural_len + lengths.ngram)[:, None]
         return Proposal(
             tokens=tokens.where(inside, -1),
@@ -336,6 +351,7 @@ class Predictor:
             neural_len=neural_len,
             ngram_len=lengths.ngram,
             expected=expected_tokens(lengths),
+            from_answers=(start >= IN_ANSWERS) & (lengths.ngram > 0),
         )
 
 

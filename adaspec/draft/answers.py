@@ -30,8 +30,12 @@ Ints = NDArray[np.int32]
 SIZES = (2, 4, 8)
 """The numbers of tokens that are hashed."""
 OCCURRENCES = 8
+WALK = 2 * OCCURRENCES
+"""A look-up leaves a chain after so many places, whether they count or not."""
+VOTED = 16
+"""So many tokens behind the occurrences are compared."""
 LONGEST_COPY = 64
-"""Continuations are compared, and offered, up to this length."""
+"""Continuations are offered up to this length."""
 LONGEST_MATCH = 32
 IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
@@ -39,9 +43,9 @@ AHEAD = 2
 """By how many tokens a match among the answers must be longer than one in the own text."""
 
 CAPACITY, HEAD, TOKENS, OWNERS, PREVIOUS, TABLES, STORED = range(7)
-_HEADER = 16
-_BUCKET = 2
-BYTES_PER_TOKEN = 4 * (2 + len(SIZES) * (1 + _BUCKET))
+HEADER_WORDS = 16
+WORDS_OF_BUCKET = 2
+BYTES_PER_TOKEN = 4 * (2 + len(SIZES) * (1 + WORDS_OF_BUCKET))
 LEAST_TOKENS = 1024
 LEAST_BYTES = LEAST_TOKENS * BYTES_PER_TOKEN
 MOST_OWNERS = 100_000
@@ -62,9 +66,9 @@ class AnswerIndex:
                 f"{nbytes} bytes hold {max(capacity, 0)} tokens of answers: give at least "
                 f"{LEAST_BYTES}"
             )
-        offsets = _HEADER + capacity * np.array([0, 1, 2, 2 + len(SIZES)])
+        offsets = HEADER_WORDS + capacity * np.array([0, 1, 2, 2 + len(SIZES)])
         # Zeros are not touched before they are written, so an empty index takes no memory.
-        self._words = np.zeros(_HEADER + capacity * BYTES_PER_TOKEN // 4, np.int32)
+        self._words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)
         self._words[[TOKENS, OWNERS, PREVIOUS, TABLES]] = offsets
         self._words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
@@ -86,6 +90,11 @@ class AnswerIndex:
         return int(self._words[STORED])
 
     @property
+    def words(self) -> Ints:
+        """All of it, laid out as the module says; not to be written to."""
+        return self._words
+
+    @property
     def nbytes(self) -> int:
         """Bytes when it is full."""
         return self._words.nbytes
@@ -99,13 +108,24 @@ class AnswerIndex:
                 del self._owners[next(iter(self._owners))]
         return self._owners[key]
 
-    def add(self, tokens: ArrayLike, owner: int = 1) -> None:
-        """Store an answer, or as much of its end as fits in half of the room."""
+    def add(self, tokens: ArrayLike, owner: int = 1) -> int:
+        """Store an answer, or as much of its end as fits in half of the room; its first place.
+
+        What has nothing to be found in it is not stored: -1.
+        """
         answer = np.ascontiguousarray(tokens, np.int32)[-(self.capacity // 2) :]
         if owner < 1 or answer.ndim != 1 or (len(answer) and answer.min() < 0):
             raise DraftError("an answer is a row of tokens >= 0, of an owner >= 1")
-        if len(answer) > SIZES[0]:  # in a shorter one, nothing follows what is hashed
-            _add(self.address, answer, owner)
+        if len(answer) <= SIZES[0]:  # nothing follows what is hashed
+            return -1
+        return _add(self.address, answer, owner)
+
+    def changed(self, head: int, place: int) -> NDArray[np.int64]:
+        """The words that storing an answer changed, some more than once.
+
+        `head` is the word HEAD as it was before, `place` what `add` said.
+        """
+        return _changed(self.address, head, place)
 
     @property
     def stored(self) -> Ints:
@@ -127,7 +147,7 @@ def _bucket(answers: int, level: int, key: int) -> int:
     capacity = load(answers, CAPACITY)
     spread = (np.uint64(key) >> np.uint64(32)) * np.uint64(capacity)
     bucket = int(np.int64(spread >> np.uint64(32)))
-    return answers + 4 * (load(answers, TABLES) + (level * capacity + bucket) * _BUCKET)
+    return answers + 4 * (load(answers, TABLES) + (level * capacity + bucket) * WORDS_OF_BUCKET)
 
 
 @compiled
@@ -137,7 +157,7 @@ def _previous(answers: int, level: int) -> int:
 
 
 @compiled
-def _add(answers: int, answer: Ints, owner: int) -> None:
+def _add(answers: int, answer: Ints, owner: int) -> int:
     capacity, head = load(answers, CAPACITY), load(answers, HEAD)
     tokens, owners = answers + 4 * load(answers, TOKENS), answers + 4 * load(answers, OWNERS)
     if head + len(answer) >= capacity:
@@ -160,6 +180,34 @@ def _add(answers: int, answer: Ints, owner: int) -> None:
                 if back + 1 == SIZES[level]:
                     _link(answers, tokens, level, key, head + at)
     store(answers, HEAD, head + len(answer) + 1)
+    return head
+
+
+@compiled
+def _changed(answers: int, head: int, place: int) -> NDArray[np.int64]:
+    capacity, end = load(answers, CAPACITY), load(answers, HEAD)
+    tokens, owners = load(answers, TOKENS), load(answers, OWNERS)
+    left = capacity - head if place < head else 0
+    count, levels = end - place, len(SIZES)
+    words = np.empty(2 + 2 * left + count * (2 + levels * (1 + WORDS_OF_BUCKET)), np.int64)
+    words[0], words[1], at = HEAD, STORED, 2
+    for gone in range(capacity - left, capacity):
+        words[at], words[at + 1] = tokens + gone, owners + gone
+        at += 2
+    owner = load(answers + 4 * owners, place)
+    for each in range(place, end):
+        words[at], words[at + 1] = tokens + each, owners + each
+        at += 2
+        key, deep = _mixed(owner), 0
+        for back in range(min(each - place, SIZES[-1])):
+            key = _mixed(key ^ load(answers + 4 * tokens, each - 1 - back))
+            if back + 1 == SIZES[deep]:
+                words[at] = (_previous(answers, deep) - answers) // 4 + each
+                bucket = (_bucket(answers, deep, key) - answers) // 4
+                words[at + 1], words[at + 2] = bucket, bucket + 1
+                at += 3
+                deep += 1
+    return words[:at]
 
 
 @compiled
@@ -262,7 +310,9 @@ def _occurrences(
         place = load(bucket, 1) - 1
     head, capacity = load(answers, HEAD), load(answers, CAPACITY)
     previous, seen, age = _previous(answers, level), 0, 0
-    while place >= 0 and seen < OCCURRENCES:
+    for _ in range(WALK):
+        if place < 0 or seen == OCCURRENCES:
+            break
         # What has been overwritten may lead anywhere, but never to what is younger.
         earlier = head - place if place < head else head - place + capacity
         if earlier <= age or _ends_alike(tokens, place, tail, size, size) < size:
@@ -282,7 +332,7 @@ def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, i
     Where as many say one token as another, the later occurrence decides.
     """
     agree, alive = 0, seen
-    for step in range(LONGEST_COPY):
+    for step in range(VOTED):
         chosen, most = -1, 0
         for at in range(alive):
             token = load(tokens, places[at] + step)
