@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from adaspec.device.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.device.kernels.curves import best_ngram, recalibrated, survival
 from adaspec.device.kernels.layout import (
     AVAILABLE,
@@ -163,10 +164,12 @@ def observe(
     tables: tl.tuple,
     slots: tl.tuple,
     rows: tl.tuple,
+    memory: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
     splits: tl.constexpr,
     emitted_lanes: tl.constexpr,
+    remembers: tl.constexpr,
 ) -> None:
     """Take in the last outcome and the scan's match; fill in each row's facts and features."""
     row = tl.program_id(0)
@@ -193,12 +196,16 @@ def observe(
         splice_hit,
     ) = _remember(past, slots.proposed + slot * PROPOSED, text, known, sampled, rejected)
 
-    length, start, agree, seen, available, follower = find_match(
-        rows.keys, row, text, known, text, 0, 0, False, splits
-    )
+    match = find_match(rows.keys, row, text, known, text, 0, 0, False, splits)
+    if remembers:
+        match = best_match(match, memory, slot, text, known, text, 0, 0, False)
+    length, start, agree, seen, available, follower = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
+    if remembers:
+        candidate = token_in_either(memory, candidate, places)
+        candidate = tl.where(lanes < available, candidate, -1)
     candidate = tl.maximum(candidate, -1)
     last = tl.maximum(token_at(text, known, text, 0, 0, known - 1, False), -1)
     second = tl.maximum(token_at(text, known, text, 0, 0, known - 2, False), -1)
@@ -224,13 +231,15 @@ def observe(
     x = rows.features + row * FEATURES
     found = length > 0
     goes_on = (start == goes_on_at).to(tl.float64)
-    back = (known - start).to(tl.float64)
+    own = start < IN_ANSWERS
+    back = tl.log((known - tl.where(own, start, 0)).to(tl.float64))
+    back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
     tl.store(x, length)
     tl.store(x + 1, tl.where(found, agree.to(tl.float64), float("nan")))
     tl.store(x + 2, tl.where(found, seen.to(tl.float64), float("nan")))
-    tl.store(x + 3, tl.where(found, tl.log(back), float("nan")))
+    tl.store(x + 3, tl.where(found, back, float("nan")))
     tl.store(x + 4, tl.where(found, tl.minimum(available, 64).to(tl.float64), float("nan")))
-    tl.store(x + 5, tl.where(found, (start < prompt).to(tl.float64), float("nan")))
+    tl.store(x + 5, tl.where(found, tl.where(own, in_prompt, -1.0), float("nan")))
     tl.store(x + 6, tl.where(found, goes_on, float("nan")))
     tl.store(x + 7, tl.where(found, copied * goes_on, float("nan")))
     tl.store(x + 8, hit)

@@ -24,10 +24,12 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.device.answers import Answers
 from adaspec.device.curves import Expectations
 from adaspec.device.features import Rows as RowFacts
 from adaspec.device.features import new_history
 from adaspec.device.kernels import choose, observe, propose, revise, scan
+from adaspec.device.kernels.answers import AnswerBuffers
 from adaspec.device.kernels.buffers import Rows, Slots
 from adaspec.device.kernels.layout import (
     CONTEXT,
@@ -102,8 +104,12 @@ class FusedPredictor:
         cap: int,
         device: torch.device,
         splits: int = SPLITS,
+        answers: Answers | None = None,
     ) -> None:
-        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`."""
+        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`.
+
+        Where there are `answers` of earlier requests, they are looked up, too.
+        """
         self.model, self.cap = ModelBuffers.of(model, device), cap
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
@@ -123,6 +129,9 @@ class FusedPredictor:
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
         self._expected = torch.zeros((slots, 3), dtype=torch.float64, device=device)
+        self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
+        self.answers = answers
+        self._memory = AnswerBuffers.of(answers, self._rows.keys)
 
     @property
     def history(self) -> Tensor:
@@ -162,10 +171,12 @@ class FusedPredictor:
             self.model.behind.tables,
             self._slots,
             buffers,
+            self._memory,
             self._emitted,
             self.cap,
             splits=self._splits,
             emitted_lanes=triton.next_power_of_2(self.cap + 1),
+            remembers=self.answers is not None,
             **_EXACT,
         )
         views = self._views.get(count)
@@ -254,6 +265,7 @@ class FusedPredictor:
             step.forwards,
             self._slots,
             self._rows,
+            self._memory,
             self.model.behind,
             self._knobs,
             step.factors,
@@ -261,6 +273,7 @@ class FusedPredictor:
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
+            remembers=self.answers is not None,
             **_EXACT,
         )
 
@@ -370,7 +383,10 @@ class FusedPredictor:
             self._tokens,
             self._survival,
             self._expected,
+            self._from_answers,
+            self._memory,
             cap_lanes=triton.next_power_of_2(self.cap),
+            remembers=self.answers is not None,
             **_EXACT,
         )
         return Proposal(
@@ -379,4 +395,5 @@ class FusedPredictor:
             neural_len=lengths.neural,
             ngram_len=lengths.ngram,
             expected=self._expected[:count],
+            from_answers=self._from_answers[:count],
         )

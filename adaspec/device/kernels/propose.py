@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from adaspec.device.kernels.answers import IN_ANSWERS, token_in_either
 from adaspec.device.kernels.layout import (
     CANDIDATE,
     CONTEXT,
@@ -48,7 +49,10 @@ def propose(
     proposed: tl.tensor,
     survival: tl.tensor,
     expected: tl.tensor,
+    from_answers: tl.tensor,
+    memory: tl.tuple,
     cap_lanes: tl.constexpr,
+    remembers: tl.constexpr,
 ) -> None:
     """Fill in each row's tokens, their survival, and the tokens expected to be accepted."""
     row = tl.program_id(0)
@@ -73,6 +77,9 @@ def propose(
     places = tl.where(column < neural, known + column, start + column - neural)
     newest = tl.load(drafts + tl.maximum(count - 1, 0))
     token = token_at(tokens + slot * tokens_stride, known, drafts, newest, count, places, True)
+    if remembers:
+        token = token_in_either(memory, token, places)
+    tl.store(from_answers + row, (start >= IN_ANSWERS) & (ngram > 0))
     inside, lanes = column < neural + ngram, column < cap
     token = tl.where(inside, tl.maximum(token, -1), -1)
     tl.store(proposed + row * cap + column, token, mask=lanes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from adaspec.device.kernels.answers import best_match
 from adaspec.device.kernels.curves import (
     in_proportion,
     recalibrated,
@@ -63,6 +64,7 @@ def revise(
     depth: tl.tensor,
     slots: tl.tuple,
     rows: tl.tuple,
+    memory: tl.tuple,
     model: tl.tuple,
     knobs: tl.tensor,
     factors: tl.tensor,
@@ -70,6 +72,7 @@ def revise(
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
     splits: tl.constexpr,
+    remembers: tl.constexpr,
 ) -> None:
     """Take in the token that each row drafted at a depth, its confidence and the scan's match."""
     row = tl.program_id(0)
@@ -77,9 +80,11 @@ def revise(
     facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
     known = tl.load(facts + CONTEXT)
     token = tl.load(newest + row * newest_stride).to(tl.int32)
-    length, start, agree, seen, available, follower = find_match(
-        rows.keys, row, tokens + slot * tokens_stride, known, drafts, token, depth, True, splits
-    )
+    text = tokens + slot * tokens_stride
+    match = find_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
+    if remembers:
+        match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
+    length, start, agree, seen, available, follower = match
     holds = tl.load(rows.holds + row)
     drafted = holds & (token >= 0)
     length = tl.where(drafted, length, 0)

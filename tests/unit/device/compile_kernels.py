@@ -21,7 +21,9 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 from v2_made import NEURAL_CAP, made_of  # noqa: E402
 
+from adaspec.device.answers import Answers  # noqa: E402
 from adaspec.device.kernels.predictor import FusedPredictor  # noqa: E402
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
 from adaspec.policy.planner.memory import knob_row  # noqa: E402
 from adaspec.predict.tables import packed  # noqa: E402
 from adaspec.vllm.v2 import packing  # noqa: E402
@@ -57,9 +59,10 @@ def main() -> None:
     tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.1, 0.1, 1, 1), 3)
     for evidence in (True, False):
         model = random_model(3, tables, evidence=evidence)
-        for within in (True, False):
-            predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device)
-            run_steps(predictor, device, 2, within)
+        for answers in (None, Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, device)):
+            predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device, answers=answers)
+            for within in (True, False):
+                run_steps(predictor, device, 2, within)
     made, limits = made_of(0, 4, CAP, 2)
     for rows in (None, limits):
         packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)

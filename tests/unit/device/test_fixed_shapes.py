@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from random_models import random_model
 
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex
 from adaspec.policy.planner.memory import knob_row
 from adaspec.predict.tables import packed
 
@@ -23,6 +24,7 @@ from torch._subclasses.fake_tensor import (  # noqa: E402
     FakeTensorMode,
 )
 
+from adaspec.device.answers import Answers  # noqa: E402
 from adaspec.device.model import DeviceModel  # noqa: E402
 from adaspec.device.predictor import Batch, Predictor, Proposal  # noqa: E402
 
@@ -59,22 +61,28 @@ def run_steps(predictor: Predictor, device: torch.device, forwards: int, budget:
     return proposal
 
 
+@pytest.mark.parametrize("remembers", [False, True])
 @pytest.mark.parametrize("budget", [False, True])
 @pytest.mark.parametrize("forwards", [0, 1, 3, 8])
 @pytest.mark.parametrize("evidence", [False, True])
-def test_a_step_needs_no_tensors_values(evidence: bool, forwards: int, budget: bool) -> None:
+def test_a_step_needs_no_tensors_values(
+    evidence: bool, forwards: int, budget: bool, remembers: bool
+) -> None:
     device, knobs = torch.device("cpu"), knob_row({})
     empty = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.1, 0.1, 1, 1), 3)
     model = random_model(3, tables, evidence=evidence)
+    index = AnswerIndex(LEAST_BYTES)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
-        predictor = Predictor(DeviceModel(model, device), knobs, SLOTS, CAP)
+        answers = Answers.of(index, SLOTS, device) if remembers else None
+        predictor = Predictor(DeviceModel(model, device), knobs, SLOTS, CAP, answers)
         mode.allow_non_fake_inputs = False
         proposal = run_steps(predictor, device, forwards, budget)
     assert proposal.tokens.shape == proposal.survival.shape == (ROWS, CAP)
     meta = torch.device("meta")
-    predictor = Predictor(DeviceModel(model, meta), knobs, SLOTS, CAP)
+    answers = Answers.of(index, SLOTS, meta) if remembers else None
+    predictor = Predictor(DeviceModel(model, meta), knobs, SLOTS, CAP, answers)
     assert run_steps(predictor, meta, forwards, budget).tokens.device == meta
 
 

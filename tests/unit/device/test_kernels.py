@@ -7,6 +7,7 @@ import pytest
 from engine import Engine
 from interpreter import DEVICE, torch
 from learned_recordings import random_recording
+from made_answers import random_answers
 from random_models import random_knobs, random_model
 
 from adaspec.device.curves import Expectations
@@ -54,11 +55,12 @@ class Compared:
         self.close("n-gram length", found.ngram, wanted.ngram)
 
 
+@pytest.mark.parametrize("remembers", [False, True])
 @pytest.mark.parametrize(
     ("forwards", "evidence"), [(0, True), (1, False), (1, True), (2, True), (3, False), (4, True)]
 )
 def test_steps_are_those_of_the_torch_operations(
-    forwards: int, evidence: bool, capsys: pytest.CaptureFixture[str]
+    forwards: int, evidence: bool, remembers: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng([forwards, evidence])
     recording = random_recording(forwards, "tokens")
@@ -70,8 +72,10 @@ def test_steps_are_those_of_the_torch_operations(
     engine = Engine(rng, 3, int(rng.choice([12, 90])), 3, DEVICE)
     cap = max(forwards, int(rng.choice([3, 7, 48])))
     slots = len(engine.known)
-    twin = Predictor(DeviceModel(model, DEVICE), knobs, slots, cap)
-    fused = FusedPredictor(model, knobs, slots, cap, DEVICE, splits=2)
+    answers = random_answers(rng, slots, 3, DEVICE)[1] if remembers else None
+    twin = Predictor(DeviceModel(model, DEVICE), knobs, slots, cap, answers)
+    fused = FusedPredictor(model, knobs, slots, cap, DEVICE, splits=2, answers=answers)
+    taken = 0
     compared = Compared()
     fused.warm_up(engine.batch)
     for step in range(5):
@@ -112,6 +116,8 @@ def test_steps_are_those_of_the_torch_operations(
         proposal, proposed = twin.propose(wanted, chosen), fused.propose(found, ours)
         for name in proposal._fields:
             compared.close(name, getattr(proposed, name), getattr(proposal, name))
+        taken += int(proposal.from_answers.sum())
         engine.verify(proposal)
+    assert remembers or not taken
     with capsys.disabled():
-        print("\n", {name: f"{far:.0e}" for name, far in compared.largest.items()})
+        print("\n", taken, {name: f"{far:.0e}" for name, far in compared.largest.items()})
