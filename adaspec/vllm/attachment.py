@@ -94,19 +94,26 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
 
 
 def note_owners(runner: Any, scheduler_output: Any) -> dict[str, object]:
-    """By request, what must be the same for it to know another's answer.
-
-    That is its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
-    """
+    """By request, what must be the same for it to know another's answer."""
     owners: dict[str, object] = vars(runner).setdefault("adaspec_owners", {})
     for new in scheduler_output.scheduled_new_reqs:
-        salt = getattr(new, SALT_ATTRIBUTE, NO_SALT_KNOWN)
-        adapter = new.lora_request
-        if salt is not NO_SALT_KNOWN:
-            owners[new.req_id] = (salt, None if adapter is None else adapter.lora_name)
+        key = owner_key(new)
+        if key is not None:
+            owners[new.req_id] = key
     for name in scheduler_output.finished_req_ids:
         owners.pop(name, None)
     return owners
+
+
+def owner_key(new: Any) -> object:
+    """What must be the same for a new request to know another's answer; None: it knows nobody's.
+
+    That is its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    """
+    salt, adapter = getattr(new, SALT_ATTRIBUTE, NO_SALT_KNOWN), new.lora_request
+    if salt is NO_SALT_KNOWN:
+        return None
+    return salt, None if adapter is None else adapter.lora_name
 
 
 def batch_of(

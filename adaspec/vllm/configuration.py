@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError, TraceError
-from adaspec.policy.base import needs_of
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import scheduler
@@ -194,8 +193,6 @@ def translated(
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
-    if needs_of(choice.policy).memory and options.memory_bytes:
-        why_v1 = why_v1 or "the answers of earlier requests are looked up on the host"
     runner, problem = runner_of(
         options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
     )

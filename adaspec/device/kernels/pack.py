@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUMBERS = tl.constexpr(8)
+NUMBERS = tl.constexpr(9)
 """The facts that are one number per row; see `adaspec.vllm.v2.report.SINGLE`."""
 
 
@@ -60,6 +60,7 @@ def pack(
     tl.store(line + 5, length.to(tl.float32))
     tl.store(line + 6, tl.load(made.ngram_value + row).to(tl.float32))
     tl.store(line + 7, tl.load(made.available + row * available_stride).to(tl.float32))
+    tl.store(line + 8, tl.load(made.remembered + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

@@ -11,6 +11,7 @@ import torch
 from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import check_runner_v2
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
@@ -19,7 +20,8 @@ from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.session import follow
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
-from adaspec.vllm.v2.worker import Request, Worker
+from adaspec.vllm.v2.running import Request
+from adaspec.vllm.v2.worker import Worker
 
 _ENDLESS = 1 << 30
 
@@ -131,6 +133,7 @@ def _request(data: Any) -> Request:
         ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
         least_tokens=params.min_tokens if params else 0,
         params=params,
+        key=owner_key(data),
     )
 
 

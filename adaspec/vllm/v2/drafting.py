@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaspec.device.answers import Answers
 from adaspec.device.model import DeviceModel
 from adaspec.device.predictor import Batch, Predictor
 from adaspec.policy.learned import LearnedPolicy
@@ -38,8 +39,9 @@ class Drafting:
         neural_cap: int,
         vocabulary: int,
         device: torch.device,
+        answers: Answers | None = None,
     ) -> None:
-        self.predictor, self._pack = _on(device, policy, slots, cap)
+        self.predictor, self._pack = _on(device, policy, slots, cap, answers)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
 
@@ -94,18 +96,21 @@ class Drafting:
             ngram_value=step.ngram_value,
             available=step.rows.match.available,
             emitted=self.predictor.emitted(step),
+            remembered=proposal.from_answers,
             drafted=drafted,
             confidences=confidences,
         )
         return self._pack(self.layout, made, limits, self._vocabulary)
 
 
-def _on(device: torch.device, policy: LearnedPolicy, slots: int, cap: int) -> tuple[Any, Pack]:
+def _on(
+    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, answers: Answers | None
+) -> tuple[Any, Pack]:
     """The policy's predictor, and what packs its drafts: kernels on an accelerator, torch else."""
     if device.type not in _ACCELERATORS and not KERNELS_ON_CPU:
         model = DeviceModel(policy.model, device)
-        return Predictor(model, policy.late_knobs, slots, cap), packing.pack
+        return Predictor(model, policy.late_knobs, slots, cap, answers), packing.pack
     from adaspec.device.kernels.predictor import FusedPredictor
 
-    predictor = FusedPredictor(policy.model, policy.late_knobs, slots, cap, device)
+    predictor = FusedPredictor(policy.model, policy.late_knobs, slots, cap, device, answers=answers)
     return predictor, packing.pack_at_once

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.cut import Cut
 from adaspec.vllm.batch import Reasons, Verification
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
 
 if TYPE_CHECKING:
-    from adaspec.vllm.v2.worker import Pending, Request
+    from adaspec.vllm.v2.running import Pending, Request
 
 
 @dataclass(slots=True)
@@ -84,6 +85,8 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
     assert report is not None
     lengths = decided.lengths if proposes else report.wanted
     neural = np.minimum(report.neural, lengths).astype(np.int32)
+    # Where it lies is known to the device alone.
+    start = np.where(report.remembered > 0, IN_ANSWERS, -1)
     outputs = []
     for name in pending.requests:
         request = running.get(name)
@@ -103,7 +106,7 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         step=step,
         drafts=_Drafts(report.drafted, report.confidences, pending.drafter_runs),
         recorded=pending.recorded,
-        cut=Cut(neural, (lengths - neural).astype(np.int32), np.full_like(neural, -1)),
+        cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
         chosen=chosen,
         decision_s=pending.decision_s,
         proposes=proposes,

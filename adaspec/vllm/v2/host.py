@@ -215,6 +215,7 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
         length=one,
         ngram_value=np.zeros(1),
         available=one,
+        remembered=one,
         emitted=np.ones((1, cap + 1), np.int32),
         tokens=np.ones((1, cap), np.int32),
         survival=np.full((1, cap), 0.5),

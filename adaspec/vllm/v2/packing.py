@@ -38,6 +38,8 @@ class Made(NamedTuple):
     rejected: Tensor
     ngram_value: Tensor
     available: Tensor
+    remembered: Tensor
+    """Whether the copied tokens are from earlier answers."""
     emitted: Tensor
     drafted: Tensor
     """(rows, forwards) the drafter's tokens."""
@@ -70,6 +72,7 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
         length=length,
         ngram_value=made.ngram_value,
         available=made.available,
+        remembered=made.remembered,
         emitted=made.emitted,
         tokens=tokens,
         survival=survival,

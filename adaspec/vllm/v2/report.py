@@ -23,6 +23,7 @@ SINGLE = (
     "length",
     "ngram_value",
     "available",
+    "remembered",
 )
 """The facts that are one number per row, in the order of their columns."""
 
@@ -46,6 +47,8 @@ class Report(NamedTuple):
     """What a copy was worth before drafting."""
     available: NDArray[np.int32]
     """Tokens that there were to copy."""
+    remembered: NDArray[np.int32]
+    """1 where the copied tokens are from earlier answers, else 0."""
     emitted: NDArray[np.int32]
     """(rows, cap + 1) the emitted tokens, -1 behind them."""
     tokens: NDArray[np.int32]

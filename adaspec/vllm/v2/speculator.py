@@ -13,7 +13,8 @@ from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.proposers import read_logits
 from adaspec.vllm.v2.graphs import capture_forwards
-from adaspec.vllm.v2.worker import Rows, Worker
+from adaspec.vllm.v2.running import Rows
+from adaspec.vllm.v2.worker import Worker
 
 
 def take_over(runner: Any, worker: Worker) -> None:

@@ -14,7 +14,6 @@ None of them raises: a failure is counted, and costs the step its drafts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -28,90 +27,16 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Observers, Serving
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits
+from adaspec.vllm.request_limits import NOTHING, UNLIMITED
 from adaspec.vllm.session import SLOW_S, is_recorded, limits_or_note
+from adaspec.vllm.v2.answers import Memory
 from adaspec.vllm.v2.drafting import Drafting, Step
-from adaspec.vllm.v2.events import DraftedStep, drafted_event, verified_event
-from adaspec.vllm.v2.host import Decided, Host, Verified, warm_up
+from adaspec.vllm.v2.events import drafted_event, verified_event
+from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
 from adaspec.vllm.v2.report import Copy
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of an engine's batch, as the host knows them before the step's outcome."""
-
-    requests: Sequence[str]
-    slots: NDArray[np.int64]
-    prompt_tokens: Ints
-    context_tokens: Ints
-    """At most so many tokens are known."""
-    samples: Bools
-    """Whether the step ends the row's prompt or is beyond it."""
-    verified: Ints
-    """Drafted tokens that the step verifies, where the scheduler says how many."""
-
-
-@dataclass(slots=True)
-class Request:
-    """A request that may still run."""
-
-    name: str
-    prompt: Ints
-    output: list[int]
-    """Its emitted tokens so far, as far as reports have come."""
-    most_tokens: int
-    """Where its output ends at the latest."""
-    ends: frozenset[int]
-    """Tokens that end it, once it has emitted `least_tokens`."""
-    least_tokens: int
-    params: Any = None
-    """Its sampling parameters."""
-    slot: int = -1
-    """Its place in the engine; -1 until it is in a batch."""
-    limits: Limits = UNLIMITED
-    holds_neural: bool = False
-    recorded: bool = False
-    undrafted: bool = False
-    """Whether it ran in mode 'off': the drafter's KV of its text has holes."""
-
-    def emit(self, tokens: Sequence[int]) -> None:
-        """Add emitted tokens up to its end: the device may emit some beyond it."""
-        for token in tokens:
-            if self.has_ended:
-                return
-            self.output.append(token)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing follows its output."""
-        count = len(self.output)
-        if count >= self.most_tokens:
-            return True
-        return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
-
-
-@dataclass(slots=True)
-class Pending:
-    """A step of which the report has not come, or whose drafts have not been verified."""
-
-    number: int
-    requests: list[str]
-    rows: Ints
-    """Where the decided rows stand in the step's batch."""
-    decided: Decided
-    recorded: Bools
-    limited: Bools | None = None
-    """The rows for which nothing may be drafted; None if no request or operator limits any."""
-    copy: Copy | None = None
-    drafter_runs: int = 0
-    """How often the drafter ran; for recorded requests oftener than was decided."""
-    decision_s: float = 0.0
-    began_s: float = 0.0
-    event: DraftedStep | None = None
-    """What observers were told of it."""
-    ended: Bools | None = None
-    """The rows whose request had ended before: an engine learns of that a step late."""
+from adaspec.vllm.v2.running import Pending, Request, Rows
+from adaspec.vllm.v2.transfer import to_device
 
 
 class Worker:
@@ -132,8 +57,18 @@ class Worker:
         self.step = 0
         warm_up(policy, setup)
         self.host = Host(policy, setup)
+        self.memory: Memory | None = None
+        """The answers of earlier requests, where they are looked up."""
+        if serving.memory_bytes and policy.needs.memory:
+            self.memory = Memory(serving.memory_bytes, setup.slots, device)
         self.drafting = Drafting(
-            policy, setup.slots, setup.cap, setup.neural_cap, serving.vocabulary, device
+            policy,
+            setup.slots,
+            setup.cap,
+            setup.neural_cap,
+            serving.vocabulary,
+            device,
+            None if self.memory is None else self.memory.answers,
         )
         self.trims = False
         """Whether a budget says what is verified; if not, all drafts are of one length."""
@@ -232,7 +167,7 @@ class Worker:
                 return None
             pending = self._decide(rows)
             settings = np.array([pending.decided.price, *pending.decided.factors])
-            step = self.drafting.begin(make_batch(self._holds), _to_device(settings, self._device))
+            step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
         except Exception as error:
             self._fault("plan", error, len(rows.requests))
             return None
@@ -289,7 +224,7 @@ class Worker:
         if changed:
             held = np.zeros(self._holds.shape[0], np.bool_)
             held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
-            self._holds = _to_device(held, self._device)
+            self._holds = to_device(held, self._device)
         self._limits, limited = self._limits_of(rows, chosen)
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
@@ -319,7 +254,7 @@ class Worker:
         values = np.array([[each.most_tokens, each.copies] for each in limits], np.int32)
         recorded = np.array([each.recorded for each in requests], np.bool_)
         limited = (values[:, 0] == 0) & ~recorded
-        return _to_device(values, self._device), limited[chosen]
+        return to_device(values, self._device), limited[chosen]
 
     def _pause(self, rows: Rows) -> None:
         """Take a step without speculation: whoever runs in it gets no drafter any more."""
@@ -339,12 +274,17 @@ class Worker:
             if self._in_slot.get(slot) is request:
                 continue
             request.slot, self._in_slot[slot] = slot, request
+            if self.memory is not None and not request.owner:
+                key = object() if request.key is None else request.key
+                request.owner = self.memory.index.owner(key)
             holds = self.host.enter(slot, len(request.prompt), running)
             holds &= request.limits.drafter and not request.undrafted
             request.holds_neural = holds or (request.recorded and self.serving.record_cap > 0)
             entered.append(slot)
+        if entered and self.memory is not None:
+            self.memory.enter(entered, [self._in_slot[slot].owner for slot in entered])
         if entered:
-            self.drafting.predictor.enter(_to_device(np.array(entered, np.int64), self._device))
+            self.drafting.predictor.enter(to_device(np.array(entered, np.int64), self._device))
         return bool(entered)
 
     def _leave(self) -> None:
@@ -354,6 +294,10 @@ class Worker:
         for request in left:
             if self._in_slot.get(request.slot) is request:
                 del self._in_slot[request.slot]
+            if self.memory is not None and request.owner and request.output:
+                self.memory.add(request.output, request.owner)
+        if self.memory is not None:
+            self.memory.store()
         if left:
             self.observers.notify("left", [request.name for request in left])
 
@@ -431,11 +375,3 @@ class Worker:
     def _fault(self, stage: str, error: Exception, rows: int) -> None:
         self._current = self._reported = self._drafted = None
         self.breaker.fault(self.step, stage, error, rows)
-
-
-def _to_device(values: NDArray[Any], device: torch.device) -> Tensor:
-    """The values on the device, without waiting for it."""
-    host = torch.from_numpy(values)
-    if device.type == "cpu":
-        return host
-    return host.pin_memory().to(device, non_blocking=True)

@@ -20,11 +20,12 @@ def random_model_of(seed, evidence):
     return random_model(seed, tables, evidence=evidence)
 
 
-def random_policy(seed, evidence, cap=CAP):
+def random_policy(seed, evidence, cap=CAP, memory=False):
     """A policy that knows nothing and expects something different everywhere."""
     from adaspec.policy.learned import LearnedPolicy
 
-    return LearnedPolicy("random", random_model_of(seed, evidence), {}, cap, NEURAL_CAP)
+    model = random_model_of(seed, evidence)
+    return LearnedPolicy("random", model, {}, cap, NEURAL_CAP, memory=memory)
 
 
 def written_policy(folder):
@@ -57,10 +58,11 @@ def written_policy(folder):
 class Wanderer:
     """Makes a worker decide at random all that the host decides."""
 
-    def __init__(self, engine, seed=7, evidence=True, **changes):
+    def __init__(self, engine, seed=7, evidence=True, memory=False, **changes):
         from adaspec.vllm.v2.attachment import serve_by
 
-        self.worker = serve_by(engine.runner, random_policy(seed, evidence), **changes)
+        policy = random_policy(seed, evidence, memory=memory)
+        self.worker = serve_by(engine.runner, policy, **changes)
         self.draw = np.random.default_rng(seed)
         self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
         self._decide, self._enter = self.host.decide, self.host.enter

@@ -26,6 +26,7 @@ def report_of(survival, neural, context=20):
         length=length,
         ngram_value=np.zeros(rows),
         available=length,
+        remembered=0 * ones,
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),
         survival=survival,

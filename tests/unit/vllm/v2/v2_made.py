@@ -31,6 +31,7 @@ def made_of(seed, rows, cap, forwards):
         rejected=whole(0, cap + 1, rows).int(),
         ngram_value=torch.rand(rows, generator=draw, dtype=torch.float64),
         available=facts[:, 5],
+        remembered=whole(0, 2, rows) > 0,
         emitted=whole(-1, VOCABULARY, rows, cap + 1),
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],

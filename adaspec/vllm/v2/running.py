@@ -1,0 +1,97 @@
+"""What a worker of a V2 engine knows of its batch, its requests and the steps under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.request_limits import UNLIMITED, Limits
+from adaspec.vllm.v2.events import DraftedStep
+from adaspec.vllm.v2.host import Decided
+from adaspec.vllm.v2.report import Copy
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of an engine's batch, as the host knows them before the step's outcome."""
+
+    requests: Sequence[str]
+    slots: NDArray[np.int64]
+    prompt_tokens: Ints
+    context_tokens: Ints
+    """At most so many tokens are known."""
+    samples: Bools
+    """Whether the step ends the row's prompt or is beyond it."""
+    verified: Ints
+    """Drafted tokens that the step verifies, where the scheduler says how many."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request that may still run."""
+
+    name: str
+    prompt: Ints
+    output: list[int]
+    """Its emitted tokens so far, as far as reports have come."""
+    most_tokens: int
+    """Where its output ends at the latest."""
+    ends: frozenset[int]
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int
+    params: Any = None
+    """Its sampling parameters."""
+    key: object = None
+    """What must be the same for it to know another's answer; None: it knows nobody's."""
+    owner: int = 0
+    """The number that the memory gives the key."""
+    slot: int = -1
+    """Its place in the engine; -1 until it is in a batch."""
+    limits: Limits = UNLIMITED
+    holds_neural: bool = False
+    recorded: bool = False
+    undrafted: bool = False
+    """Whether it ran in mode 'off': the drafter's KV of its text has holes."""
+
+    def emit(self, tokens: Sequence[int]) -> None:
+        """Add emitted tokens up to its end: the device may emit some beyond it."""
+        for token in tokens:
+            if self.has_ended:
+                return
+            self.output.append(token)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing follows its output."""
+        count = len(self.output)
+        if count >= self.most_tokens:
+            return True
+        return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
+
+
+@dataclass(slots=True)
+class Pending:
+    """A step of which the report has not come, or whose drafts have not been verified."""
+
+    number: int
+    requests: list[str]
+    rows: Ints
+    """Where the decided rows stand in the step's batch."""
+    decided: Decided
+    recorded: Bools
+    limited: Bools | None = None
+    """The rows for which nothing may be drafted; None if no request or operator limits any."""
+    copy: Copy | None = None
+    drafter_runs: int = 0
+    """How often the drafter ran; for recorded requests oftener than was decided."""
+    decision_s: float = 0.0
+    began_s: float = 0.0
+    event: DraftedStep | None = None
+    """What observers were told of it."""
+    ended: Bools | None = None
+    """The rows whose request had ended before: an engine learns of that a step late."""

@@ -1,0 +1,135 @@
+"""Earlier answers on V2: they are copied from on the device, change no output, and stay apart."""
+
+import numpy as np
+import pytest
+from wandering import Wanderer, check_sound
+
+from adaspec.draft.answers import IN_ANSWERS
+
+TOKENS = 32
+
+
+class Copied:
+    """An observer that counts the tokens copied from earlier answers, and those accepted."""
+
+    def __init__(self):
+        self.counts = np.zeros(2, int)
+
+    def verified(self, event):
+        start, copied = event.step.cut.start, event.drafted - event.neural_drafted
+        from_answers = np.where((start >= IN_ANSWERS) & event.known, copied, 0)
+        accepted = np.clip(event.accepted - event.neural_drafted, 0, from_answers)
+        self.counts += [from_answers.sum(), accepted.sum()]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+
+@pytest.fixture
+def remembering(served):
+    """Makes a wanderer with memory on an engine, and counts what it copies."""
+
+    def make(head=None, nbytes=1 << 20, **arguments):
+        engine = served(head, **arguments)
+        wanderer = Wanderer(engine, evidence=head is not None, memory=True, memory_bytes=nbytes)
+        copied = Copied()
+        wanderer.worker.observers.add(copied)
+        return engine, wanderer.worker, copied
+
+    return make
+
+
+def run(engine, prompts, salts):
+    """The outputs of these prompts, each under its salt."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    asked = [
+        {"prompt_token_ids": prompt, **({} if salt is None else {"cache_salt": salt})}
+        for prompt, salt in zip(prompts, salts, strict=True)
+    ]
+    done = engine.llm.generate(asked, params, use_tqdm=False)
+    return [list(each.outputs[0].token_ids) for each in done]
+
+
+def check_same(worker):
+    """The device has the words that the host has."""
+    answers = worker.memory.answers
+    np.testing.assert_array_equal(answers.words.cpu().numpy(), worker.memory.index.words)
+
+
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth, head):
+    expected = truth(TOKENS)
+    engine, worker, copied = remembering(head)
+    for _ in range(3):
+        assert run(engine, prompts, [None] * 6) == expected
+        check_same(worker)
+    check_sound(worker)
+    assert copied.counts[1] > 50
+    assert worker.memory.index.tokens > 2 * 6 * TOKENS  # the last ones are stored a step later
+
+
+def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, prompts, truth):
+    expected = truth(TOKENS)[:1]
+    engine, worker, copied = remembering()
+    for salt in ("one", "two", "ONE", "one "):
+        assert run(engine, prompts[:1], [salt]) == expected
+        assert copied.counts[0] == 0, salt
+    assert run(engine, prompts[:1], ["one"]) == expected
+    assert copied.counts[1] > 10
+    check_sound(worker)
+
+
+def test_a_small_memory_that_is_full_is_no_harm(remembering, prompts, truth):
+    expected = truth(TOKENS)
+    engine, worker, copied = remembering(nbytes=1024 * 44)
+    for _ in range(8):
+        assert run(engine, prompts, [None] * 6) == expected
+        check_same(worker)
+    assert worker.memory.index.tokens < worker.memory.index.capacity
+    assert copied.counts[1] > 50
+    check_sound(worker)
+
+
+def test_the_kernels_copy_from_answers_too(remembering, prompts, truth, monkeypatch):
+    monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
+    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
+    expected = truth(TOKENS)[:2]
+    engine, worker, copied = remembering()
+    assert type(worker.drafting.predictor).__name__ == "FusedPredictor"
+    for _ in range(2):
+        assert run(engine, prompts[:2], [None] * 2) == expected
+    check_sound(worker)
+    assert copied.counts[1] > 10
+
+
+def test_aborts_and_preemption_are_no_harm(remembering, prompts, truth):
+    from vllm import SamplingParams
+
+    expected = truth(TOKENS)
+    engine, worker, _ = remembering(
+        num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
+    )
+    core = engine.llm.llm_engine
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    for at, prompt in enumerate(prompts):
+        core.add_request(f"cut-{at}", {"prompt_token_ids": prompt}, params)
+    for _ in range(8):
+        core.step()
+    core.abort_request([f"cut-{at}" for at in range(len(prompts))])
+    for _ in range(2):
+        assert run(engine, prompts, [None] * 6) == expected
+        check_same(worker)
+    check_sound(worker)
+
+
+def test_nothing_is_remembered_where_no_memory_is_given(remembering, prompts, truth):
+    expected = truth(TOKENS)[:2]
+    engine, worker, copied = remembering(nbytes=0)
+    for _ in range(2):
+        assert run(engine, prompts[:2], [None] * 2) == expected
+    assert worker.memory is None
+    assert copied.counts[0] == 0
