@@ -108,6 +108,7 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
         "req_id",
         "prefill_token_ids",
         "sampling_params",
+        "lora_request",
     ),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),

@@ -3,9 +3,12 @@
 Launches of a step with a model that reads drafted tokens, beside the operations that torch takes:
 
     forwards    torch    kernels    within a budget: torch    kernels
-    0             573          5                       760          8
-    1             954          7                     1,420         10
-    2           1,304          9                     1,770         12
+    0             582          5                       769          8
+    1             963          7                     1,429         10
+    2           1,313          9                     1,779         12
+
+Earlier answers are looked up by the kernels `observe` and `revise`, whoever has the row; torch takes
+1,300 more per look-up for them.
 
 What a kernel takes on an H100 is estimated here and was not measured: 128 rows of 4,096 tokens,
 launched by a CUDA graph. No kernel spills registers there. All but the scan have one program of

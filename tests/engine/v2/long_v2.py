@@ -66,9 +66,10 @@ def serve_by(engine, rng, has_head, fault, **changes):
 
     seed = int(rng.integers(1 << 30))
     if fault is None and rng.random() < 0.5:
-        policy = random_policy(seed, has_head)
+        policy = random_policy(seed, has_head, memory=bool(rng.random() < 0.5))
         return attachment.serve_by(engine.runner, policy, **changes), policy.name
-    return Wanderer(engine, seed, has_head, **changes).worker, "wanderer"
+    remembers = bool(rng.random() < 0.5)
+    return Wanderer(engine, seed, has_head, remembers, **changes).worker, "wanderer"
 
 
 def count_chunks(worker, count):

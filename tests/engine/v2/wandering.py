@@ -28,7 +28,7 @@ def random_policy(seed, evidence, cap=CAP, memory=False):
     return LearnedPolicy("random", model, {}, cap, NEURAL_CAP, memory=memory)
 
 
-def written_policy(folder):
+def written_policy(folder, memory=False):
     """The folder of a random policy, which engines are started with."""
     from policy_fakes import manifest, written
 
@@ -37,7 +37,7 @@ def written_policy(folder):
     model = random_model_of(3, True)
     made_of = manifest(
         fingerprint=feature_fingerprint(),
-        sources=("ngram", "neural", "splice"),
+        sources=("ngram", "neural", "splice", *(["memory"] if memory else [])),
         evidence=("tokens", "confidences"),
         target=None,
         cap=CAP,

@@ -15,10 +15,12 @@ from random_models import random_model
 from test_fixed_shapes import CAP, ROWS, SLOTS
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from adaspec.device.answers import Answers
 from adaspec.device.kernels import choose
 from adaspec.device.kernels.predictor import FusedPredictor
 from adaspec.device.model import DeviceModel
 from adaspec.device.predictor import Batch, Predictor
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex
 from adaspec.policy.planner.memory import knob_row
 from adaspec.predict.tables import packed
 
@@ -82,14 +84,16 @@ def test_a_step_takes_few_launches(
         model, knobs = random_model(3, tables, evidence=evidence), knob_row({})
         for budget in (False, True):
             for forwards in (0, 1, 2):
-                twin = Predictor(DeviceModel(model, DEVICE), knobs, SLOTS, CAP)
-                fused = FusedPredictor(model, knobs, SLOTS, CAP, DEVICE)
-                before = count_step(twin, forwards, budget, launches)
-                after = count_step(fused, forwards, budget, launches)
-                with capsys.disabled():
-                    print(f"\n{evidence=} {budget=} {forwards=}: {before} -> {after}", end="")
-                if evidence:
-                    assert after == 5 + 2 * forwards + 3 * budget
+                for answers in (None, Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, DEVICE)):
+                    twin = Predictor(DeviceModel(model, DEVICE), knobs, SLOTS, CAP, answers)
+                    fused = FusedPredictor(model, knobs, SLOTS, CAP, DEVICE, answers=answers)
+                    before = count_step(twin, forwards, budget, launches)
+                    after = count_step(fused, forwards, budget, launches)
+                    what = f"{evidence=} {budget=} {forwards=} answers={answers is not None}"
+                    with capsys.disabled():
+                        print(f"\n{what}: {before} -> {after}", end="")
+                    if evidence:
+                        assert after == 5 + 2 * forwards + 3 * budget
 
 
 @pytest.mark.slow
