@@ -1,6 +1,8 @@
 """Earlier answers in a live engine: they are copied from, change no output, and stay apart."""
 
 import numpy as np
+import psutil
+import pytest
 
 from adaspec.draft.answers import IN_ANSWERS
 
@@ -97,3 +99,32 @@ def test_no_answers_are_remembered_where_none_should_be(engines, truth, prompts)
         outputs, copied, _ = run(engine, prompts[:4], [None] * 4)
         assert outputs == expected[:4]
         assert copied == 0
+
+
+@pytest.mark.thorough
+def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(engines, prompts):
+    """Half of them come again, each batch under salts of its own, and some are aborted."""
+    from vllm import SamplingParams
+
+    engine = engines({**CONFIG, "memory_bytes": 1 << 20})
+    draw = np.random.default_rng(0)
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    core, answers, sizes = engine.llm.llm_engine, engine.session.answers, []
+    for batch in range(100):
+        for at in range(100):
+            cut = draw.integers(3, 40)
+            prompt = prompts[draw.integers(len(prompts))][:cut]
+            if at % 2:
+                prompt = draw.integers(5, 90, cut).tolist()
+            asked = {"prompt_token_ids": prompt, "cache_salt": f"{batch}-{at % 5}"}
+            core.add_request(f"{batch}-{at}", asked, params)
+        core.abort_request([f"{batch}-{at}" for at in range(0, 100, 17)])
+        while core.has_unfinished_requests():
+            core.step()
+        assert answers.tokens < answers.capacity
+        sizes.append(psutil.Process().memory_info().rss)
+    early, late = max(sizes[10:20]), sizes[-1]
+    print(f"\n{early / 1e6:.0f} MB after 2,000 requests, {late / 1e6:.0f} MB after 10,000")
+    assert late < 1.05 * early
+    # Who has ended is told with the next step.
+    assert len(vars(engine.runner)["adaspec_owners"]) <= 1
