@@ -43,9 +43,10 @@ class Answers(NamedTuple):
 
     @classmethod
     def of(cls, index: AnswerIndex, slots: int, device: torch.device) -> Answers:
-        """As many words as an index has in which nothing is stored yet."""
+        """What an index holds now; it takes all of its memory at once."""
         words = torch.zeros(len(index.words), dtype=torch.int32, device=device)
-        words[:HEADER_WORDS] = torch.from_numpy(index.words[:HEADER_WORDS]).to(device)
+        count = len(index.words) if index.tokens else HEADER_WORDS
+        words[:count] = torch.from_numpy(index.words[:count]).to(device)
         return cls(words, torch.zeros(slots, dtype=torch.int32, device=device))
 
     @property

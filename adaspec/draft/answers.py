@@ -18,6 +18,8 @@ A *place* is an index of the ring: that of the token that follows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -126,6 +128,24 @@ class AnswerIndex:
         `head` is the word HEAD as it was before, `place` what `add` said.
         """
         return _changed(self.address, head, place)
+
+    @property
+    def keys(self) -> Mapping[object, int]:
+        """The owners' numbers by key."""
+        return self._owners
+
+    def in_order(self) -> tuple[Ints, Ints]:
+        """Copies of the tokens, the oldest first and -1 between answers, and whose each one is.
+
+        Where a token is -1 it is nobody's: 0.
+        """
+        capacity, head = self.capacity, int(self._words[HEAD])
+        first = int(self._words[TOKENS])
+        both = self._words[first : first + 2 * capacity].reshape(2, capacity)
+        tokens, owners = np.concatenate((both[:, head:], both[:, :head]), 1)
+        # What was never written is 0 in both.
+        written = (tokens != 0) | (owners != 0)
+        return tokens[written], owners[written]
 
     @property
     def stored(self) -> Ints:

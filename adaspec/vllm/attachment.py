@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
@@ -50,12 +53,13 @@ def session_of(runner: Any, options: Options) -> Session:
     slots = 2 * runner.scheduler_config.max_num_seqs
     serving = dataclasses.replace(serving, setup=dataclasses.replace(serving.setup, slots=slots))
     policy: Policy = RecordPolicy() if options.mode == "record" else choice.policy
-    serves = dataclasses.replace(serving, mode="serve") if serving.mode == "off" else serving
+    mode = "serve" if serving.mode == "off" else serving.mode
+    serves = dataclasses.replace(serving, mode=mode, memory_file=None)
     warm_up(Session(policy, serves, stop_if_slow=False))
     parallel = runner.vllm_config.parallel_config
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
-        session.observers.add(*observers_of(options, serving))
+        session.observers.add(*observers_of(options, serving), *keeping(serving, session.answers))
         announce(runner.vllm_config, choice, serving, options)
     return session
 
@@ -108,12 +112,13 @@ def note_owners(runner: Any, scheduler_output: Any) -> dict[str, object]:
 def owner_key(new: Any) -> object:
     """What must be the same for a new request to know another's answer; None: it knows nobody's.
 
-    That is its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    That is a hash of its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
     """
     salt, adapter = getattr(new, SALT_ATTRIBUTE, NO_SALT_KNOWN), new.lora_request
     if salt is NO_SALT_KNOWN:
         return None
-    return salt, None if adapter is None else adapter.lora_name
+    both = json.dumps([salt, None if adapter is None else adapter.lora_name])
+    return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
 
 
 def batch_of(

@@ -187,9 +187,11 @@ def translated(
         method = drafter_method(options.model, target, revision, options.draft_method)
     choice = choose(options, target, method is not None)
     if options.trace_dir is not None:
-        _check_writable(Path(options.trace_dir))
+        _check_writable("trace_dir", Path(options.trace_dir))
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
+    if options.memory_dir is not None:
+        _check_writable("memory_dir", Path(options.memory_dir))
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
@@ -230,14 +232,14 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def _check_writable(folder: Path) -> None:
+def _check_writable(option: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ServingError(
-            f"trace_dir '{folder}' cannot be written to ({error.strerror}): give a folder that the "
+            f"{option} '{folder}' cannot be written to ({error.strerror}): give a folder that the "
             "server may write to"
         ) from error
 

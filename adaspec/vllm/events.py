@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.vllm.batch import EngineStep, Verification
@@ -40,6 +41,8 @@ class Serving:
     hardware: str | None = None
     memory_bytes: int = 0
     """The most that the answers of earlier requests take; 0 if none are remembered."""
+    memory_file: Path | None = None
+    """Where they are kept for a server that is started again; None if nowhere."""
     serve_fraction: float = 1.0
     max_context_tokens: int | None = None
     max_drafted_tokens: int | None = None

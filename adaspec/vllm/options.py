@@ -82,6 +82,8 @@ class Options:
     memory_bytes: int = 256 << 20
     """The most that the answers of earlier requests take, for policies that copy from these; 0: no
     answers are remembered."""
+    memory_dir: str | None = None
+    """The folder in which these are kept for a server that is started again."""
     scramble_key: str | None = None
     """A file with the secret that permutes all token ids in traces; it is made if missing."""
     passed: Mapping[str, Any] = field(default_factory=dict)
@@ -104,7 +106,8 @@ _LINE = matching(
 )
 RULES = {
     **dict.fromkeys(
-        ("model", "policy", "mode_file", "cost", "trace_dir", "scramble_key"), or_null(_LINE)
+        ("model", "policy", "mode_file", "cost", "trace_dir", "memory_dir", "scramble_key"),
+        or_null(_LINE),
     ),
     "num_speculative_tokens": or_null(
         Rule(
@@ -178,6 +181,7 @@ def _check(options: Options) -> None:
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
         ("scramble_key", no_trace, "a trace_dir as well"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
+        ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from adaspec.cost.model import CostModel
@@ -34,6 +35,7 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         shows_confidences=has_head,
     )
     fraction = options.record_fraction
+    replica = replica_of(config.parallel_config, options.replicas)
     return choice, Serving(
         policy=policy.name if recording else choice.spec,
         why=choice.why,
@@ -56,7 +58,8 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         engine_version=installed_version(),
         hardware=options.hardware or hardware(),
         memory_bytes=options.memory_bytes,
-        replica=replica_of(config.parallel_config, options.replicas),
+        memory_file=memory_file(options.memory_dir, replica),
+        replica=replica,
     )
 
 
@@ -82,6 +85,13 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
     mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
     if mismatch and not isinstance(choice.policy, StaticPolicy):
         log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
+
+
+def memory_file(folder: str | None, replica: int | None) -> Path | None:
+    """The file in which an engine keeps earlier answers."""
+    if folder is None:
+        return None
+    return Path(folder) / ("answers.npz" if replica is None else f"answers-{replica}.npz")
 
 
 def replica_of(parallel: Any, replicas: int) -> int | None:

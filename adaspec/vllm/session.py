@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.draft.answers import AnswerIndex
-from adaspec.policy.base import BasePolicy, needs_of
+from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Arrival, Bools, Floats, Ints, Policy
 from adaspec.step.cut import Cut, fit
 from adaspec.step.phased import executor_of
@@ -36,6 +36,7 @@ from adaspec.vllm.batch import (
 )
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Fault, Observers, Serving
+from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.mode_file import Told
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
@@ -105,9 +106,7 @@ class Session:
         self._stop_if_slow = stop_if_slow
         self.mode = serving.mode
         """The mode of the step that runs or begins next."""
-        remembers = serving.memory_bytes > 0 and needs_of(policy).memory
-        answers = AnswerIndex(serving.memory_bytes) if remembers else None
-        self._running = RunningRequests(self.setup.slots, answers)
+        self._running = RunningRequests(self.setup.slots, answers_of(serving, policy))
         self._undrafted: dict[str, object] = {}
         """Requests that ran in mode 'off', by id: the drafter's KV of their text has holes."""
         self._current: EngineStep | None = None

@@ -101,6 +101,22 @@ def test_no_answers_are_remembered_where_none_should_be(engines, truth, prompts)
         assert copied == 0
 
 
+def test_a_restarted_server_begins_with_what_was_answered(engines, truth, prompts, tmp_path):
+    expected = truth(48)[:3]
+    config = {**CONFIG, "memory_dir": str(tmp_path)}
+    engine = engines(config)
+    run(engine, prompts[:3], ["a"] * 3)
+    run(engine, prompts[5:6], ["c"])  # who has ended is told with the next step
+    engine.session.observers.close()
+    assert (tmp_path / "answers.npz").stat().st_mode & 0o777 == 0o600
+    engine = engines({**config, "memory_bytes": 1 << 21})
+    _, copied, _ = run(engine, prompts[:1], ["b"])
+    assert copied == 0
+    outputs, _, accepted = run(engine, prompts[:3], ["a"] * 3)
+    assert outputs == expected
+    assert accepted > 30
+
+
 @pytest.mark.thorough
 def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(engines, prompts):
     """Half of them come again, each batch under salts of its own, and some are aborted."""

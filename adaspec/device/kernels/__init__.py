@@ -7,8 +7,8 @@ Launches of a step with a model that reads drafted tokens, beside the operations
     1             963          7                     1,429         10
     2           1,313          9                     1,779         12
 
-Earlier answers are looked up by `observe` and `revise`, in the program that has the row; torch takes
-1,300 operations more for each look-up.
+Earlier answers are looked up by `observe` and `revise`, in the program that has the row; torch
+takes 1,300 operations more for each look-up.
 
 What a kernel takes on an H100 is estimated here and was not measured: 128 rows of 4,096 tokens,
 launched by a CUDA graph. No kernel spills registers there. All but the scan have one program of
@@ -25,8 +25,8 @@ most of their time.
     extend          3 us    400 instructions
     propose         3 us    300 instructions
 
-Where earlier answers are looked up, `observe` and `revise` take 740 instructions and 8 barriers more,
-and up to 16 places are read that each say where the next one is: some 8 us more.
+Where earlier answers are looked up, `observe` and `revise` take 740 instructions and 8 barriers
+more, and up to 16 places are read that each say where the next one is: some 8 us more.
 
 On vLLM's V2 one more launch packs the drafts for the engine and the report for the host, where
 torch takes some thirty (`pack`).

@@ -21,9 +21,8 @@ TOKENS_A_STEP = 8192
 class Memory:
     """An index of answers, and the same on the device, a step's new ones at a time."""
 
-    def __init__(self, nbytes: int, slots: int, device: torch.device) -> None:
-        self.index = AnswerIndex(nbytes)
-        self.answers = Answers.of(self.index, slots, device)
+    def __init__(self, index: AnswerIndex, slots: int, device: torch.device) -> None:
+        self.index, self.answers = index, Answers.of(index, slots, device)
         self._waiting: deque[tuple[Ints, int]] = deque()
 
     def enter(self, slots: Sequence[int], owners: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
@@ -74,7 +75,8 @@ def worker_of(runner: Any, options: Options) -> Worker:
         stop_if_slow=parallel.tensor_parallel_size == 1,
     )
     if parallel.rank == 0:
-        worker.observers.add(*observers_of(options, serving))
+        index = None if worker.memory is None else worker.memory.index
+        worker.observers.add(*observers_of(options, serving), *keeping(serving, index))
         announce(config, choice, serving, options)
     return worker
 

@@ -27,6 +27,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Observers, Serving
+from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED
 from adaspec.vllm.session import SLOW_S, is_recorded, limits_or_note
 from adaspec.vllm.v2.answers import Memory
@@ -59,8 +60,9 @@ class Worker:
         self.host = Host(policy, setup)
         self.memory: Memory | None = None
         """The answers of earlier requests, where they are looked up."""
-        if serving.memory_bytes and policy.needs.memory:
-            self.memory = Memory(serving.memory_bytes, setup.slots, device)
+        index = answers_of(serving, policy)
+        if index is not None:
+            self.memory = Memory(index, setup.slots, device)
         self.drafting = Drafting(
             policy,
             setup.slots,
