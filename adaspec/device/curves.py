@@ -15,6 +15,7 @@ from adaspec.device.features import History, Rows, observe_evidence, observe_spl
 from adaspec.device.lookup import Match
 from adaspec.device.model import DeviceModel
 from adaspec.policy.planner.memory import (
+    IMPOSSIBLE,
     LONGEST_NEURAL,
     LONGEST_SPLICE,
     NEURAL,
@@ -195,23 +196,24 @@ def _with_earlier(survival: Tensor, depth: int, reached: Tensor) -> Tensor:
     Of what could have gone wrong up to there, nothing became likelier than the rest.
     """
     before, after = survival[:, depth], reached.clamp(0.0, 1.0)
-    scale = (1.0 - after) / (1.0 - before)
+    scale = ((1.0 - after) / (1.0 - before)).where(before < 1, 0.0)
     revised = torch.cat(
         (
             survival[:, :1],
-            1.0 - (1.0 - survival[:, 1 : depth + 1]) * scale[:, None],
+            1.0 - (1.0 - survival[:, 1:depth]) * scale[:, None],
+            after[:, None],
             survival[:, depth + 1 :] * (after / before)[:, None],
         ),
         1,
     )
-    return revised.where(((before > 0) & (before < 1))[:, None], survival)
+    return revised.where((before > 0)[:, None], survival)
 
 
 def _revise_ngram(
     ngram: Tensor, neural: Tensor, agreed: Tensor, depth: int, first: Tensor
 ) -> Tensor:
     """The n-gram curves scaled to their new first value, and brought in line with the draft."""
-    scaled = _in_proportion(ngram[:, 1:], first, ngram[:, 1]).clamp(max=1.0)
+    scaled = _in_proportion(ngram[:, 1:], first, ngram[:, 1], IMPOSSIBLE).clamp(max=1.0)
     ngram = torch.cat((ngram[:, :1], scaled), 1)
     # Tokens that both propose are right together, and where they part one of them is wrong.
     raised = _raised_to(ngram, depth, neural[:, depth])
@@ -242,9 +244,9 @@ def _lowered_to(survival: Tensor, depth: int, most: Tensor) -> Tensor:
     return lowered.where((most < before)[:, None], survival)
 
 
-def _in_proportion(survival: Tensor, after: Tensor, before: Tensor) -> Tensor:
-    """The curves scaled by after / before; 0 where that is 0."""
-    return (survival * after[:, None] / before[:, None]).where((before > 0)[:, None], 0.0)
+def _in_proportion(survival: Tensor, after: Tensor, before: Tensor, least: float = 0.0) -> Tensor:
+    """The curves scaled by after / before; 0 where that is no more than `least`."""
+    return (survival * after[:, None] / before[:, None]).where((before > least)[:, None], 0.0)
 
 
 def predict_splices(

@@ -32,7 +32,7 @@ from adaspec.predict import features, model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
-SPLICE = tl.constexpr(memory.SPLICE)
+SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
 HIT, NEURAL_HIT = tl.constexpr(features.HIT), tl.constexpr(features.NEURAL_HIT)
 SPLICE_HIT = tl.constexpr(features.SPLICE_HIT)
 NGRAM_SURPRISE = tl.constexpr(features.NGRAM_SURPRISE)
@@ -84,9 +84,11 @@ def recalibrated(predicted: tl.tensor, exponent: tl.tensor, factor: tl.tensor) -
 
 
 @triton.jit
-def in_proportion(curve: tl.tensor, after: tl.tensor, before: tl.tensor) -> tl.tensor:
-    """The curve scaled by after / before; 0 where that is 0."""
-    return tl.where(before > 0, curve * after / tl.where(before > 0, before, 1.0), 0.0)
+def in_proportion(
+    curve: tl.tensor, after: tl.tensor, before: tl.tensor, least: tl.constexpr = 0.0
+) -> tl.tensor:
+    """The curve scaled by after / before; 0 where that is no more than `least`."""
+    return tl.where(before > least, curve * after / tl.where(before > least, before, 1.0), 0.0)
 
 
 @triton.jit
@@ -95,12 +97,12 @@ def with_earlier(
 ) -> tl.tensor:
     """The curve, of which S(depth) is `before`, once that is known to be `reached`."""
     after = tl.minimum(tl.maximum(reached, 0.0), 1.0)
-    inside = (before > 0) & (before < 1)
-    divisor = tl.where(inside, before, 0.5)
-    scale = (1.0 - after) / (1.0 - divisor)
-    behind = curve * (after / divisor)
+    below = before < 1
+    scale = tl.where(below, (1.0 - after) / (1.0 - tl.where(below, before, 0.5)), 0.0)
+    behind = curve * (after / tl.where(before > 0, before, 0.5))
     revised = tl.where(lanes > depth, behind, 1.0 - (1.0 - curve) * scale)
-    return tl.where(inside, tl.where(lanes > 0, revised, curve), curve)
+    revised = tl.where(lanes == depth, after, revised)
+    return tl.where(before > 0, tl.where(lanes > 0, revised, curve), curve)
 
 
 @triton.jit
@@ -117,7 +119,8 @@ def revised_ngram(
     `reached` and `drafted` are the neural curve before and at `depth`.
     """
     lanes = tl.arange(0, NGRAM_LANES)
-    scaled = tl.minimum(in_proportion(curve, first, lane(curve, 1, NGRAM_LANES)), 1.0)
+    scaled = in_proportion(curve, first, lane(curve, 1, NGRAM_LANES), IMPOSSIBLE)
+    scaled = tl.minimum(scaled, 1.0)
     curve = tl.where(lanes > 0, scaled, curve)
     before = lane(curve, depth, NGRAM_LANES)
     behind = in_proportion(curve, drafted, before)

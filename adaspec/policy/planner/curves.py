@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import (
+    IMPOSSIBLE,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -203,11 +204,12 @@ def _revise_earlier(survival: Array, depth: int, reached: float) -> None:
     Of what could have gone wrong up to there, nothing became likelier than the rest.
     """
     before, after = survival[depth], min(max(reached, 0.0), 1.0)
-    if before <= 0 or before >= 1:
+    if before <= 0:
         return
-    scale = (1.0 - after) / (1.0 - before)
-    for k in range(1, depth + 1):
+    scale = (1.0 - after) / (1.0 - before) if before < 1 else 0.0
+    for k in range(1, depth):
         survival[k] = 1.0 - (1.0 - survival[k]) * scale
+    survival[depth] = after
     for k in range(depth + 1, LONGEST_NEURAL + 1):
         survival[k] *= after / before
 
@@ -216,7 +218,7 @@ def _revise_earlier(survival: Array, depth: int, reached: float) -> None:
 def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
     """Scale a row's n-gram curve to its new first value, and bring it in line with the draft."""
     ngram, neural = memory.ngram[row], memory.neural[row]
-    scale = first / ngram[1] if ngram[1] > 0 else 0.0
+    scale = first / ngram[1] if ngram[1] > IMPOSSIBLE else 0.0
     for k in range(1, LONGEST_NGRAM + 1):
         scaled = ngram[k] * scale
         ngram[k] = scaled if scaled < 1.0 else 1.0

@@ -25,6 +25,8 @@ Record = NDArray[Any]
 LONGEST_NEURAL = 8
 LONGEST_NGRAM = 48
 LONGEST_SPLICE = 16
+IMPOSSIBLE = 1e-6
+"""A copy that is no likelier is worth nothing, and is not made likelier again by a proportion."""
 
 KNOBS = {
     "ngram_exponent": 1.6,
