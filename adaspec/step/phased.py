@@ -167,12 +167,19 @@ class PhasedExecutor(Executor):
                 f"({step.forwards}): {proposed_neural.tolist()}"
             )
         _raise_for(state, step.slots)
+        self._check_numbers(len(step.slots))
         ended = source.ended(neural_len)
         if ended is not None:
             ngram_len[ended] = 0
         step.proposal = Proposal(proposed_neural, proposed_ngram)
         step.cut = Cut(neural_len, ngram_len, start)
         return step.cut
+
+    def _check_numbers(self, rows: int) -> None:
+        """Refuse predictions that are no numbers: by those, nothing would be chosen ever again."""
+        memory = self.policy.planner.memory
+        if np.isnan(memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()):
+            raise PolicyFault(f"policy '{self.policy.name}' predicts what is no number")
 
     def copied(self, step: Step) -> Ints:
         """The tokens that are copied, row by row of what was settled on; -1 behind them."""

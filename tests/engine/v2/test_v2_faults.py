@@ -1,9 +1,10 @@
 """On V2, too, a fault of ours costs a draft and never an output."""
 
 import pytest
-from wandering import Wanderer, check_sound
+from wandering import Wanderer, check_sound, random_policy, without_numbers
 
 from adaspec.vllm.breaker import MAX_IN_A_ROW
+from adaspec.vllm.v2.attachment import serve_by
 
 PLACES = [
     ("host", "enter"),
@@ -55,6 +56,14 @@ def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, 
     assert sum(worker.breaker.counts.values()) == MAX_IN_A_ROW
     engine.judged.clear()
     assert engine.greedy(prompts, 24) == expected
+
+
+def test_a_model_that_says_nan_is_counted(served, prompts, truth):
+    expected = truth(24)
+    engine = served("eagle3")
+    worker = serve_by(engine.runner, without_numbers(random_policy(1, True)))
+    assert engine.greedy(prompts, 24) == expected
+    assert worker.breaker.counts["plan"] > 3
 
 
 def test_an_observer_that_fails_harms_nothing(served, prompts, truth):

@@ -1,5 +1,6 @@
 """Policies that know nothing, and workers that decide at random: to take every way on V2."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def random_policy(seed, evidence, cap=CAP, memory=False):
 
     model = random_model_of(seed, evidence)
     return LearnedPolicy("random", model, {}, cap, NEURAL_CAP, memory=memory)
+
+
+def without_numbers(policy):
+    """The same policy, of which every prediction is NaN."""
+    networks = {
+        name: network._replace(bias_3=np.full_like(network.bias_3, np.nan))
+        for name, network in policy.model.networks.items()
+    }
+    policy.model = dataclasses.replace(policy.model, networks=networks)
+    return policy
 
 
 def written_policy(folder, memory=False):
