@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long engine lint bench gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -24,6 +24,7 @@ help:
 	@echo 'make test-fast       the quick unit tests, some three minutes'
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
+	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
@@ -107,6 +108,13 @@ SEED ?= 0
 test-long: $(READY) engine
 	$(PY) tests/engine/long_v1.py --requests $(REQUESTS) --seed $(SEED)
 	$(PY) tests/engine/v2/long_v2.py --requests $(REQUESTS) --seed $(SEED)
+
+# Each fault has a safe outcome that is counted and logged: the tests name them one by one.
+FAULTS := tests/engine/test_faults.py tests/engine/test_operating_faults.py tests/engine/test_trace_faults.py \
+  tests/engine/test_broken.py tests/engine/test_memory.py
+test-faults: $(READY) engine
+	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
+	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there. What was said of it is
 # kept: whoever needs vLLM and finds none says why.

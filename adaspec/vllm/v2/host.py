@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import batch_shape, step_s, token_price
-from adaspec.errors import PolicyError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
@@ -143,8 +142,6 @@ class Host:
         """Take in what a step's rows drafted, and which of it is verified."""
         report, late = decided.report, self._planner.late
         assert report is not None
-        if np.isnan(report.ngram_value.sum() + report.survival.sum()):
-            raise PolicyError(f"policy '{self._policy.name}' predicts what is no number")
         rows = len(decided.slots)
         fade = _ROW_FADE**rows
         self._gains *= fade

@@ -58,12 +58,12 @@ def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, 
     assert engine.greedy(prompts, 24) == expected
 
 
-def test_a_model_that_says_nan_is_counted(served, prompts, truth):
+def test_a_model_that_says_nan_leaves_the_output_as_it_was(served, prompts, truth):
     expected = truth(24)
     engine = served("eagle3")
     worker = serve_by(engine.runner, without_numbers(random_policy(1, True)))
     assert engine.greedy(prompts, 24) == expected
-    assert worker.breaker.counts["plan"] > 3
+    check_sound(worker)
 
 
 def test_an_observer_that_fails_harms_nothing(served, prompts, truth):
