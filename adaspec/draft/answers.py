@@ -5,11 +5,13 @@ numbers of tokens n, a table leads from the hash of n tokens to the latest place
 occurred, and `previous` from there to the places before. A look-up takes the largest n that has an
 occurrence, and reads at most `OCCURRENCES` of them. What a table says is always compared with the
 tokens themselves, so a place that has been overwritten, or a hash that two texts share, does no
-harm.
+harm. An answer that is forgotten loses its owner alone: `previous` leads through its tokens to the
+places before them, until they are overwritten as well.
 
     header    the counts and offsets below
     tokens    -1 between answers
-    owners    whose answer each token is: look-ups find those of their own owner alone; 0 between
+    owners    whose answer each token is: look-ups find those of their own owner alone; 0 between,
+              and where an answer was forgotten
     previous  per n and place: the place before it with the same n tokens, or -1
     tables    per n: buckets of 2 places + 1, the later first; 0 is unused
 
@@ -17,6 +19,8 @@ A *place* is an index of the ring: that of the token that follows.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,10 +52,21 @@ MOST_OWNERS = 100_000
 """So many keys are told apart; where there are more, the answers of the oldest are lost."""
 
 
+class Stored(NamedTuple):
+    """Where an answer was stored; see `AnswerIndex.forget`."""
+
+    round: int
+    """How often the ring had been filled by then."""
+    first: int
+    """The place of its first token."""
+    tokens: int
+
+
 class AnswerIndex:
     """Answers of earlier requests, as many as fit; the oldest leave first.
 
-    Adding a token, and a look-up, take a bounded number of steps, however many answers there are.
+    Adding a token, and a look-up, take a bounded number of steps, however many answers there are;
+    but a look-up also goes through the occurrences in answers that were forgotten.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -69,6 +84,7 @@ class AnswerIndex:
         self._words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
         self._last_owner = 0
+        self._round = 0
 
     @property
     def address(self) -> int:
@@ -99,17 +115,36 @@ class AnswerIndex:
                 del self._owners[next(iter(self._owners))]
         return self._owners[key]
 
-    def add(self, tokens: ArrayLike, owner: int = 1) -> None:
-        """Store an answer, or as much of its end as fits in half of the room."""
+    def add(self, tokens: ArrayLike, owner: int = 1) -> Stored | None:
+        """Store an answer, or as much of its end as fits in half of the room.
+
+        What is returned can be forgotten again; None where the answer is too short to be stored.
+        """
         answer = np.ascontiguousarray(tokens, np.int32)[-(self.capacity // 2) :]
         if owner < 1 or answer.ndim != 1 or (len(answer) and answer.min() < 0):
             raise DraftError("an answer is a row of tokens >= 0, of an owner >= 1")
-        if len(answer) > SIZES[0]:  # in a shorter one, nothing follows what is hashed
-            _add(self.address, answer, owner)
+        if len(answer) <= SIZES[0]:  # nothing follows what is hashed
+            return None
+        head = int(self._words[HEAD])
+        _add(self.address, answer, owner)
+        first = int(self._words[HEAD]) - len(answer) - 1
+        self._round += first != head
+        return Stored(self._round, first, len(answer))
+
+    def forget(self, stored: Stored) -> None:
+        """Let no look-up find an answer any more; what was overwritten is gone already."""
+        first, end = stored.first, stored.first + stored.tokens
+        if stored.round < self._round:  # what lies before the head is younger
+            first = max(first, int(self._words[HEAD]))
+        if first < end and stored.round >= self._round - 1:
+            owners = int(self._words[OWNERS])
+            forgotten = self._words[owners + first : owners + end]
+            self._words[STORED] -= np.count_nonzero(forgotten)
+            forgotten[:] = 0
 
     @property
     def stored(self) -> Ints:
-        """The tokens by place, -1 between answers, as far as any were ever stored."""
+        """The tokens by place, forgotten ones too, -1 between answers."""
         first = int(self._words[TOKENS])
         return self._words[first : first + self.capacity]
 

@@ -26,9 +26,10 @@ from adaspec.evaluate.hindsight import (
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, Cell
+from adaspec.evaluate.report import MEMORY_ORACLES
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import LOOPS, Oracle
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
 
 NONE = "none"
@@ -205,7 +206,7 @@ def new_results(
         contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
         oracles = [Oracle(kind) for kind in kinds]
         if player.remembered is not None:
-            oracles += [Oracle(kind, memory=True) for kind in kinds]
+            oracles += [Oracle(kind, memory=True) for kind in MEMORY_ORACLES]
         for oracle in oracles:
             if player.refusal(oracle) is None:
                 contenders.setdefault(oracle.name, oracle)

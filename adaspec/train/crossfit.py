@@ -103,7 +103,7 @@ def cross_fit(
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
-    judging = remembering(selection, options.seed).at(1) if memory else recording
+    judging = remembering(selection, options.seed) if memory else recording
     report["calibration"] = calibration_of(
         judging, judged, cost, options.concurrency, options.seed, options.engine
     )

@@ -9,8 +9,8 @@ from random_recordings import random_cost, random_requests, recording_of
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.hindsight import tuned_winners
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player, is_compiled
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.player import Player, is_compiled
 
 SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 
