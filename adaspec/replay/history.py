@@ -53,7 +53,6 @@ class KnownAnswers:
         self.answers = answers
         self._ended: set[int] = set()
         self._hides = Counter[int]()
-        """How many of those that run hide an answer."""
 
     def start(self, request: int) -> Sequence[int]:
         """The answers that are to be forgotten as a request starts, if they are known."""
@@ -72,9 +71,9 @@ class KnownAnswers:
         self._hides.subtract(hidden)
         return [answer for answer in hidden if answer in self._ended and not self._hides[answer]]
 
-    def hidden_by_another(self, request: int) -> bool:
-        """Whether nobody may know a running request's answer while it grows."""
-        return self._hides[self.answers.of[request]] > 1
+    def hidden_by(self, answer: int) -> int:
+        """How many of those that run hide an answer."""
+        return self._hides[answer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 The drafts are those of arctic-inference's own cache, called as vLLM calls it. Its memory is empty
 as a run begins, or holds the answers of other traces, and grows with every answer. What an order
 may not know is left out as for everybody: see `KnownAnswers`. Suffix decoding alone also knows what
-those that run now have answered so far.
+those that run now have answered so far: of copies that run at once, the last one's, unless it gets
+ahead of another.
 """
 
 from __future__ import annotations
@@ -142,6 +143,8 @@ class Memory:
         self._known = KnownAnswers(answers)
         self._cached: dict[int, int] = {}
         """Under which number the cache has an answer, or as much of it as there is."""
+        self._growing: dict[int, dict[int, int]] = {}
+        """By answer, the numbers that it grows under, and how long it is there."""
         self._started = 0
         for each in warm:
             self._store(each)
@@ -154,15 +157,28 @@ class Memory:
             if answer in self._cached:
                 self._evict(self._cached.pop(answer))
         self.cache.start_request(number, _tokens(self.answers.requests[request].prompt_tokens))
-        if self._known.hidden_by_another(request):
+        answer = self.answers.of[request]
+        copies = self._growing.setdefault(answer, {})
+        copies[number] = 0
+        if self._known.hidden_by(answer) > len(copies):  # an earlier turn runs, too
             self._evict(number)
         else:
-            self._cached[self.answers.of[request]] = number
+            self._cached[answer] = number
         return number
+
+    def grow(self, request: int, number: int, tokens: Ints) -> None:
+        """Add to what a running request has answered."""
+        answer = self.answers.of[request]
+        copies = self._growing[answer]
+        copies[number] += len(tokens)
+        if self._cached.get(answer) == number and min(copies.values()) < copies[number]:
+            self._evict(self._cached.pop(answer))
+        self.cache.add_active_response(number, tokens)
 
     def stop(self, request: int, number: int) -> None:
         """Let a request go, and bring in what may be known again."""
         self.cache.stop_request(number)
+        del self._growing[self.answers.of[request]][number]
         for answer in self._known.end(request):
             if answer not in self._cached:
                 self._cached[answer] = self._store(self.answers.requests[answer])
@@ -276,7 +292,7 @@ class _Run:
         emitted[:] = np.minimum(accepted + 1, left)
         began = perf_counter()
         for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
-            self.memory.cache.add_active_response(each.number, each.answer(p, count))
+            self.memory.grow(each.request, each.number, each.answer(p, count))
         self.decision_s += perf_counter() - began
         shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, 0, 0, False)
         count_step(loop, shape, step_s(self.costs, shape), int(np.minimum(accepted, left).sum()))
@@ -305,7 +321,7 @@ class _Run:
             if each is not None:
                 rest = each.answer(position, len(each.text))
                 if len(rest):
-                    self.memory.cache.add_active_response(each.number, rest)
+                    self.memory.grow(each.request, each.number, rest)
                 self._let_go(each)
         for each in self.running.values():
             self._let_go(each)
@@ -318,7 +334,7 @@ class _Run:
         row = self.recording.requests[request]
         text = _tokens(np.concatenate([row.prompt_tokens, row.output_tokens]))
         running = _Running(request, self.memory.start(request), text, len(row.prompt_tokens))
-        self.memory.cache.add_active_response(running.number, running.answer(0, 1))
+        self.memory.grow(request, running.number, running.answer(0, 1))
         return running
 
     def _draft(self, running: _Running, position: int) -> Sequence[int]:

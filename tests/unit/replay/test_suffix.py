@@ -108,7 +108,7 @@ def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
     assert cache.evicted == [0, 2, 1]
 
 
-def test_copies_that_run_at_once_know_nothing_of_each_other_and_one_is_kept():
+def test_of_copies_that_run_at_once_the_last_is_remembered():
     requests = random_requests(5, 2, tokens=False, output_tokens=(5, 9))
     recording, cache = recording_of(requests), LookUp()
     order = np.array([0, 0, 0, 1], np.int32)
@@ -126,9 +126,26 @@ def test_copies_that_run_at_once_know_nothing_of_each_other_and_one_is_kept():
         random_cost(np.random.default_rng(5)),
     )
     run_suffix(recording, SuffixDecoding(), order, 3, cost, CAP, memory=memory)
-    # The first is alone at first; then nobody is remembered while several run.
-    assert known_at_start[:3] == [[0], [], []]
+    # Of those that run at once, the last is remembered as far as the others have come.
+    assert known_at_start[:3] == [[0], [1], [2]]
     assert list(cache.answers.values()) == [requests[0].output]
+
+
+def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
+    answers, cache = Answers(recording_of(random_requests(6, 1, tokens=False)).requests), LookUp()
+    memory, text = Memory(answers, cache), answers.tokens(0)
+    first, second = memory.start(0), memory.start(0)
+    memory.grow(0, first, text[:2])
+    memory.grow(0, second, text[:2])
+    assert list(cache.answers) == [second]
+    memory.grow(0, second, text[2:3])
+    assert not cache.answers
+    memory.grow(0, second, text[3:])
+    memory.stop(0, second)
+    assert not cache.answers
+    memory.grow(0, first, text[2:])
+    memory.stop(0, first)
+    assert list(cache.answers.values()) == [text.tolist()]
 
 
 def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
