@@ -88,7 +88,7 @@ def _add_replicates(
 
     # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
     distinct = {
-        cell: {key(contender): contender for contender in result.contenders.values()}
+        cell: {key(contender): contender for contender in result.resampled().values()}
         for cell, result in results.items()
     }
     replicates = replicate_speeds(
@@ -100,7 +100,7 @@ def _add_replicates(
         column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
         result.replicates = {
             name: replicates[cell][:, column[key(contender)]]
-            for name, contender in result.contenders.items()
+            for name, contender in result.resampled().items()
         }
 
 

@@ -140,7 +140,7 @@ def _memory_note(given: int, known: int) -> str:
         left_out = f" ({given - known} more given are evaluated here, or later turns of these)"
     return (
         f"earlier answers: the memory began with {began}{left_out}; in each order, requests know "
-        "the answers of those that have ended by then, an earlier copy of themselves excepted"
+        "the answers of those that have ended by then, but of nobody who runs"
     )
 
 

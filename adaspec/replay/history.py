@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_TOKENS, AnswerIndex, Stored
+from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_BYTES, LEAST_TOKENS, AnswerIndex, Stored
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
 
@@ -87,6 +87,8 @@ class History:
     """How many requests run at once."""
     known: NDArray[np.bool_] | None = None
     """Of the recording's requests, those whose answers others may know; None: all."""
+    fresh: float = 0.0
+    """The share of requests that come as if to a server that has just started: none is known."""
     in_turn: bool = False
     """They come as they stand in the recording; else in a random order, turns of a dialogue one
     after another."""
@@ -98,6 +100,7 @@ class History:
         index = AnswerIndex(self._nbytes(before, given))
         for each in before:
             index.add(each.output_tokens)
+        nothing, rng = AnswerIndex(LEAST_BYTES), np.random.default_rng([self.seed, 0xF2E5])
         places: dict[int, Stored] = {}
         known = KnownAnswers(given)
         for entry, number in enumerate(order):
@@ -111,7 +114,7 @@ class History:
             for answer in known.start(number):
                 if answer in places:
                     index.forget(places.pop(answer))
-            yield number, index
+            yield number, nothing if rng.random() < self.fresh else index
 
     def _nbytes(self, before: Sequence[Request], given: Answers) -> int:
         """Room for all that is ever stored, so that nothing is overwritten.

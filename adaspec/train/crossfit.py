@@ -30,7 +30,7 @@ from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
 from adaspec.train.corpus import MIN_TRAINED, contents_of, read_everything
 from adaspec.train.heads import Settings
-from adaspec.train.recipe import check_learnable, remembering, tuned_rules
+from adaspec.train.recipe import FRESH, check_learnable, remembering, tuned_rules
 from adaspec.train.training import Members, Trainer
 
 Made = TypeVar("Made")
@@ -82,7 +82,7 @@ def cross_fit(
     )
     trainers = [trainer] * folds
     if memory:
-        histories = [History(seed=options.seed, known=members) for members in others]
+        histories = [History(seed=options.seed, known=members, fresh=FRESH) for members in others]
         trainers = [
             replace(trainer, recording=build_recording(selection.requests, selection.neural_cap, h))
             for h in histories

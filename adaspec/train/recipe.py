@@ -41,6 +41,8 @@ from adaspec.train.training import Trainer
 
 MAX_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
+FRESH = 1 / 3
+"""The share of training requests that know no earlier answers: a server also starts with none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def train_policy(
     plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     recording = plain
     if memory:
-        recording = remembering(corpus.trained, options.seed)
+        recording = remembering(corpus.trained, options.seed, fresh=FRESH)
     progress("reading", 1, 1)
     check_learnable(recording)
     fitter = None if cluster is None else cluster.boost
@@ -191,9 +193,14 @@ def train_policy(
     return Product(folder, policy, manifest, requests, corpus, report)
 
 
-def remembering(selection: Selection, seed: int, warm: Sequence[Request] = ()) -> Recording:
-    """The requests with the answers of those before them in one order, and of `warm`."""
-    history = History(tuple(warm), seed)
+def remembering(
+    selection: Selection, seed: int, warm: Sequence[Request] = (), fresh: float = 0.0
+) -> Recording:
+    """The requests with the answers of those before them in one order, and of `warm`.
+
+    A share of them, `fresh`, knows none.
+    """
+    history = History(tuple(warm), seed, fresh=fresh)
     return build_recording(selection.requests, selection.neural_cap, history)
 
 

@@ -41,6 +41,8 @@ HEADLINE = {
     "lift_over_static_fresh_ci95",
     "lift_over_static_memory",
     "lift_over_static_memory_ci95",
+    "lift_over_suffix",
+    "lift_over_suffix_ci95",
     "lift_over_static_one",
     "lift_over_adaptive_best",
     "lift_over_hybrid_best",

@@ -37,7 +37,7 @@ from adaspec.replay.history import (  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
 from adaspec.replay.recording import build_recording  # noqa: E402
-from adaspec.replay.suffix import Memory  # noqa: E402
+from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 from adaspec.train.token_tables import TableMaker  # noqa: E402
 
@@ -339,3 +339,40 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
     plain = evaluate(chosen, [], H100_LLAMA_3_1_8B, options)
     assert plain["warm"] is None
     assert not any("memory" in row["policy"] for row in plain["rows"])
+
+
+@pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_leads_over_the_best_suffix_decoding_have_intervals(jobs: int) -> None:
+    asked = tuple(requests_of(3, 8, alphabet=3, output_tokens=(16, 30)))
+    chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
+    options = Options(concurrency=(2,), orders=1, resamples=3, jobs=jobs)
+    named = [parse_contender(spec) for spec in ("fixed:memory:4:2", "suffix:1", "suffix:4")]
+    report = evaluate(chosen, named, H100_LLAMA_3_1_8B, options)
+    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
+    best = max(("suffix:1", "suffix:4"), key=lambda name: rows[name]["tokens_per_s"])
+    for name in ("suffix:1", "suffix:4"):
+        assert (rows[name]["ci95"] is not None) == (name == best)
+    for each in report["headline"]:
+        if each["workload"] == "all" and each["policy"] == "fixed:memory:4:2":
+            speeds = (rows[name]["tokens_per_s"] for name in ("fixed:memory:4:2", best))
+            assert each["lift_over_suffix"] == pytest.approx(next(speeds) / next(speeds) - 1)
+            low, high = each["lift_over_suffix_ci95"]
+            assert low < each["lift_over_suffix"] < high
+
+
+def test_of_those_that_come_to_a_fresh_server_none_knows_an_answer() -> None:
+    asked = requests_of(8, 40, alphabet=4, output_tokens=(8, 24))
+    plain, mixed = (
+        build_recording(asked, NEURAL_CAP, History(seed=3, fresh=share)) for share in (0.0, 0.5)
+    )
+    none = build_recording(asked, NEURAL_CAP)
+    fresh = 0
+    for number in range(len(asked)):
+        begin, end = plain.columns.offset[number : number + 2]
+        found = mixed.matches.start[begin:end]
+        if (found == none.matches.start[begin:end]).all():
+            fresh += 1
+        else:
+            np.testing.assert_array_equal(found, plain.matches.start[begin:end])
+    assert 10 < fresh < 30
