@@ -26,8 +26,10 @@ from adaspec.errors import EvaluationError  # noqa: E402
 from adaspec.evaluate.evaluation import evaluate  # noqa: E402
 from adaspec.evaluate.options import Options  # noqa: E402
 from adaspec.evaluate.selection import Selection  # noqa: E402
+from adaspec.policy.static import StaticPolicy  # noqa: E402
 from adaspec.replay import loop  # noqa: E402
 from adaspec.replay.contender import parse_contender  # noqa: E402
+from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
 from adaspec.replay.history import (  # noqa: E402
     Answers,
     History,
@@ -305,6 +307,29 @@ def test_the_compiled_loop_and_the_class_are_one_with_answers(
         order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert_one(recording, policy, order, 3, random_cost(rng), 12, True)
         assert (recording.matches.start >= 1 << 30).mean() > 0.05
+
+
+def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
+    asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
+    remembered = RememberedRecordings(asked, NEURAL_CAP, requests_of(9, 5, alphabet=4))
+    recording, cost = build_recording(asked, NEURAL_CAP), random_cost(np.random.default_rng(1))
+    player = Player(recording, cost, 48, remembered=remembered)
+    order = np.random.default_rng(2).integers(0, 10, 30).astype(np.int32)
+    first, second = (parse_contender(f"fixed:memory:{spec}").rule for spec in ("4:2", "9:1"))
+    apart = np.arange(10, dtype=np.int32) % 2
+    alike = CrossfitRule("alike", (first, first), apart)
+    alone = player.play(StaticPolicy("own", first), order, 3)
+    assert player.play(alike, order, 3).time_s == alone.time_s
+    known = player.remember(order, 3)
+    assert known is not None
+    mixed = player.play(CrossfitRule("mixed", (first, second), apart), order, 3, known=known)
+    paths = [walk_rule(known, rule, 48) for rule in (first, second)]
+    drafted = 0
+    for entry, number in enumerate(order.tolist()):
+        path = paths[number % 2]
+        drafted += path.steps["copied"][path.start[entry] : path.start[entry + 1]].sum()
+    # The loop ends before the last requests do.
+    assert 0.7 * drafted < mixed.drafted <= drafted
 
 
 def test_without_a_memory_nothing_that_needs_one_is_replayed() -> None:
