@@ -31,7 +31,7 @@ from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 if TYPE_CHECKING:
     from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.policy.protocol import Policy
-    from adaspec.replay.contender import Contender
+    from adaspec.replay.player import Contender
     from adaspec.train.cluster import Cluster
     from adaspec.train.recipe import Product
 

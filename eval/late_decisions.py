@@ -30,10 +30,10 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import decide_forwards, enter_late, new_late
 from adaspec.policy.protocol import Batch, Drafts, Proposal
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 
 CAP = 48

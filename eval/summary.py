@@ -313,10 +313,20 @@ def memory_table() -> list[list[str]]:
     """The table of what earlier answers bring on the mix of the reference pair."""
     sets = {at: speedups(f"reference-pair-memory-{at}") for at in ("warm", "cold", "warm-async")}
     rows = [[
-        AT_ONCE, "without memory", "cold", "warm", "suffix decoding, warm", "best static rule with "
-        "memory, warm", "over suffix", "async: without", "async: warm",
+        AT_ONCE, "without memory", "cold", "warm", "suffix decoding, warm", "over it",
+        "best static rule with memory, warm", "over it", "async: without", "async: warm",
     ]]  # fmt: skip
     own, with_memory = "reference-pair-h100", "reference-pair-memory"
+    leads = {
+        each["concurrency"]: each
+        for each in report("reference-pair-memory-warm")["headline"]
+        if _mixed(each) and each["policy"] == with_memory
+    }
+
+    def lead(load: int, key: str) -> str:
+        low, high = leads[load][f"{key}_ci95"]
+        return f"{percent(leads[load][key])} ({percent(low)} .. {percent(high)})"
+
     for load in sorted({load for _, load in sets["warm"]}):
         warm, cold = sets["warm"]["all", load], sets["cold"]["all", load]
         late, suffix = sets["warm-async"]["all", load], best_suffix(warm)
@@ -326,8 +336,9 @@ def memory_table() -> list[list[str]]:
             times(cold[with_memory]),
             f"**{times(warm[with_memory])}**",
             f"{times(warm[suffix])} `{suffix}`",
+            lead(load, "lift_over_suffix"),
             times(warm["static:memory"]),
-            percent(warm[with_memory] / warm[suffix] - 1),
+            lead(load, "lift_over_static_memory"),
             times(late[own]),
             times(late[with_memory]),
         ])  # fmt: skip

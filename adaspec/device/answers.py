@@ -22,7 +22,6 @@ from adaspec.draft.answers import (
     LONGEST_MATCH,
     OCCURRENCES,
     SIZES,
-    VOTED,
     WALK,
     WORDS_OF_BUCKET,
     AnswerIndex,
@@ -145,12 +144,12 @@ def look_up_answers(answers: Answers, slots: Tensor, text: Text) -> Match:
 
 def _followed(answers: Answers, places: Tensor) -> tuple[Tensor, Tensor]:
     """The place whose tokens most occurrences say, and how many say the first."""
-    steps = torch.arange(VOTED, device=places.device)
+    steps = torch.arange(LONGEST_COPY, device=places.device)
     order = torch.arange(OCCURRENCES, device=places.device)
     ahead = _tokens(answers, places.clamp(min=0)[:, :, None] + steps)
     alive, goes_on = places >= 0, places[:, :1] >= 0
     agree = alive.sum(1)
-    for step in range(VOTED):
+    for step in range(LONGEST_COPY):
         token = ahead[:, :, step]
         says = alive & (token >= 0)
         same = (token[:, :, None] == token[:, None, :]) & says[:, None, :]

@@ -5,11 +5,13 @@ numbers of tokens n, a table leads from the hash of n tokens to the latest place
 occurred, and `previous` from there to the places before. A look-up takes the largest n that has an
 occurrence, and reads at most `OCCURRENCES` of them. What a table says is always compared with the
 tokens themselves, so a place that has been overwritten, or a hash that two texts share, does no
-harm.
+harm. An answer that is forgotten loses its owner alone: `previous` leads through its tokens to the
+places before them, until they are overwritten as well.
 
     header    the counts and offsets below
     tokens    -1 between answers
-    owners    whose answer each token is: look-ups find those of their own owner alone; 0 between
+    owners    whose answer each token is: look-ups find those of their own owner alone; 0 between,
+              and where an answer was forgotten
     previous  per n and place: the place before it with the same n tokens, or -1
     tables    per n: buckets of 2 places + 1, the later first; 0 is unused
 
@@ -19,6 +21,7 @@ A *place* is an index of the ring: that of the token that follows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,11 +36,9 @@ SIZES = (2, 4, 8)
 """The numbers of tokens that are hashed."""
 OCCURRENCES = 8
 WALK = 2 * OCCURRENCES
-"""A look-up leaves a chain after so many places, whether they count or not."""
-VOTED = 16
-"""So many tokens behind the occurrences are compared."""
+"""A look-up leaves a chain after so many places, whoever's they are."""
 LONGEST_COPY = 64
-"""Continuations are offered up to this length."""
+"""Continuations are compared, and offered, up to this length."""
 LONGEST_MATCH = 32
 IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
@@ -54,10 +55,21 @@ MOST_OWNERS = 100_000
 """So many keys are told apart; where there are more, the answers of the oldest are lost."""
 
 
+class Stored(NamedTuple):
+    """Where an answer was stored; see `AnswerIndex.forget`."""
+
+    round: int
+    """How often the ring had been filled by then."""
+    first: int
+    """The place of its first token."""
+    tokens: int
+
+
 class AnswerIndex:
     """Answers of earlier requests, as many as fit; the oldest leave first.
 
-    Adding a token, and a look-up, take a bounded number of steps, however many answers there are.
+    Adding a token, and a look-up, take a bounded number of steps, however many answers there are;
+    but a look-up also goes through the occurrences in answers that were forgotten.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -75,6 +87,7 @@ class AnswerIndex:
         self._words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
         self._last_owner = 0
+        self._round = 0
 
     @property
     def address(self) -> int:
@@ -110,24 +123,39 @@ class AnswerIndex:
                 del self._owners[next(iter(self._owners))]
         return self._owners[key]
 
-    def add(self, tokens: ArrayLike, owner: int = 1) -> int:
-        """Store an answer, or as much of its end as fits in half of the room; its first place.
+    def add(self, tokens: ArrayLike, owner: int = 1) -> Stored | None:
+        """Store an answer, or as much of its end as fits in half of the room.
 
-        What has nothing to be found in it is not stored: -1.
+        What is returned can be forgotten again; None where the answer is too short to be stored.
         """
         answer = np.ascontiguousarray(tokens, np.int32)[-(self.capacity // 2) :]
         if owner < 1 or answer.ndim != 1 or (len(answer) and answer.min() < 0):
             raise DraftError("an answer is a row of tokens >= 0, of an owner >= 1")
         if len(answer) <= SIZES[0]:  # nothing follows what is hashed
-            return -1
-        return _add(self.address, answer, owner)
+            return None
+        head = int(self._words[HEAD])
+        _add(self.address, answer, owner)
+        first = int(self._words[HEAD]) - len(answer) - 1
+        self._round += first != head
+        return Stored(self._round, first, len(answer))
 
-    def changed(self, head: int, place: int) -> NDArray[np.int64]:
-        """The words that storing an answer changed, some more than once.
+    def forget(self, stored: Stored) -> None:
+        """Let no look-up find an answer any more; what was overwritten is gone already."""
+        first, end = stored.first, stored.first + stored.tokens
+        if stored.round < self._round:  # what lies before the head is younger
+            first = max(first, int(self._words[HEAD]))
+        if first < end and stored.round >= self._round - 1:
+            owners = int(self._words[OWNERS])
+            forgotten = self._words[owners + first : owners + end]
+            self._words[STORED] -= np.count_nonzero(forgotten)
+            forgotten[:] = 0
 
-        `head` is the word HEAD as it was before, `place` what `add` said.
+    def changed(self, head: int, stored: Stored) -> NDArray[np.int64]:
+        """The words that storing the latest answer changed, some more than once.
+
+        `head` is the word HEAD as it was before, `stored` what `add` said.
         """
-        return _changed(self.address, head, place)
+        return _changed(self.address, head, stored.first)
 
     @property
     def keys(self) -> Mapping[object, int]:
@@ -149,7 +177,7 @@ class AnswerIndex:
 
     @property
     def stored(self) -> Ints:
-        """The tokens by place, -1 between answers, as far as any were ever stored."""
+        """The tokens by place, forgotten ones too, -1 between answers."""
         first = int(self._words[TOKENS])
         return self._words[first : first + self.capacity]
 
@@ -177,7 +205,7 @@ def _previous(answers: int, level: int) -> int:
 
 
 @compiled
-def _add(answers: int, answer: Ints, owner: int) -> int:
+def _add(answers: int, answer: Ints, owner: int) -> None:
     capacity, head = load(answers, CAPACITY), load(answers, HEAD)
     tokens, owners = answers + 4 * load(answers, TOKENS), answers + 4 * load(answers, OWNERS)
     if head + len(answer) >= capacity:
@@ -200,7 +228,6 @@ def _add(answers: int, answer: Ints, owner: int) -> int:
                 if back + 1 == SIZES[level]:
                     _link(answers, tokens, level, key, head + at)
     store(answers, HEAD, head + len(answer) + 1)
-    return head
 
 
 @compiled
@@ -329,18 +356,18 @@ def _occurrences(
     if place < 0 or _ends_alike(tokens, place, tail, size, size) < size:
         place = load(bucket, 1) - 1
     head, capacity = load(answers, HEAD), load(answers, CAPACITY)
-    previous, seen, age = _previous(answers, level), 0, 0
-    for _ in range(WALK):
-        if place < 0 or seen == OCCURRENCES:
-            break
+    previous, seen, age, walked = _previous(answers, level), 0, 0, 0
+    while place >= 0 and seen < OCCURRENCES and walked < WALK:
         # What has been overwritten may lead anywhere, but never to what is younger.
         earlier = head - place if place < head else head - place + capacity
         if earlier <= age or _ends_alike(tokens, place, tail, size, size) < size:
             break
         age = earlier
-        if load(owners, place) == owner:
+        whose = load(owners, place)
+        if whose == owner:
             places[seen] = place
             seen += 1
+        walked += whose != 0  # what is forgotten does not count
         place = load(previous, place)
     return seen
 
@@ -352,7 +379,7 @@ def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, i
     Where as many say one token as another, the later occurrence decides.
     """
     agree, alive = 0, seen
-    for step in range(VOTED):
+    for step in range(LONGEST_COPY):
         chosen, most = -1, 0
         for at in range(alive):
             token = load(tokens, places[at] + step)

@@ -37,9 +37,9 @@ from adaspec.evaluate.intervals import (
     variance_ratio,
 )
 from adaspec.evaluate.options import Cell, Options, Progress, cells
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.paths import lockstep_speeds
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
 
 
@@ -68,9 +68,12 @@ def evaluate_closed_loop(
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
-        for name, contender in result.contenders.items():
-            runs = [player.play(contender, order, cell[1]) for order in orders[cell]]
-            result.measures[name] = measure(runs)
+        runs: dict[str, list[Result]] = {name: [] for name in result.contenders}
+        for order in orders[cell]:
+            known = player.remember(order, cell[1])
+            for name, contender in result.contenders.items():
+                runs[name].append(player.play(contender, order, cell[1], known=known))
+        result.measures = {name: measure(each) for name, each in runs.items()}
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
         _add_replicates(player, results, options, progress)
@@ -85,7 +88,7 @@ def _add_replicates(
 
     # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
     distinct = {
-        cell: {key(contender): contender for contender in result.contenders.values()}
+        cell: {key(contender): contender for contender in result.resampled().values()}
         for cell, result in results.items()
     }
     replicates = replicate_speeds(
@@ -97,7 +100,7 @@ def _add_replicates(
         column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
         result.replicates = {
             name: replicates[cell][:, column[key(contender)]]
-            for name, contender in result.contenders.items()
+            for name, contender in result.resampled().items()
         }
 
 

@@ -26,10 +26,12 @@ from adaspec.evaluate.hindsight import (
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, Cell
+from adaspec.evaluate.report import MEMORY_ORACLES
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.oracles import LOOPS, Oracle
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
+from adaspec.replay.suffix import SuffixDecoding
 
 NONE = "none"
 DP_ORACLES = ("dp", "dp-splice")
@@ -88,6 +90,20 @@ class CellResult:
     def speed(self, name: str) -> float | None:
         """Tokens per second of a row, or None if the row was not run."""
         return self.measures[name].tokens_per_s if name in self.measures else None
+
+    @property
+    def best_suffix(self) -> str | None:
+        """Suffix decoding at the best of the settings that were named, in hindsight."""
+        named = [name for name, each in self.contenders.items() if _is_suffix(each)]
+        return max(named, key=lambda name: self.measures[name].tokens_per_s, default=None)
+
+    def resampled(self) -> dict[str, Contender]:
+        """The contenders that get intervals.
+
+        Suffix decoding takes longest to replay by far, and only its best setting is a rival.
+        """
+        best = self.best_suffix
+        return {n: each for n, each in self.contenders.items() if n == best or not _is_suffix(each)}
 
     def ratio(self, name: str, other: str) -> float | None:
         """The throughput of row `name` divided by that of row `other`."""
@@ -174,6 +190,8 @@ class CellResult:
             "lift_over_static_fresh_ci95": self.lift_interval(name, fresh),
             "lift_over_static_memory": self.lift(name, STATIC_MEMORY),
             "lift_over_static_memory_ci95": self.lift_interval(name, STATIC_MEMORY),
+            "lift_over_suffix": self.lift(name, self.best_suffix),
+            "lift_over_suffix_ci95": self.lift_interval(name, self.best_suffix),
             "lift_over_static_one": self.lift(name, STATIC_ONE),
             "lift_over_adaptive_best": self.lift(name, ADAPTIVE_BEST),
             "lift_over_hybrid_best": self.lift(name, HYBRID_BEST),
@@ -183,6 +201,10 @@ class CellResult:
             "worst_workload_lift": min(known) if known else None,
             "decide_share_of_step": self.measures[name].decision_share,
         }
+
+
+def _is_suffix(contender: Contender) -> bool:
+    return isinstance(contender, SuffixDecoding)
 
 
 def new_results(
@@ -205,7 +227,7 @@ def new_results(
         contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
         oracles = [Oracle(kind) for kind in kinds]
         if player.remembered is not None:
-            oracles += [Oracle(kind, memory=True) for kind in kinds]
+            oracles += [Oracle(kind, memory=True) for kind in MEMORY_ORACLES]
         for oracle in oracles:
             if player.refusal(oracle) is None:
                 contenders.setdefault(oracle.name, oracle)

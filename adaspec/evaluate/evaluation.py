@@ -21,9 +21,9 @@ from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.history import RememberedRecordings
 from adaspec.replay.oracles import Oracle
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
@@ -87,7 +87,7 @@ def player_of(
     if options.stress_splices:
         recording = recording.with_longest_splices()
     if warm or any(needs_of(contender).memory for contender in named):
-        remembered = RememberedRecordings(requests, neural_cap, warm, options.seed, prefill)
+        remembered = RememberedRecordings(requests, neural_cap, warm, prefill)
     progress("looking up", 1, 1)
     charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
     player = Player(recording, cost, options.cap, charged, options.engine, remembered)
@@ -139,8 +139,8 @@ def _memory_note(given: int, known: int) -> str:
     if given > known:
         left_out = f" ({given - known} more given are evaluated here, or later turns of these)"
     return (
-        f"earlier answers: the memory began with {began}{left_out}; requests come in one order, "
-        "drawn by the seed, and know the answers of those that have ended by then"
+        f"earlier answers: the memory began with {began}{left_out}; in each order, requests know "
+        "the answers of those that have ended by then, but of nobody who runs"
     )
 
 

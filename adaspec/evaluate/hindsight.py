@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
-from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import FORMS, parse_policy, rule_spec, table_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import Contender, FreshRule, Player
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
-from adaspec.replay.recording import Recording
+from adaspec.replay.player import Contender, FreshRule, Player
+from adaspec.replay.recording import Columns, Recording
 
 Ints = NDArray[np.int32]
 Speeds = NDArray[np.float64]
@@ -156,31 +156,13 @@ def grid_speeds(
     options: Options,
     progress: Progress,
 ) -> Speeds:
-    """Mean tokens per second of every setting over each cell's orders, as (setting, cell).
-
-    Either all settings copy from earlier answers as well, or none does.
-    """
-    runs = [(order, cell[1]) for cell, drawn in orders.items() for order in drawn]
-    costs = player.cost.constants()
-    parts = [(player.recording.columns, list(range(len(runs))))]
-    if grid[0].rule.memory:  # what is known of earlier answers depends on how many requests run
-        loads = {load for _, load in runs}
-        parts = [
-            (
-                player.seen_by(grid[0].policy(), load).columns,
-                [at for at, run in enumerate(runs) if run[1] == load],
-            )
-            for load in sorted(loads)
-        ]
+    """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
+    entering = [order for drawn in orders.values() for order in drawn]
+    concurrency = [cell[1] for cell, drawn in orders.items() for _ in drawn]
+    columns, costs = player.recording.columns, player.cost.constants()
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        speeds = np.empty((len(rules), len(runs)))
-        for columns, members in parts:
-            orders_of, loads_of = zip(*(runs[at] for at in members), strict=True)
-            speeds[:, members] = rule_speeds(
-                columns, rules, player.cap, list(orders_of), list(loads_of), costs, player.is_late
-            )
-        return speeds
+        return rule_speeds(columns, rules, player.cap, entering, concurrency, costs, player.is_late)
 
     speeds = walk_grid(grid, walk, options, progress)
     ends = np.cumsum([len(drawn) for drawn in orders.values()])
@@ -216,11 +198,37 @@ def memory_winners(
     progress: Progress,
 ) -> tuple[dict[Cell, Winner], int]:
     """Per cell, the best setting that also copies from earlier answers; how many were tried."""
-    grid = grid_of(player.recording, MEMORY_GRIDS)
-    speeds = grid_speeds(player, grid, orders, options, progress)
-    best = [grid[index] for index in np.argmax(speeds, axis=0)]
-    winners = [Winner(setting.policy(), setting.edge) for setting in best]
-    return dict(zip(orders, winners, strict=True)), len(grid)
+    grid, winners = grid_of(player.recording, MEMORY_GRIDS), {}
+    for done, (cell, drawn) in enumerate(orders.items()):
+        progress("static grids with memory", done, len(orders))
+        best = grid[int(np.argmax(_memory_speeds(player, grid, drawn, cell[1], options)))]
+        winners[cell] = Winner(best.policy(), best.edge)
+    progress("static grids with memory", len(orders), len(orders))
+    return winners, len(grid)
+
+
+def _memory_speeds(
+    player: Player,
+    grid: Sequence[Setting],
+    drawn: Sequence[Ints],
+    concurrency: int,
+    options: Options,
+) -> Speeds:
+    """Mean tokens per second of every setting over orders, each of which knows other answers."""
+    costs, speeds = player.cost.constants(), []
+    for order in drawn:
+        known = player.remember(order, concurrency)
+        assert known is not None
+        columns, entries = known.columns, [np.arange(len(order), dtype=np.int32)]
+
+        def walk(
+            rules: NDArray[np.int64], columns: Columns = columns, entries: list[Ints] = entries
+        ) -> Speeds:
+            cap, late = player.cap, player.is_late
+            return rule_speeds(columns, rules, cap, entries, [concurrency], costs, late)
+
+        speeds.append(walk_grid(grid, walk, options, silent)[:, 0])
+    return np.mean(speeds, axis=0)
 
 
 def adaptive_winners(

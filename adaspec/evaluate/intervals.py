@@ -3,7 +3,7 @@
 All contenders of a replicate see the same requests in the same order. An interval is the point
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
 suffice. If a contender is compared with itself, its replicates do not vary, so the interval is
-exactly [0, 0].
+exactly [0, 0]. What is known of earlier answers is known again of each replicate's own order.
 
 A replicate runs one order, but the point is a mean over several. Replicates therefore scatter more
 than the point does if an order has only some of a workload's requests, or some more often than
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.replay.contender import Contender, Player, is_compiled
 from adaspec.replay.orders import draw_order, entries, resampled
+from adaspec.replay.player import Contender, Player, is_compiled
 
 Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
@@ -79,9 +79,10 @@ def _replicate(
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
+        known = player.remember(order, concurrency)
         speeds[cell] = np.array(
             [
-                player.play(contender, order, concurrency).tokens_per_s
+                player.play(contender, order, concurrency, known=known).tokens_per_s
                 for contender in contenders_of_cell
             ]
         )

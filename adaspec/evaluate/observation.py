@@ -21,11 +21,11 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.reasons import reasons_of
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.loop import SeenStep
 from adaspec.replay.losses import PARTS, Hindsight, add_losses, hindsight
 from adaspec.replay.oracles import Oracle
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 

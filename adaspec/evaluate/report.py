@@ -13,6 +13,8 @@ from adaspec.evaluate.options import ALL
 
 REPORT_SCHEMA = 1
 OPPONENT = "static:best"
+MEMORY_ORACLES = ("combine", "plan-splice")
+"""The oracles that are also shown copying from earlier answers."""
 _HINDSIGHT = "the best in hindsight on these very requests at each concurrency, of "
 ROWS = {
     "none": "no speculation",
@@ -34,7 +36,7 @@ ROWS = {
     "oracle:dp-splice": "the same, with splices; a bound, for one request",
     **{
         f"oracle:{kind}-memory": f"`oracle:{kind}`, copying from earlier answers as well"
-        for kind in ("ngram", "neural", "combine", "plan", "plan-splice", "dp", "dp-splice")
+        for kind in MEMORY_ORACLES
     },
 }
 """The rows that every report may have, baselines first, and what each is."""

@@ -2,7 +2,7 @@
 
 A static rule is an entry of `FORMS`; a baseline is an entry of `KINDS` that says how it is parsed.
 What a policy needs of an engine or a trace it says itself (`Needs`). A new kind is replayed by the
-loop for any policy, unless `adaspec/replay/contender.py` names a faster one.
+loop for any policy, unless `adaspec/replay/player.py` names a faster one.
 """
 
 from __future__ import annotations

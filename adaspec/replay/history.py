@@ -1,14 +1,16 @@
 """Which answers had been given when a recorded request came, so that it could look them up.
 
-A server has answered others before. Here the requests come in one order, drawn by the seed and the
-same for everybody, behind those of other traces that it had answered before (it is *warm*), if any.
-A request knows the answers of those that came so long before it that they have ended: as many as
-run at once may still be running. It never knows an answer that is its own by content, or that is
-of a later turn of its own dialogue.
+A server has answered others before. Requests come in some order, the same for everybody, behind
+those of other traces that it had answered before (it is *warm*), if any. A request knows the
+answers of those that came so long before it that they have ended: as many as run at once may still
+be running. An order may hold a request more than once, standing for others like it: while one
+runs, nobody knows its answer, whoever gave it before, nor those of later turns of its dialogue,
+for no server could have seen these yet.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +18,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_TOKENS, AnswerIndex
+from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_BYTES, LEAST_TOKENS, AnswerIndex, Stored
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
+
+Ints = NDArray[np.int32]
+
+
+class Answers:
+    """The different answers of requests, each by the number of the first that gives it."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        numbers: dict[bytes, int] = {}
+        self.of = [numbers.setdefault(_content(each), at) for at, each in enumerate(requests)]
+        """Every request's."""
+        hidden = [{answer} for answer in self.of]
+        dialogues = _Dialogues(requests)
+        for number, request in enumerate(requests):
+            for turn in dialogues.earlier_turns(request):
+                hidden[turn].add(self.of[number])
+        self.hidden = [sorted(each) for each in hidden]
+        """Those that nobody knows while a request runs: its own, and those of later turns."""
+
+    def tokens(self, answer: int) -> Ints:
+        """An answer's tokens."""
+        return self.requests[answer].output_tokens
+
+
+class KnownAnswers:
+    """What a server may know of answers as requests start and end; see the module's text."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self._ended: set[int] = set()
+        self._hides = Counter[int]()
+
+    def start(self, request: int) -> Sequence[int]:
+        """The answers that are to be forgotten as a request starts, if they are known."""
+        hidden = self.answers.hidden[request]
+        self._hides.update(hidden)
+        return hidden
+
+    def end(self, request: int, shared: bool = True) -> list[int]:
+        """The answers that are known again, or for the first time, once a request has ended.
+
+        One that is not `shared` tells nobody its answer.
+        """
+        if shared:
+            self._ended.add(self.answers.of[request])
+        hidden = self.answers.hidden[request]
+        self._hides.subtract(hidden)
+        return [answer for answer in hidden if answer in self._ended and not self._hides[answer]]
+
+    def hidden_by(self, answer: int) -> int:
+        """How many of those that run hide an answer."""
+        return self._hides[answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +87,44 @@ class History:
     """How many requests run at once."""
     known: NDArray[np.bool_] | None = None
     """Of the recording's requests, those whose answers others may know; None: all."""
+    fresh: float = 0.0
+    """The share of requests that come as if to a server that has just started: none is known."""
+    in_turn: bool = False
+    """They come as they stand in the recording; else in a random order, turns of a dialogue one
+    after another."""
 
     def views(self, requests: Sequence[Request]) -> Iterator[tuple[int, AnswerIndex]]:
         """Every request's number, in the order in which they come, and the answers it knows."""
-        order = self._order(requests)
-        last = {_content(requests[number]): number for number in order}
-        before = answered_before(self.warm, requests)
-        stored = [each.output_tokens for each in (*before, *requests)]
-        tokens = 2 * (sum(map(len, stored)) + len(stored))  # twice, so that nothing is overwritten
-        answers = AnswerIndex(BYTES_PER_TOKEN * max(tokens, LEAST_TOKENS))
+        order = list(range(len(requests))) if self.in_turn else self._order(requests)
+        before, given = answered_before(self.warm, requests), Answers(requests)
+        index = AnswerIndex(self._nbytes(before, given))
         for each in before:
-            answers.add(each.output_tokens)
-        for place, number in enumerate(order):
-            if place >= self.running:
-                ended = order[place - self.running]
-                known = self.known is None or self.known[ended]
-                if known and last[_content(requests[ended])] == ended:
-                    answers.add(requests[ended].output_tokens)
-            yield number, answers
+            index.add(each.output_tokens)
+        nothing, rng = AnswerIndex(LEAST_BYTES), np.random.default_rng([self.seed, 0xF2E5])
+        places: dict[int, Stored] = {}
+        known = KnownAnswers(given)
+        for entry, number in enumerate(order):
+            if entry >= self.running:
+                ended = order[entry - self.running]
+                shared = self.known is None or bool(self.known[ended])
+                for answer in known.end(ended, shared):
+                    place = index.add(given.tokens(answer))
+                    if place is not None:
+                        places[answer] = place
+            for answer in known.start(number):
+                if answer in places:
+                    index.forget(places.pop(answer))
+            yield number, nothing if rng.random() < self.fresh else index
+
+    def _nbytes(self, before: Sequence[Request], given: Answers) -> int:
+        """Room for all that is ever stored, so that nothing is overwritten.
+
+        What ends may bring back each answer that it hid.
+        """
+        stored = [len(each.output_tokens) for each in before]
+        stored += [len(given.tokens(answer)) for hidden in given.hidden for answer in hidden]
+        # Twice: an answer takes half of the room at most.
+        return BYTES_PER_TOKEN * max(2 * (sum(stored) + len(stored)), LEAST_TOKENS)
 
     def _order(self, requests: Sequence[Request]) -> list[int]:
         """A random order in which the turns of a dialogue come one after another."""
@@ -57,7 +132,8 @@ class History:
         dialogues = _Dialogues(requests)
         places: dict[int, list[int]] = {}
         for place, number in enumerate(order):
-            places.setdefault(dialogues.first_turn(requests[number], number), []).append(place)
+            first = next(dialogues.earlier_turns(requests[number]), number)
+            places.setdefault(first, []).append(place)
         for turns in places.values():
             numbers = sorted((order[place] for place in turns), key=lambda n: _turn(requests[n]))
             for place, number in zip(turns, numbers, strict=True):
@@ -69,65 +145,61 @@ def answered_before(warm: Iterable[Request], requests: Sequence[Request]) -> lis
     """Those of `warm` that are no answer of the requests, nor of later turns of their dialogues."""
     own, dialogues = set(map(_content, requests)), _Dialogues(requests)
     return [
-        each for each in warm if _content(each) not in own and not dialogues.continues_any(each)
+        each
+        for each in warm
+        if _content(each) not in own and next(dialogues.earlier_turns(each), None) is None
     ]
 
 
 class RememberedRecordings:
-    """Requests with the answers that they know, at every number of requests at once."""
+    """Requests with the answers that they know, as they come in an order."""
 
     def __init__(
         self,
         requests: Sequence[Request],
         neural_cap: int,
         warm: Iterable[Request] = (),
-        seed: int = 0,
         prefill: CostModel | None = None,
     ) -> None:
         """`prefill` is the cost model by which reading prompts is charged, if it is."""
-        self._requests, self._cap, self._seed = tuple(requests), neural_cap, seed
-        self._prefill = prefill
+        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
         given = tuple(warm)
-        self.before = tuple(answered_before(given, self._requests))
+        self.before = tuple(answered_before(given, self.requests))
         """The answers of other traces that every request knows."""
         self.left_out = len(given) - len(self.before)
-        self._recordings: dict[int, Recording] = {}
+        self._alone: Recording | None = None
 
-    def at(self, running: int) -> Recording:
-        """The recording where so many requests run at once."""
-        if running not in self._recordings:
-            history = History(self.before, self._seed, running)
-            recording = build_recording(self._requests, self._cap, history)
-            if self._prefill is not None:
-                recording = recording.with_prefill(self._prefill)
-            self._recordings[running] = recording
-        return self._recordings[running]
+    def at(self, order: Ints, running: int) -> Recording:
+        """A recording of the entries of an order, one after another, where so many run at once."""
+        return self._recording([self.requests[number] for number in order.tolist()], running)
+
+    def alone(self) -> Recording:
+        """A recording of the requests where none knows the answer of another of them."""
+        if self._alone is None:
+            self._alone = self._recording(self.requests, len(self.requests))
+        return self._alone
+
+    def _recording(self, entries: Sequence[Request], running: int) -> Recording:
+        history = History(self.before, running=running, in_turn=True)
+        recording = build_recording(entries, self._cap, history)
+        return recording if self._prefill is None else recording.with_prefill(self._prefill)
 
 
 class _Dialogues:
     """Finds which requests begin with the whole prompt of another, as later turns do."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self._numbers = {
-            each.prompt_tokens.tobytes(): number for number, each in enumerate(requests)
-        }
+        self._numbers: dict[bytes, list[int]] = {}
+        for number, each in enumerate(requests):
+            self._numbers.setdefault(each.prompt_tokens.tobytes(), []).append(number)
         self._lengths = sorted({len(each.prompt_tokens) for each in requests})
 
-    def first_turn(self, request: Request, number: int) -> int:
-        """The request that it goes back to, or its own number."""
-        return next(self._begun(request), number)
-
-    def continues_any(self, request: Request) -> bool:
-        """Whether it is a later turn of one of the requests."""
-        return next(self._begun(request), None) is not None
-
-    def _begun(self, request: Request) -> Iterator[int]:
+    def earlier_turns(self, request: Request) -> Iterator[int]:
+        """The requests that it is a later turn of, the first turn first."""
         prompt = request.prompt_tokens
         for length in self._lengths:
             if 0 < length < len(prompt):
-                number = self._numbers.get(prompt[:length].tobytes())
-                if number is not None:
-                    yield number
+                yield from self._numbers.get(prompt[:length].tobytes(), ())
 
 
 def _turn(request: Request) -> int:

@@ -243,7 +243,8 @@ def build_recording(
     views = enumerate([None] * len(chosen)) if history is None else history.views(chosen)
     for number, answers in views:
         looked_up[number] = _matches(chosen[number], draft_cap, answers)
-        text = np.empty(0, np.int32) if answers is None else answers.stored
+        if answers is not None:  # one may know less, but a place means the same in all of them
+            text = max(text, answers.stored, key=len)
     for request, found in zip(chosen, looked_up, strict=True):
         assert found is not None
         matches, behind = found

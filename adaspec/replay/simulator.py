@@ -18,8 +18,8 @@ from adaspec.cost.builtin import SIMULATOR, SimulatorConstants
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticPolicy
-from adaspec.replay.contender import Contender
 from adaspec.replay.oracles import Oracle
+from adaspec.replay.player import Contender
 from adaspec.trace.schema import Request
 
 Array = NDArray[np.float64]

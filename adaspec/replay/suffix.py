@@ -1,9 +1,10 @@
 """vLLM's suffix decoding, replayed: a look-up that also remembers other requests' answers.
 
 The drafts are those of arctic-inference's own cache, called as vLLM calls it. Its memory is empty
-as a run begins, or holds the answers of other traces, and grows with every answer. An order may
-hold a request more than once, standing for others like it: what was remembered of the earlier copy
-is forgotten as the later one enters, for no server would have seen that very answer.
+as a run begins, or holds the answers of other traces, and grows with every answer. What an order
+may not know is left out as for everybody: see `KnownAnswers`. Suffix decoding alone also knows what
+those that run now have answered so far: of copies that run at once, the last one's, unless it gets
+ahead of another.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
+from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
@@ -125,37 +127,80 @@ def _cache_class() -> Any:
 class Memory:
     """The cache of one server, from one run to the next."""
 
-    def __init__(self, cache: SuffixCache | None = None, warm: Sequence[Request] = ()) -> None:
-        """With the answers of `warm`; without a `cache`, in one of arctic-inference's."""
+    def __init__(
+        self,
+        answers: Answers,
+        cache: SuffixCache | None = None,
+        warm: Sequence[Request] = (),
+    ) -> None:
+        """With those of `warm` before the `answers`; without a `cache`, in arctic-inference's."""
         if cache is None:
             why = why_not_here()
             if why is not None:
                 raise EvaluationError(f"'{HEAD}' {why}")
             cache = cache_of()
-        self.cache = cache
-        self._copies: dict[int, int] = {}
+        self.cache, self.answers = cache, answers
+        self._known = KnownAnswers(answers)
+        self._cached: dict[int, int] = {}
+        """Under which number the cache has an answer, or as much of it as there is."""
+        self._growing: dict[int, dict[int, int]] = {}
+        """By answer, the numbers that it grows under, and how long it is there."""
         self._started = 0
         for each in warm:
-            self.cache.start_request(self._started, each.prompt_tokens)
-            self.cache.add_active_response(self._started, each.output_tokens)
-            self.cache.stop_request(self._started)
-            self._started += 1
+            self._store(each)
 
-    def start(self, request: int, prompt: Ints) -> int:
-        """Take a request in, forgetting its earlier copy; the number that it now goes by."""
-        earlier = self._copies.get(request)
-        if earlier is not None and earlier in self.cache.cached_requests:
-            self.cache.evict_cached_response(earlier)
-        number = self._copies[request] = self._started
+    def start(self, request: int) -> int:
+        """Take a request in, and out what nobody may know by now; the number that it goes by."""
+        number = self._started
         self._started += 1
-        self.cache.start_request(number, prompt)
+        for answer in self._known.start(request):
+            if answer in self._cached:
+                self._evict(self._cached.pop(answer))
+        self.cache.start_request(number, _tokens(self.answers.requests[request].prompt_tokens))
+        answer = self.answers.of[request]
+        copies = self._growing.setdefault(answer, {})
+        copies[number] = 0
+        if self._known.hidden_by(answer) > len(copies):  # an earlier turn runs, too
+            self._evict(number)
+        else:
+            self._cached[answer] = number
         return number
+
+    def grow(self, request: int, number: int, tokens: Ints) -> None:
+        """Add to what a running request has answered."""
+        answer = self.answers.of[request]
+        copies = self._growing[answer]
+        copies[number] += len(tokens)
+        if self._cached.get(answer) == number and min(copies.values()) < copies[number]:
+            self._evict(self._cached.pop(answer))
+        self.cache.add_active_response(number, tokens)
+
+    def stop(self, request: int, number: int) -> None:
+        """Let a request go, and bring in what may be known again."""
+        self.cache.stop_request(number)
+        del self._growing[self.answers.of[request]][number]
+        for answer in self._known.end(request):
+            if answer not in self._cached:
+                self._cached[answer] = self._store(self.answers.requests[answer])
+
+    def _store(self, request: Request) -> int:
+        number = self._started
+        self._started += 1
+        self.cache.start_request(number, _tokens(request.prompt_tokens))
+        self.cache.add_active_response(number, _tokens(request.output_tokens))
+        self.cache.stop_request(number)
+        return number
+
+    def _evict(self, number: int) -> None:
+        if number in self.cache.cached_requests:  # the oldest leave by themselves
+            self.cache.evict_cached_response(number)
 
 
 @dataclass(slots=True)
 class _Running:
     """A request between its first token and its last."""
 
+    request: int
     number: int
     text: Ints
     """Prompt and answer."""
@@ -186,7 +231,8 @@ def run_suffix(
 
     What drafting takes on this machine is clocked; where it is `charged`, it also counts as time.
     """
-    run = _Run(recording, suffix, order, concurrency, cost, cap, memory or Memory(), refills)
+    memory = memory or Memory(Answers(recording.requests))
+    run = _Run(recording, suffix, order, concurrency, cost, cap, memory, refills)
     return run.result(charged)
 
 
@@ -246,7 +292,7 @@ class _Run:
         emitted[:] = np.minimum(accepted + 1, left)
         began = perf_counter()
         for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
-            self.memory.cache.add_active_response(each.number, each.answer(p, count))
+            self.memory.grow(each.request, each.number, each.answer(p, count))
         self.decision_s += perf_counter() - began
         shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, 0, 0, False)
         count_step(loop, shape, step_s(self.costs, shape), int(np.minimum(accepted, left).sum()))
@@ -260,7 +306,7 @@ class _Run:
         """Who runs now, row by row; who ran and does no longer is let go."""
         places = self._rows(self.loop.entry)
         for place in self.running.keys() - set(places):
-            self.memory.cache.stop_request(self.running.pop(place).number)
+            self._let_go(self.running.pop(place))
         for request, place in zip(self._rows(self.loop.request), places, strict=True):
             if place not in self.running:
                 self.running[place] = self._take_in(request)
@@ -275,18 +321,20 @@ class _Run:
             if each is not None:
                 rest = each.answer(position, len(each.text))
                 if len(rest):
-                    self.memory.cache.add_active_response(each.number, rest)
-                self.memory.cache.stop_request(each.number)
+                    self.memory.grow(each.request, each.number, rest)
+                self._let_go(each)
         for each in self.running.values():
-            self.memory.cache.stop_request(each.number)
+            self._let_go(each)
         self.running.clear()
+
+    def _let_go(self, running: _Running) -> None:
+        self.memory.stop(running.request, running.number)
 
     def _take_in(self, request: int) -> _Running:
         row = self.recording.requests[request]
-        text = np.concatenate([row.prompt_tokens, row.output_tokens]).astype(np.int32)
-        prompt = len(row.prompt_tokens)
-        running = _Running(self.memory.start(request, text[:prompt]), text, prompt)
-        self.memory.cache.add_active_response(running.number, running.answer(0, 1))
+        text = _tokens(np.concatenate([row.prompt_tokens, row.output_tokens]))
+        running = _Running(request, self.memory.start(request), text, len(row.prompt_tokens))
+        self.memory.grow(request, running.number, running.answer(0, 1))
         return running
 
     def _draft(self, running: _Running, position: int) -> Sequence[int]:
@@ -308,3 +356,8 @@ def _agreeing(draft: Sequence[int], answer: Ints) -> int:
             break
         count += 1
     return count
+
+
+def _tokens(tokens: Ints) -> Ints:
+    """As the cache takes them."""
+    return np.ascontiguousarray(tokens, np.int32)

@@ -16,10 +16,10 @@ from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Contender, Player
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import Recording
 from adaspec.train.ablations import ABLATIONS, Ablation
 from adaspec.train.metrics import rounded

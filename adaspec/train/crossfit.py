@@ -30,7 +30,7 @@ from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
 from adaspec.train.corpus import MIN_TRAINED, contents_of, read_everything
 from adaspec.train.heads import Settings
-from adaspec.train.recipe import check_learnable, remembering, tuned_rules
+from adaspec.train.recipe import FRESH, check_learnable, remembering, tuned_rules
 from adaspec.train.training import Members, Trainer
 
 Made = TypeVar("Made")
@@ -82,7 +82,7 @@ def cross_fit(
     )
     trainers = [trainer] * folds
     if memory:
-        histories = [History(seed=options.seed, known=members) for members in others]
+        histories = [History(seed=options.seed, known=members, fresh=FRESH) for members in others]
         trainers = [
             replace(trainer, recording=build_recording(selection.requests, selection.neural_cap, h))
             for h in histories
@@ -103,7 +103,7 @@ def cross_fit(
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
-    judging = remembering(selection, options.seed).at(1) if memory else recording
+    judging = remembering(selection, options.seed) if memory else recording
     report["calibration"] = calibration_of(
         judging, judged, cost, options.concurrency, options.seed, options.engine
     )

@@ -25,9 +25,9 @@ from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
-from adaspec.replay.contender import Player
-from adaspec.replay.history import RememberedRecordings
+from adaspec.replay.history import History
 from adaspec.replay.orders import draw_order, pools_among
+from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
@@ -41,6 +41,8 @@ from adaspec.train.training import Trainer
 
 MAX_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
+FRESH = 1 / 3
+"""The share of training requests that know no earlier answers: a server also starts with none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def train_policy(
     plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     recording = plain
     if memory:
-        recording = remembering(corpus.trained, options.seed).at(1)
+        recording = remembering(corpus.trained, options.seed, fresh=FRESH)
     progress("reading", 1, 1)
     check_learnable(recording)
     fitter = None if cluster is None else cluster.boost
@@ -161,7 +163,7 @@ def train_policy(
     metrics["held_out_requests"] = corpus.held_out.counts
     judged_recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
     if memory:
-        judged_recording = remembering(corpus.held_out, options.seed, known).at(1)
+        judged_recording = remembering(corpus.held_out, options.seed, known)
     progress("calibration", 0, 1)
     bare = without_tables(recording, trained, settings)
     judged = Judged(policy, np.ones(len(judged_recording), np.bool_), bare)
@@ -192,10 +194,14 @@ def train_policy(
 
 
 def remembering(
-    selection: Selection, seed: int, warm: Sequence[Request] = ()
-) -> RememberedRecordings:
-    """The requests with the answers of those before them, and of `warm`."""
-    return RememberedRecordings(selection.requests, selection.neural_cap, warm, seed)
+    selection: Selection, seed: int, warm: Sequence[Request] = (), fresh: float = 0.0
+) -> Recording:
+    """The requests with the answers of those before them in one order, and of `warm`.
+
+    A share of them, `fresh`, knows none.
+    """
+    history = History(tuple(warm), seed, fresh=fresh)
+    return build_recording(selection.requests, selection.neural_cap, history)
 
 
 def tuned_rules(

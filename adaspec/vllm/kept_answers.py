@@ -87,7 +87,7 @@ def contents_of(index: AnswerIndex, vocabulary: str) -> dict[str, NDArray[Any]]:
     """What a file holds of an index: only answers whose owners have a key that is a text."""
     tokens, owners = index.in_order()
     named = {number: key for key, number in index.keys.items() if isinstance(key, str)}
-    known = np.isin(owners, list(named)) | (owners == 0)
+    known = np.isin(owners, list(named)) | (tokens < 0)
     numbers = sorted(named)
     return {
         "tokens": tokens[known],

@@ -30,8 +30,9 @@ from adaspec.errors import AdaspecError
 from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request

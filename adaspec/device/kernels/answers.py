@@ -21,7 +21,6 @@ LEVELS, SMALLEST, LARGEST = (
 """Each level hashes twice as many tokens as the one before."""
 IN_ANSWERS, AHEAD = tl.constexpr(answers.IN_ANSWERS), tl.constexpr(answers.AHEAD)
 OCCURRENCES, WALK = tl.constexpr(answers.OCCURRENCES), tl.constexpr(answers.WALK)
-VOTED = tl.constexpr(answers.VOTED)
 LONGEST_COPY = tl.constexpr(answers.LONGEST_COPY)
 LONGEST_MATCH = tl.constexpr(answers.LONGEST_MATCH)
 _FIRST_FACTOR, _SECOND_FACTOR = (tl.constexpr(factor) for factor in FACTORS)
@@ -138,7 +137,7 @@ def _followed(tokens: tl.tensor, places: tl.tensor, found: tl.tensor) -> tl.tupl
     alive = (order < found).to(tl.int32)
     agree, step = found, tl.full((), 0, tl.int32)
     goes_on = found > 0
-    while goes_on & (step < VOTED):
+    while goes_on & (step < LONGEST_COPY):
         token = tl.load(tokens + places + step, mask=alive > 0, other=-1)
         says = token >= 0
         same = (token[:, None] == token[None, :]) & says[:, None] & says[None, :]

@@ -42,7 +42,7 @@ from adaspec.evaluate.report import LIFT, OPPONENT, Report
 
 _LOADS = "requests running at once (concurrency, log scale)"
 _SPEED = "tokens per second, times those of none"
-_LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", OPPONENT)
+_LINES = ("none", "fixed:best", "hybrid:best", "adaptive:best", "static:memory", OPPONENT)
 _BARS = ("fixed:best", OPPONENT)
 _GREEDY = ("oracle:ngram", "oracle:neural")
 """The oracles that do not bound a policy which uses both sources."""

@@ -414,6 +414,7 @@ _HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
     _lift_column("static:tuned", priority=8),
     _lift_column("static:fresh", priority=9, interval=True),
     _lift_column("static:memory", priority=10, interval=True),
+    _lift_column("suffix", priority=11, interval=True),
     _lift_column("static:one", priority=4),
     _lift_column("adaptive:best", priority=5),
     _lift_column("hybrid:best", priority=2),

@@ -44,10 +44,10 @@ class Memory:
         while self._waiting and stored < TOKENS_A_STEP:
             tokens, owner = self._waiting.popleft()
             head = int(self.index.words[HEAD])
-            place = self.index.add(tokens, owner)
-            if place >= 0:
-                changed.append(self.index.changed(head, place))
-                stored += len(tokens)
+            added = self.index.add(tokens, owner)
+            if added is not None:
+                changed.append(self.index.changed(head, added))
+                stored += added.tokens
         if changed:
             # Where a word was changed twice, both say what it is now.
             places = np.concatenate(changed)

@@ -33,8 +33,8 @@ def random_answers(
 def add(index: AnswerIndex, answers: Answers, answer: np.ndarray, owner: int) -> None:
     """Store an answer in both."""
     head = int(index.words[HEAD])
-    place = index.add(answer, owner)
-    if place >= 0:
-        changed = index.changed(head, place)
+    stored = index.add(answer, owner)
+    if stored is not None:
+        changed = index.changed(head, stored)
         words = torch.from_numpy(index.words[changed]).to(answers.words.device)
         answers.write(torch.from_numpy(changed).to(words.device), words)

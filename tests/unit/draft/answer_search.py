@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from adaspec.draft.answers import LONGEST_COPY, LONGEST_MATCH, OCCURRENCES, SIZES, VOTED
+from adaspec.draft.answers import LONGEST_COPY, LONGEST_MATCH, OCCURRENCES, SIZES
 
 
 def plain_search(
@@ -24,7 +24,7 @@ def plain_search(
             continue
         alive = ends[: -OCCURRENCES - 1 : -1]
         seen, agree, said = len(alive), 0, 0
-        while said < VOTED and (agree == 0 or len(alive) > 1):
+        while said < LONGEST_COPY and (agree == 0 or len(alive) > 1):
             votes = Counter(a[e + said] for a, e in alive if e + said < len(a))
             if not votes:
                 break

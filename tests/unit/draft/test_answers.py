@@ -69,6 +69,53 @@ def test_keys_stand_for_owners() -> None:
     assert found(index, [1, 2], salted) == (2, [3, 4], 1, 1)
 
 
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(tokens, st.booleans()), max_size=12), tokens)
+def test_what_is_forgotten_is_not_found_and_hides_nothing_before_it(
+    answers: list[tuple[list[int], bool]], text: list[int]
+) -> None:
+    index = AnswerIndex(ROOMY)
+    stored = [index.add(answer) for answer, _ in answers]
+    for place, (answer, forgotten) in zip(stored, answers, strict=True):
+        assert (place is None) == (len(answer) <= 2)
+        if place is not None and forgotten:
+            index.forget(place)
+            index.forget(place)  # twice is once
+    kept = [answer for answer, forgotten in answers if len(answer) > 2 and not forgotten]
+    assert found(index, text) == plain_search(kept, text)
+    assert index.tokens == sum(map(len, kept))
+
+
+def test_of_what_was_overwritten_only_the_rest_is_forgotten() -> None:
+    """A plain ring beside it, over many rounds, and an index in which nothing is forgotten.
+
+    No text occurs in two answers.
+    """
+    rng = np.random.default_rng(4)
+    index, other = (AnswerIndex(1_024 * BYTES_PER_TOKEN) for _ in range(2))
+    ring, head, given = np.zeros(index.capacity, np.int64), 0, []
+    for number in range(1, 600):
+        answer = (1_000 * number + np.arange(rng.integers(3, 90))).tolist()
+        if head + len(answer) >= len(ring):
+            ring[head:], head = 0, 0
+        ring[head : head + len(answer)], ring[head + len(answer)] = number, 0
+        head += len(answer) + 1
+        given.append((index.add(answer), answer))
+        other.add(answer)
+        if rng.random() < 0.6:  # many of these are gone by now
+            gone = int(rng.integers(max(0, number - 40), number))
+            index.forget(given[gone][0])
+            ring[ring == gone + 1] = 0
+        assert index.tokens == np.count_nonzero(ring)
+        for at in rng.integers(max(0, number - 40), number, 5).tolist():
+            _, text = given[at]
+            left = np.count_nonzero(ring == at + 1)
+            if left == 0:
+                assert found(index, text[:2]) is None
+            elif left == len(text):
+                assert found(index, text[:2]) == found(other, text[:2])
+
+
 def test_the_oldest_leave_first_and_what_is_found_is_always_there() -> None:
     rng = np.random.default_rng(3)
     index = AnswerIndex(2_000 * BYTES_PER_TOKEN)

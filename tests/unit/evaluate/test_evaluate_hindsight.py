@@ -18,8 +18,8 @@ from adaspec.evaluate.hindsight import (
 )
 from adaspec.evaluate.options import Options, silent
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 
 CELLS = [(None, 1), (None, 8), ("chat", 1), ("chat", 8)]

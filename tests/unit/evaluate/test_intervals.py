@@ -11,8 +11,9 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_order, draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import Workload, synthesize
 

@@ -9,8 +9,9 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.hindsight import grid_of
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,8 @@ HEADLINE = {
     "lift_over_static_fresh_ci95",
     "lift_over_static_memory",
     "lift_over_static_memory_ci95",
+    "lift_over_suffix",
+    "lift_over_suffix_ci95",
     "lift_over_static_one",
     "lift_over_adaptive_best",
     "lift_over_hybrid_best",

@@ -20,7 +20,8 @@ from adaspec.policy.spec import (
     table_spec,
 )
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import ORACLES, Oracle, parse_contender
+from adaspec.replay.contender import ORACLES, parse_contender
+from adaspec.replay.oracles import Oracle
 
 RULES = {
     "none": StaticRule(),

@@ -22,8 +22,9 @@ from adaspec.policy.base import BasePolicy, Needs, needs_of
 from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup
 from adaspec.policy.spec import FORMS, KINDS, Field, Form, Kind
 from adaspec.policy.static import StaticRule
-from adaspec.replay.contender import Player, is_compiled, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
+from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.vllm.choice import named_policy
 

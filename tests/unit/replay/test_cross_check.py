@@ -10,9 +10,10 @@ from shared_traces import selected
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 
 CONCURRENCY = (1, 8, 32, 128)

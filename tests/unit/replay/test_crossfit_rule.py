@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from random_recordings import random_cost, random_requests, recording_of
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.hindsight import tuned_winners
+from adaspec.policy.base import Needs
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player, is_compiled
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.player import Player, is_compiled
 
 SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 
@@ -61,7 +64,8 @@ def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
 
 def test_only_the_plain_loop_plays_a_panel_of_policies(player):
     member = np.zeros(len(player.recording), np.int32)
-    panel, order = CrossfitPolicy("crossfit:2", (), member), np.arange(4, dtype=np.int32)
+    policies = (SimpleNamespace(needs=Needs()),)
+    panel, order = CrossfitPolicy("crossfit:2", policies, member), np.arange(4, dtype=np.int32)
     assert is_compiled(panel)
     charging = Player(player.recording, player.cost, 20, [panel])
     bare = recording_of(random_requests(5, 6, tokens=False)).with_longest_splices()

@@ -25,8 +25,9 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import FreshRule, Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
+from adaspec.replay.player import FreshRule, Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 

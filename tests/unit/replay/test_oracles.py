@@ -16,9 +16,10 @@ from reference import Request, Step, close, common, look_up, play, step_seconds
 from wild_policy import WildPolicy
 
 from adaspec.cost.model import CostModel
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, cheapest_s, run_oracle
+from adaspec.replay.player import Player
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -14,8 +14,10 @@ from reference import Request, look_up_vllm
 from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError, SpecError
-from adaspec.replay import contender as contenders
-from adaspec.replay.contender import Player, parse_contender
+from adaspec.replay import player as player_module
+from adaspec.replay.contender import parse_contender
+from adaspec.replay.history import Answers
+from adaspec.replay.player import Player
 from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
 
 CAP = 48
@@ -36,6 +38,10 @@ class LookUp:
     def cached_requests(self):
         return self.answers.keys()
 
+    @property
+    def active_requests(self):
+        return self.text.keys()
+
     def start_request(self, number, prompt):
         assert number not in self.text
         self.text[number] = prompt.tolist()
@@ -46,9 +52,11 @@ class LookUp:
 
     def add_active_response(self, number, tokens):
         self.text[number] += tokens.tolist()
-        self.answers[number] += tokens.tolist()
+        if number in self.answers:
+            self.answers[number] += tokens.tolist()
 
     def evict_cached_response(self, number):
+        del self.answers[number]
         self.evicted.append(number)
 
     def speculate(self, number, pattern, *, max_spec_tokens, max_spec_factor, min_token_prob):
@@ -59,7 +67,7 @@ class LookUp:
 
 
 def played(recording, order, concurrency, cost, cache, **kinds):
-    memory = Memory(cache)
+    memory = Memory(Answers(recording.requests), cache)
     return run_suffix(
         recording, SuffixDecoding(), order, concurrency, cost, CAP, memory=memory, **kinds
     )
@@ -100,11 +108,51 @@ def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
     assert cache.evicted == [0, 2, 1]
 
 
+def test_of_copies_that_run_at_once_the_last_is_remembered():
+    requests = random_requests(5, 2, tokens=False, output_tokens=(5, 9))
+    recording, cache = recording_of(requests), LookUp()
+    order = np.array([0, 0, 0, 1], np.int32)
+    known_at_start = []
+    begin = Memory.start
+
+    class Watched(Memory):
+        def start(self, request):
+            number = begin(self, request)
+            known_at_start.append(sorted(cache.answers))
+            return number
+
+    memory, cost = (
+        Watched(Answers(recording.requests), cache),
+        random_cost(np.random.default_rng(5)),
+    )
+    run_suffix(recording, SuffixDecoding(), order, 3, cost, CAP, memory=memory)
+    # Of those that run at once, the last is remembered as far as the others have come.
+    assert known_at_start[:3] == [[0], [1], [2]]
+    assert list(cache.answers.values()) == [requests[0].output]
+
+
+def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
+    answers, cache = Answers(recording_of(random_requests(6, 1, tokens=False)).requests), LookUp()
+    memory, text = Memory(answers, cache), answers.tokens(0)
+    first, second = memory.start(0), memory.start(0)
+    memory.grow(0, first, text[:2])
+    memory.grow(0, second, text[:2])
+    assert list(cache.answers) == [second]
+    memory.grow(0, second, text[2:3])
+    assert not cache.answers
+    memory.grow(0, second, text[3:])
+    memory.stop(0, second)
+    assert not cache.answers
+    memory.grow(0, first, text[2:])
+    memory.stop(0, first)
+    assert list(cache.answers.values()) == [text.tolist()]
+
+
 def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
     requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
     recording, cost = recording_of(requests), random_cost(np.random.default_rng(8))
     cache = LookUp()
-    monkeypatch.setattr(contenders, "Memory", lambda warm: Memory(cache, warm))
+    monkeypatch.setattr(player_module, "Memory", lambda given, warm: Memory(given, cache, warm))
     rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
     player = Player(recording, cost, CAP)
     runs = player.play_rounds(parse_contender("suffix"), rounds, 2)
@@ -112,7 +160,7 @@ def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
     for run, other in zip(runs, plain, strict=True):
         assert_equal(run, other)
     # The loop ends as a slot stays empty, but a server goes on to the end of every answer.
-    assert [cache.answers[at] for at in range(5)] == [requests[at].output for at in (0, 1, 2, 3, 0)]
+    assert list(cache.answers.values()) == [requests[at].output for at in (1, 2, 3, 0)]
     assert cache.evicted == [0]
 
 
@@ -169,7 +217,7 @@ def test_where_the_cache_is_missing_it_is_said(monkeypatch):
     with pytest.raises(EvaluationError, match=r"^'suffix' needs arctic-inference, .*: no arctic"):
         player.check(parse_contender("suffix"))
     with pytest.raises(EvaluationError, match="needs arctic-inference"):
-        Memory()
+        Memory(Answers([]))
 
 
 @pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
@@ -177,7 +225,7 @@ def test_vllms_own_cache_copies_from_the_request_and_from_others_answers():
     answer = list(range(100, 160))
     prompts = [[1, 2, 3], [4, 5, 6], [7, 8, *answer]]
     recording = recording_of(
-        [Request(prompt, answer, [0] * len(answer), None) for prompt in prompts]
+        [Request(prompt, [50 + at, *answer], [0] * 61, None) for at, prompt in enumerate(prompts)]
     )
     order, cost = np.arange(3, dtype=np.int32), random_cost(np.random.default_rng(0))
     alone = [

@@ -17,8 +17,9 @@ from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy, policy_of
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.replay.contender import Player, is_compiled, parse_contender
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
+from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader

@@ -1,0 +1,357 @@
+"""The fastest way to replay whatever can be named in an evaluation.
+
+A policy needs no entry here: the loop for any policy replays it, one step at a time. `_COMPILED`
+has the kinds of policy that a faster loop gives the same results for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.model import CostModel
+from adaspec.errors import EvaluationError
+from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.base import Needs, decides_late, needs_of
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Policy
+from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.adaptive import run_adaptive
+from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_per_token
+from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.history import Answers, RememberedRecordings
+from adaspec.replay.learned import run_learned
+from adaspec.replay.loop import Observer, run_policy
+from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
+from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
+from adaspec.replay.recording import Recording
+from adaspec.replay.result import Result
+from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FreshRule:
+    """Static rules decided as in a sync engine, whatever the engine: a yardstick, no rival.
+
+    No async engine could run them so: it would have to know which rows copy before it has seen
+    what the last step emitted.
+    """
+
+    rule: StaticPolicy | CrossfitRule
+
+    @property
+    def name(self) -> str:
+        """The rule's."""
+        return self.rule.name
+
+    @property
+    def needs(self) -> Needs:
+        """The rule's."""
+        return self.rule.needs
+
+
+Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | FreshRule | SuffixDecoding
+
+
+class _Run(NamedTuple):
+    """What is played."""
+
+    recording: Recording
+    order: Ints
+    concurrency: int
+    refills: bool
+
+
+class Player:
+    """Replays contenders over one recording and cost model; remembers the paths of rules."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        cost: CostModel,
+        cap: int,
+        charged: Sequence[Contender] = (),
+        engine: str = SYNC,
+        remembered: RememberedRecordings | None = None,
+    ) -> None:
+        """`charged` are the very policies whose own decision time counts as time.
+
+        A winner of the grids that goes by the same name is another object, and not charged.
+        `remembered` has the recording's requests with the earlier answers that they know.
+        """
+        self.recording, self.cap, self.charged = recording, cap, charged
+        self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
+        self._answers: Answers | None = None
+        self._paths: dict[tuple[StaticRule, bool], Paths] = {}
+        self._mixed: dict[tuple[CrossfitRule, bool], Paths] = {}
+
+    @property
+    def is_late(self) -> bool:
+        """Whether forwards and budgets are decided before the last outcomes are known."""
+        return self.engine == ASYNC
+
+    def charges(self, contender: Contender) -> bool:
+        """Whether deciding counts as time."""
+        return any(contender is each for each in self.charged)
+
+    def check(self, contender: Contender) -> None:
+        """Refuse what this trace cannot replay."""
+        refusal = self.refusal(contender)
+        if refusal is not None:
+            raise EvaluationError(refusal)
+
+    def refusal(self, contender: Contender) -> str | None:
+        """Why this trace cannot replay the contender; None where it can."""
+        name, cap, needs = contender.name, self.recording.neural_cap, needs_of(contender)
+        if needs.drafter and not cap:
+            return f"'{name}' drafts with a neural drafter, but the trace recorded none"
+        if needs.neural_len > cap:
+            return (
+                f"'{name}' drafts {needs.neural_len} neural tokens, but the trace's accepted "
+                f"counts end at {cap}: name a shorter draft"
+            )
+        if needs.tokens and not self.recording.shows_tokens:
+            return f"'{name}' compares drafted tokens, but the trace holds none"
+        if needs.memory and self.remembered is None:
+            return f"'{name}' copies from earlier answers, and none are replayed here"
+        if needs.memory and (self.charges(contender) or self.recording.charges_longest_splices):
+            return (
+                f"'{name}' copies from earlier answers, which only compiled loops replay: leave "
+                "--charge-decisions and --stress-splices out"
+            )
+        if isinstance(contender, SuffixDecoding):
+            why = why_not_here()
+            if why is None and self.is_late:
+                why = "runs in sync engines only: replay it with --engine sync"
+            return None if why is None else f"'{name}' {why}"
+        if self.is_late and not self._has_order(contender):
+            return (
+                f"'{name}' does not say how many tokens a step may verify before the last outcome "
+                "is known (it lacks the stage 'budget'): replay it with --engine sync"
+            )
+        return None
+
+    def _has_order(self, contender: Contender) -> bool:
+        """Whether there is an order of events for it in an async engine.
+
+        Baselines that adapt and oracles keep their own.
+        """
+        kept = (*_NO_POLICIES, BatchTable, Budget, Ema)
+        return isinstance(contender, kept) or decides_late(contender)
+
+    def play_rounds(
+        self, contender: Contender, orders: Sequence[Ints], concurrency: int
+    ) -> list[Result]:
+        """One run per order, in turn: what is remembered of answers lasts from one to the next."""
+        if not isinstance(contender, SuffixDecoding):
+            return [self.play(contender, order, concurrency) for order in orders]
+        memory = self._memory()
+        runs = [_Run(self.recording, order, concurrency, True) for order in orders]
+        return [self._play_suffix(contender, run, memory) for run in runs]
+
+    def remember(self, order: Ints, concurrency: int) -> Recording | None:
+        """The entries of an order with the answers that each knows; None where none are replayed.
+
+        It takes a while, so whoever plays several contenders hands it to `play`.
+        """
+        return None if self.remembered is None else self.remembered.at(order, concurrency)
+
+    def play(
+        self,
+        contender: Contender,
+        order: Ints,
+        concurrency: int,
+        refills: bool = True,
+        known: Recording | None = None,
+    ) -> Result:
+        """One run of the closed loop; without refills, `concurrency` copies of order[0].
+
+        `known` is what `remember` says of this order.
+        """
+        if len(order) < concurrency:
+            raise EvaluationError(
+                f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
+            )
+        # Only the loop for any policy clocks decisions.
+        fast = None if self.charges(contender) else _entry(_COMPILED, contender)
+        play: _Play = _entry(_NO_POLICIES, contender) or fast or Player._play_any
+        seen = _Run(self.recording, order, concurrency, refills)
+        if needs_of(contender).memory:
+            contender, seen = self._remembering(contender, seen, known)
+        return play(self, contender, seen)
+
+    def _remembering(
+        self, contender: Contender, seen: _Run, known: Recording | None
+    ) -> tuple[Contender, _Run]:
+        """A contender and a run on the recording with the answers that are known.
+
+        There an order's entries are requests of their own; copies of one know no other's answer.
+        """
+        assert self.remembered is not None  # `refusal` says so
+        if not seen.refills:
+            return contender, seen._replace(recording=self.remembered.alone())
+        if known is None:
+            known = self.remembered.at(seen.order, seen.concurrency)
+        if isinstance(contender, CrossfitPolicy):
+            deciding = contender.policy_of_request[seen.order]
+            contender = replace(contender, policy_of_request=deciding)
+        elif isinstance(contender, CrossfitRule):
+            contender = replace(contender, rule_of_request=contender.rule_of_request[seen.order])
+        entries = np.arange(len(seen.order), dtype=np.int32)
+        return contender, seen._replace(recording=known, order=entries)
+
+    def stepper(self, contender: Contender) -> Policy | None:
+        """The contender as a policy that `watch` can replay; None if it is none."""
+        kinds = (Oracle, CrossfitRule, FreshRule, CrossfitPolicy, SuffixDecoding)
+        if isinstance(contender, kinds) or (self.is_late and not decides_late(contender)):
+            return None
+        if needs_of(contender).memory:  # one live index cannot know less for earlier requests
+            return None
+        return contender
+
+    def watch(self, policy: Policy, order: Ints, concurrency: int, observer: Observer) -> Result:
+        """The same run as that of `play`, by the loop for any policy, with an observer in it."""
+        return self._play_any(policy, _Run(self.recording, order, concurrency, True), observer)
+
+    def _play_rules(self, rules: CrossfitRule, run: _Run) -> Result:
+        return self._play_mixed(rules, self.is_late, run)
+
+    def _play_fresh(self, fresh: FreshRule, run: _Run) -> Result:
+        if isinstance(fresh.rule, CrossfitRule):
+            return self._play_mixed(fresh.rule, False, run)
+        return self._play_rule(fresh.rule.rule, False, run)
+
+    def _play_mixed(self, rules: CrossfitRule, late: bool, run: _Run) -> Result:
+        if (rules, late) not in self._mixed:
+            walked = rules.paths(lambda rule: self._walked(rule, late, run.recording))
+            if run.recording is not self.recording:
+                return self._play_paths(walked, rules.holds, run)
+            self._mixed[rules, late] = walked
+        return self._play_paths(self._mixed[rules, late], rules.holds, run)
+
+    def _play_crossfit(self, policy: CrossfitPolicy, run: _Run) -> Result:
+        if self.charges(policy) or self.recording.charges_longest_splices:
+            raise EvaluationError(
+                f"'{policy.name}' is several policies, which only the plain closed loop "
+                "plays: leave --charge-decisions and --stress-splices out"
+            )
+        return self._play_compiled(policy, run)
+
+    def _play_learned(self, policy: LearnedPolicy, run: _Run) -> Result:
+        if self.recording.charges_longest_splices:
+            # Only the loop for any policy knows what the longest splices cost.
+            return self._play_any(policy, run)
+        return self._play_compiled(policy, run)
+
+    def _play_compiled(self, policy: LearnedPolicy | CrossfitPolicy, run: _Run) -> Result:
+        recording, order, concurrency, refills = run
+        cost, cap, engine = self.cost, self.cap, self.engine
+        return run_learned(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
+
+    def _play_adaptive(self, policy: Budget | Ema, run: _Run) -> Result:
+        recording, order, concurrency, refills = run
+        return run_adaptive(recording, policy, order, concurrency, self.cost, self.cap, refills)
+
+    def _play_oracle(self, oracle: Oracle, run: _Run) -> Result:
+        recording, order, concurrency, refills = run
+        if oracle.kind in LOOPS:
+            return run_oracle(recording, oracle, order, concurrency, self.cost, self.cap, refills)
+        if refills and concurrency > 1:
+            raise EvaluationError(
+                f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "
+                f"closed loop at concurrency {concurrency}; see --batching lockstep"
+            )
+        one = order if refills else order[:1]
+        return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap)
+
+    def _memory(self) -> Memory:
+        """The memory of suffix decoding as a run begins."""
+        if self._answers is None:
+            self._answers = Answers(self.recording.requests)
+        before = () if self.remembered is None else self.remembered.before
+        return Memory(self._answers, warm=before)
+
+    def _play_suffix(
+        self, suffix: SuffixDecoding, run: _Run, memory: Memory | None = None
+    ) -> Result:
+        memory, charged = memory or self._memory(), self.charges(suffix)
+        recording, order, concurrency, refills = run
+        cost, cap = self.cost, self.cap
+        return run_suffix(
+            recording, suffix, order, concurrency, cost, cap, refills, charged, memory
+        )
+
+    def _play_any(self, policy: Policy, run: _Run, observer: Observer | None = None) -> Result:
+        recording, order, concurrency, refills = run
+        cost, cap, engine, charged = self.cost, self.cap, self.engine, self.charges(policy)
+        return run_policy(
+            recording, policy, order, concurrency, cost, cap, refills, charged, engine, observer
+        )
+
+    def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
+        return self._play_rule(policy.rule, self.is_late, run)
+
+    def _play_table(self, table: BatchTable, run: _Run) -> Result:
+        """As the static rule that the table amounts to while the batch has this very size."""
+        rule = StaticRule(neural_len=table.length(run.concurrency))
+        return self._play_rule(rule, False, run)
+
+    def _play_rule(self, rule: StaticRule, late: bool, run: _Run) -> Result:
+        walked = self._walked(rule, late, run.recording)
+        return self._play_paths(walked, rule.neural_len > 0, run)
+
+    def _walked(self, rule: StaticRule, late: bool, recording: Recording) -> Paths:
+        """A rule's paths, kept where other orders have the same."""
+        if recording is not self.recording:
+            return walk_rule(recording, rule, self.cap, late)
+        if (rule, late) not in self._paths:
+            self._paths[rule, late] = walk_rule(recording, rule, self.cap, late)
+        return self._paths[rule, late]
+
+    def _play_paths(self, walked: Paths, holds: bool, run: _Run) -> Result:
+        recording, order, concurrency, refills = run
+        columns, costs = recording.columns, self.cost.constants()
+        if refills:
+            return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
+        totals = np.zeros(1, TOTALS)
+        run_lockstep(columns, walked, order[0], concurrency, costs, holds, totals)
+        token_s = seconds_per_token(columns, order[:1], totals["time_s"])
+        return result_from(totals, token_s)
+
+
+_Play: TypeAlias = Callable[[Player, Any, _Run], Result]
+
+_NO_POLICIES: dict[type, _Play] = {
+    Oracle: Player._play_oracle,
+    CrossfitRule: Player._play_rules,
+    FreshRule: Player._play_fresh,
+    CrossfitPolicy: Player._play_crossfit,
+    SuffixDecoding: Player._play_suffix,
+}
+"""How each contender is replayed that no engine could be given as it is."""
+_COMPILED: dict[type, _Play] = {
+    StaticPolicy: Player._play_static,
+    BatchTable: Player._play_table,
+    Budget: Player._play_adaptive,
+    Ema: Player._play_adaptive,
+    LearnedPolicy: Player._play_learned,
+}
+"""How each kind of policy is replayed faster than by the loop for any policy."""
+
+
+def _entry(table: Mapping[type, _Play], contender: object) -> _Play | None:
+    return next((table[kind] for kind in type(contender).__mro__ if kind in table), None)
+
+
+def is_compiled(contender: object) -> bool:
+    """Whether a contender is replayed without calling Python at every step."""
+    if isinstance(contender, SuffixDecoding):
+        return False
+    return _entry({**_NO_POLICIES, **_COMPILED}, contender) is not None
