@@ -31,7 +31,7 @@ and requests that run in it are without the drafter from then on."""
 PlainSeconds = Callable[[int, int], float]
 """What the cost model says of a step of so many rows and context tokens without drafts."""
 
-_FIRST_PROBE, _LONGEST_WAIT = 4, 2048
+_FIRST_PROBE, _LONGEST_WAIT = 2, 2048
 """Steps that speculate before a bucket is probed first, and at most between two probes."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
@@ -39,6 +39,8 @@ _CLEAN = 2
 """Steps of a probe that can be counted, behind those that the change-over blurs."""
 _SAMPLES = 32
 """Steps without speculation that a bucket remembers."""
+_WARM = 4
+"""So many steps of a bucket are taken for as fast as the fastest of them."""
 _PLAIN_CLIP, _PLAN_CLIP = 2.0, 4.0
 """A step counts as at most so often the usual one: a hiccup is no reason to change anything."""
 _MEMORY = 64
@@ -48,7 +50,8 @@ _CERTAINTY = 40.0
 one that loses in about one of exp(2 * g * 40) stretches."""
 _LEAST_LOSS = 4.0
 """What may be lost in any case, in steps without speculation."""
-_FIRST_HOLD, _LONGEST_HOLD = 32, 6400
+_FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
+"""Steps held off at first; after many failures; and where trying again loses much."""
 _RETRY_SHARE = 1 / 100
 """What trying again may lose, as a share of the steps held off before."""
 
@@ -149,14 +152,15 @@ class Guard:
         lift = bucket.emitted * bucket.factor / bucket.pace
         cost = (self._lag + _CLEAN) * max(lift - 1, 0) if math.isfinite(lift) else 0.0
         affordable = int(cost / _PROBE_SHARE)
-        return min(max(_FIRST_PROBE << min(bucket.probes, 5), affordable), _LONGEST_WAIT)
+        return min(max(_FIRST_PROBE << min(bucket.probes, 6), affordable), _LONGEST_WAIT)
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""
         credit = max(_allowed(bucket) / 4, bucket.hold * _RETRY_SHARE / 2)
         bucket.lost = _allowed(bucket) - credit
-        bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 5
-        bucket.hold = min(2 * bucket.hold, _LONGEST_HOLD)
+        bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 6
+        longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
+        bucket.hold = min(2 * bucket.hold, int(longest))
 
     def note(self, said: Said, seconds: float, tokens: int) -> None:
         """Take in what a step took and how many tokens it emitted, all rows together."""
@@ -174,8 +178,10 @@ class Guard:
 
     def _note_plan(self, bucket: _Bucket, took: float, emitted: float) -> None:
         bucket.noted += 1
-        if bucket.noted > _FIRST_PROBE:
+        if bucket.noted > _WARM:
             took = min(took, _PLAN_CLIP * bucket.pace)
+        elif took > bucket.pace:
+            took = bucket.pace  # the first steps may compile something
         share = max(1 / bucket.noted, 1 / _MEMORY)
         bucket.pace = _moved(bucket.pace, took, share)
         bucket.emitted = _moved(bucket.emitted, emitted, share)
@@ -196,8 +202,11 @@ class Guard:
         if bucket.gained > allowed:
             bucket.gained, bucket.hold = 0.0, _FIRST_HOLD
         if bucket.lost > allowed:
-            least = (self._lag + 1) * (bucket.pace / bucket.factor - bucket.emitted)
-            bucket.hold = min(max(bucket.hold, int(least / _RETRY_SHARE)), _LONGEST_HOLD)
+            # However little credit a retry has, it loses this much before it is judged. At most
+            # twice what was next, or a hiccup in the first steps would cost thousands.
+            least = (self._lag + 2) * (bucket.pace / bucket.factor - bucket.emitted)
+            if least > bucket.hold * _RETRY_SHARE:
+                bucket.hold = min(2 * bucket.hold, _LONGEST_HOLD)
             bucket.held = bucket.hold
             self.switches += 1
 
@@ -249,6 +258,6 @@ def _moved(mean: float, value: float, share: float) -> float:
 
 def _clipped_mean(values: deque[float]) -> float:
     """The mean, with what is far above or below the median taken for that far only."""
-    median = sorted(values)[len(values) // 2]
+    median = sorted(values)[(len(values) - 1) // 2]
     low, high = median / _PLAIN_CLIP, median * _PLAIN_CLIP
     return sum(min(max(value, low), high) for value in values) / len(values)
