@@ -127,6 +127,10 @@ class Guard:
         counts = self._alike >= self._lag and not reads_prompts
         return Said(word, counts, key, rows, plain_s)
 
+    def interrupt(self) -> None:
+        """Something else was served: what comes next is blurred by it."""
+        self._alike, self._probing = -1, 0
+
     def _word(self, bucket: _Bucket, reads_prompts: bool) -> str:
         if bucket.held > 0:
             self._probing = 0
@@ -156,7 +160,7 @@ class Guard:
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""
-        credit = max(_allowed(bucket) / 4, bucket.hold * _RETRY_SHARE / 2)
+        credit = max(_allowed(bucket) / 4, bucket.hold * _RETRY_SHARE / 4)
         bucket.lost = _allowed(bucket) - credit
         bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 6
         longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
+from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
@@ -73,7 +74,7 @@ class Request:
     holds_neural: bool = False
     recorded: bool = False
     undrafted: bool = False
-    """Whether it ran in mode 'off': the drafter's KV of its text has holes."""
+    """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
 
     def emit(self, tokens: Sequence[int]) -> None:
         """Add emitted tokens up to its end: the device may emit some beyond it."""
@@ -141,6 +142,8 @@ class Worker:
         self.stop_if_slow = stop_if_slow
         self.mode = serving.mode
         """The mode of the step that runs or begins next."""
+        self.word = PLAN
+        """What the guard says of that step."""
         self._requests: dict[str, Request] = {}
         self._in_slot: dict[int, Request] = {}
         self._ended: list[str] = []
@@ -157,7 +160,7 @@ class Worker:
     @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        on = self.mode != "off" and not self.breaker.off
+        on = self.mode != "off" and self.word == PLAN and not self.breaker.off
         return on and any(each.holds_neural for each in self._in_slot.values())
 
     @property
@@ -197,7 +200,7 @@ class Worker:
     def budget(self, running: int, most: int) -> int:
         """How many drafted tokens the coming step verifies, of at most so many."""
         self._budget = 0
-        serves = self.mode == "serve" and not self.breaker.off
+        serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
         if serves and self._reported is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
@@ -227,10 +230,14 @@ class Worker:
             if reported is not None:
                 self._take_report(reported)
             self._leave()
-            if self.mode == "off":
+            if self.mode == "off" or self.word == HOLD:
                 self._pause(rows)
                 return None
             pending = self._decide(rows)
+            if self.word != PLAN:
+                # A probe copies nothing that is verified in it, and misses so few tokens that
+                # requests keep the drafter. It is decided all the same: reports stay whole.
+                pending.decided.forwards = 0
             settings = np.array([pending.decided.price, *pending.decided.factors])
             step = self.drafting.begin(make_batch(self._holds), _to_device(settings, self._device))
         except Exception as error:

@@ -617,7 +617,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
         engine.step()
     assert all(engine.drafts[at] for at in (0, 1))
     drafted = counters["drafted_tokens/splice"]
-    follow(session, Told("off", ""))
+    follow(session, Told("off", ""), None)
     assert counters["mode/off"] == 1
     for _ in range(3):
         engine.step()
@@ -626,7 +626,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     # What was proposed before is still learned from.
     assert drafted < counters["drafted_tokens/splice"]
     assert len(policy.planned) == 3
-    follow(session, Told("serve", ""))
+    follow(session, Told("serve", ""), None)
     engine.running = [0, 1, 2]
     engine.states = {f"r{at}": engine.states.get(f"r{at}", object()) for at in range(3)}
     engine.step()
@@ -642,7 +642,7 @@ def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_propos
     session = session_of(Spy(Fixed()), 2)
     engine = ScriptedEngine(repetitive(2), session)
     engine.step()
-    follow(session, Told("shadow", ""))
+    follow(session, Told("shadow", ""), None)
     engine.step()
     engine.step()
     first, second = session.policy.learned
@@ -655,7 +655,7 @@ def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_propos
 
 def test_requests_that_run_while_off_come_and_go_without_being_remembered():
     session = session_of(Fixed(), 4)
-    follow(session, Told("off", ""))
+    follow(session, Told("off", ""), None)
     for at in range(50):
         engine = ScriptedEngine(repetitive(2), session)
         engine.states = {name: object() for name in engine.states}
@@ -668,11 +668,11 @@ def test_a_wrong_mode_file_is_counted_and_changes_nothing():
     counters = Counters(None, {})
     session = session_of(Fixed(), 2)
     session.observers.add(MetricsObserver(counters))
-    follow(session, Told("serve", "mode_file says 'sevre'"))
+    follow(session, Told("serve", "mode_file says 'sevre'"), None)
     assert session.mode == "serve"
     assert counters["faults/mode_file"] == 1
     assert not session.breaker.off
-    follow(session, None)
+    follow(session, None, None)
 
 
 @pytest.mark.parametrize(
