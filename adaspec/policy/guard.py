@@ -33,11 +33,13 @@ PlainSeconds = Callable[[int, int], float]
 
 _FIRST_PROBE, _LONGEST_WAIT = 2, 2048
 """Steps that speculate before a bucket is probed first, and at most between two probes."""
+_DOUBTFUL_WAIT = 16
+"""The same where the two are closer than can be told."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
 _CLEAN = 2
 """Steps of a probe that can be counted, behind those that the change-over blurs."""
-_SAMPLES = 32
+_SAMPLES = 64
 """Steps without speculation that a bucket remembers."""
 _WARM = 4
 """So many steps of a bucket are taken for as fast as the fastest of them."""
@@ -50,6 +52,9 @@ _CERTAINTY = 40.0
 one that loses in about one of exp(2 * g * 40) stretches."""
 _LEAST_LOSS = 4.0
 """What may be lost in any case, in steps without speculation."""
+_MOST_LOSS = 640.0
+"""What may be lost at most by one request alone, beside twice the least. With more requests it is as
+many times less, as their chances even out: what varies more than that is no chance."""
 _FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
 """Steps held off at first; after many failures; and where trying again loses much."""
 _RETRY_SHARE = 1 / 100
@@ -80,12 +85,16 @@ class _Bucket:
     """Steps without speculation."""
     factor: float = math.nan
     """What such a step takes."""
+    doubt: float = 0.0
+    """The standard error of that, as a share of it."""
     pace: float = math.nan
     """What a step that speculates takes, on average."""
     emitted: float = math.nan
     """Tokens that it emits per row."""
     variance: float = 0.0
     """Of what a step loses."""
+    most: float = math.inf
+    """What may be lost at most before speculation is held off."""
     noted: int = 0
     lost: float = 0.0
     """Steps without speculation that would have taken as long as what was lost, of late."""
@@ -154,9 +163,12 @@ class Guard:
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""
         lift = bucket.emitted * bucket.factor / bucket.pace
+        if abs(lift - 1) < 3 * bucket.doubt:
+            return _DOUBTFUL_WAIT
         cost = (self._lag + _CLEAN) * max(lift - 1, 0) if math.isfinite(lift) else 0.0
-        affordable = int(cost / _PROBE_SHARE)
-        return min(max(_FIRST_PROBE << min(bucket.probes, 6), affordable), _LONGEST_WAIT)
+        least = _FIRST_PROBE << min(bucket.probes, 6)
+        # What is affordable rests on what was seen so far, which is little at first.
+        return min(max(least, int(cost / _PROBE_SHARE)), 16 * least, _LONGEST_WAIT)
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""
@@ -174,20 +186,22 @@ class Guard:
         took = seconds / said.plain_s
         if said.word != PLAN:
             bucket.plain.append(took)
-            unknown, bucket.factor = math.isnan(bucket.factor), _clipped_mean(bucket.plain)
+            unknown = math.isnan(bucket.factor)
+            bucket.factor, bucket.doubt = _clipped_mean(bucket.plain)
             if unknown and bucket.noted:
-                self._lose(bucket, bucket.noted * (bucket.pace / bucket.factor - bucket.emitted))
+                lost = bucket.noted * (bucket.pace / bucket.factor - bucket.emitted)
+                bucket.lost = min(max(lost, 0.0), _LEAST_LOSS)
         elif bucket.held == 0:  # with steps in flight, one may come that was decided before
             self._note_plan(bucket, took, tokens / said.rows)
 
     def _note_plan(self, bucket: _Bucket, took: float, emitted: float) -> None:
         bucket.noted += 1
+        share = max(1 / bucket.noted, 1 / _MEMORY)
         if bucket.noted > _WARM:
             took = min(took, _PLAN_CLIP * bucket.pace)
-        elif took > bucket.pace:
-            took = bucket.pace  # the first steps may compile something
-        share = max(1 / bucket.noted, 1 / _MEMORY)
-        bucket.pace = _moved(bucket.pace, took, share)
+            bucket.pace = _moved(bucket.pace, took, share)
+        else:  # these may compile something
+            took = bucket.pace = min(took, bucket.pace) if bucket.noted > 1 else took
         bucket.emitted = _moved(bucket.emitted, emitted, share)
         factor = bucket.factor
         if math.isnan(factor):
@@ -229,6 +243,7 @@ class Guard:
     def _new_bucket(self, key: tuple[int, int]) -> _Bucket:
         """A bucket that knows what its nearest neighbour does, and judges that soon."""
         bucket = self._buckets[key] = _Bucket()
+        bucket.most = 2 * _LEAST_LOSS + _MOST_LOSS / 2 ** (key[0] / 2)
         known = [each for each, other in self._buckets.items() if not math.isnan(other.factor)]
         if known:
             nearest = min(known, key=lambda each: abs(each[0] - key[0]) + abs(each[1] - key[1]))
@@ -252,7 +267,7 @@ class Guard:
 
 def _allowed(bucket: _Bucket) -> float:
     """What may be lost before speculation is held off, in steps without it."""
-    return max(_LEAST_LOSS, _CERTAINTY * bucket.variance)
+    return max(_LEAST_LOSS, min(_CERTAINTY * bucket.variance, bucket.most))
 
 
 def _moved(mean: float, value: float, share: float) -> float:
@@ -260,8 +275,15 @@ def _moved(mean: float, value: float, share: float) -> float:
     return value if math.isnan(mean) else mean + share * (value - mean)
 
 
-def _clipped_mean(values: deque[float]) -> float:
-    """The mean, with what is far above or below the median taken for that far only."""
-    median = sorted(values)[(len(values) - 1) // 2]
+def _clipped_mean(values: deque[float]) -> tuple[float, float]:
+    """The mean, and its standard error as a share of it.
+
+    What is far above or below the median is taken for that far only.
+    """
+    count = len(values)
+    median = sorted(values)[(count - 1) // 2]
     low, high = median / _PLAIN_CLIP, median * _PLAIN_CLIP
-    return sum(min(max(value, low), high) for value in values) / len(values)
+    clipped = [min(max(value, low), high) for value in values]
+    mean = sum(clipped) / count
+    spread = sum((value - mean) ** 2 for value in clipped) / max(count - 1, 1)
+    return mean, math.sqrt(spread / count) / mean

@@ -54,7 +54,7 @@ def send_guard(
 
     `serves` says whether speculation is on at all; if not, nothing is judged.
     """
-    timed = _TimedSteps(scheduler, guard, serves, clock)
+    timed = scheduler.adaspec_timed = TimedSteps(scheduler, guard, serves, clock)
     update_after_schedule = scheduler._update_after_schedule
     update_from_output = scheduler.update_from_output
 
@@ -72,7 +72,7 @@ def send_guard(
     scheduler.update_from_output = update_and_note
 
 
-class _TimedSteps:
+class TimedSteps:
     """The steps of one scheduler, as its guard is told of them; none of its methods raises."""
 
     def __init__(
