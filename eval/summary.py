@@ -367,6 +367,32 @@ def agents_table() -> list[list[str]]:
     return rows
 
 
+def guard_table() -> list[list[str]]:
+    """The table of what policies come to with the guard and without, by workload and costs."""
+    rows = [["workload", "drafting takes", "loads", "cells", "without guard", "with guard", *(
+        "of the policy's own, where it is faster than none",)]]  # fmt: skip
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in report("guard")["cells"]:
+        workload = f"{cell['workload']}, jumps" if " to " in cell["load"] else cell["workload"]
+        cells.setdefault((workload, cell["costs"]), []).append(cell)
+    for (workload, costs), found in cells.items():
+        loads = list(dict.fromkeys(cell["load"] for cell in found))
+        spans = [
+            (min(cell[key] for cell in found), max(cell[key] for cell in found))
+            for key in ("unguarded", "guarded")
+        ]
+        right = [cell["guarded"] / cell["unguarded"] for cell in found if cell["unguarded"] > 1]
+        rows.append([
+            workload,
+            costs,
+            ", ".join(loads),
+            str(len(found)),
+            *(f"{low:.2f}x .. {high:.2f}x" for low, high in spans),
+            f"{min(right):.3f}x or more" if right else "",
+        ])  # fmt: skip
+    return _without_repeats(rows)
+
+
 def lookup_table() -> list[list[str]]:
     """The table of look-ups in earlier answers, beside arctic-inference's."""
     rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
@@ -449,6 +475,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "agents": agents_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
+        "guard": guard_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),

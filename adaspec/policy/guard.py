@@ -34,7 +34,7 @@ PlainSeconds = Callable[[int, int], float]
 _FIRST_PROBE, _LONGEST_WAIT = 2, 2048
 """Steps that speculate before a bucket is probed first, and at most between two probes."""
 _DOUBTFUL_WAIT = 16
-"""The same where the two are closer than can be told."""
+"""Steps between two probes where what they say varies too much to tell which is faster."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
 _CLEAN = 2
@@ -43,7 +43,7 @@ _SAMPLES = 64
 """Steps without speculation that a bucket remembers."""
 _WARM = 4
 """So many steps of a bucket are taken for as fast as the fastest of them."""
-_PLAIN_CLIP, _PLAN_CLIP = 2.0, 4.0
+_PLAIN_CLIP, _PLAN_CLIP = 1.5, 4.0
 """A step counts as at most so often the usual one: a hiccup is no reason to change anything."""
 _MEMORY = 64
 """A bucket's averages are over about so many steps, its spread over four times as many."""
@@ -53,8 +53,8 @@ one that loses in about one of exp(2 * g * 40) stretches."""
 _LEAST_LOSS = 4.0
 """What may be lost in any case, in steps without speculation."""
 _MOST_LOSS = 640.0
-"""What may be lost at most by one request alone, beside twice the least. With more requests it is as
-many times less, as their chances even out: what varies more than that is no chance."""
+"""What may be lost at most by one request alone, beside twice the least. With more requests it is
+as many times less, as their chances even out: what varies more than that is no chance."""
 _FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
 """Steps held off at first; after many failures; and where trying again loses much."""
 _RETRY_SHARE = 1 / 100
@@ -119,10 +119,10 @@ class Guard:
         self._key: tuple[int, int] | None = None
         self._probing = 0
         self._alike = 0
-        """Steps since the last one that speculated where the present one does not, or v. v."""
+        """How many steps before the present one speculated if it does, and did not if not."""
         self._speculated = True
         self.switches = 0
-        """How often it has changed its mind on any bucket."""
+        """How often it has begun to hold speculation off, in any bucket."""
 
     def decide(self, rows: int, context_tokens: int, reads_prompts: bool = False) -> Said:
         """What the next step does; a step that reads prompts is never a probe."""
@@ -148,7 +148,8 @@ class Guard:
                 self._retry(bucket)
             return HOLD
         if reads_prompts:  # the drafter would have to do without these prompts
-            self._probing = 0
+            if self._probing > 0:
+                self._probing, bucket.wait = 0, bucket.wait // 2
             return PLAN
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
@@ -168,7 +169,7 @@ class Guard:
         cost = (self._lag + _CLEAN) * max(lift - 1, 0) if math.isfinite(lift) else 0.0
         least = _FIRST_PROBE << min(bucket.probes, 6)
         # What is affordable rests on what was seen so far, which is little at first.
-        return min(max(least, int(cost / _PROBE_SHARE)), 16 * least, _LONGEST_WAIT)
+        return min(max(least, int(cost / _PROBE_SHARE)), 8 * least, _LONGEST_WAIT)
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""

@@ -32,8 +32,8 @@ from made_up import IN_TURN, WORKLOADS, made_up
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.selection import Wanted, select
 from adaspec.cost.plain import plain_seconds
+from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.guard import HOLD, PROBE, Guard, Said
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Policy
@@ -77,7 +77,7 @@ class Watched(Guard):
         return said
 
     def note(self, said: Said, seconds: float, tokens: int) -> None:
-        """With a noisy clock, steps take 30% more or less, and one in a hundred ten times as long."""
+        """With a noisy clock, steps take 30% more or less, and one in a hundred takes ten times."""
         if self._chance is not None:
             seconds *= float(np.exp(0.3 * self._chance.standard_normal()))
             seconds *= 10 if self._chance.random() < 0.01 else 1
@@ -243,7 +243,16 @@ def public_recording(folder: Path) -> Recording:
     return build_recording(found.requests, found.neural_cap)
 
 
-HEADS = ("workload", "load", "costs", "policy", "without guard", "with guard", "held off", "switches")
+HEADS = (
+    "workload",
+    "load",
+    "costs",
+    "policy",
+    "without guard",
+    "with guard",
+    "held off",
+    "switches",
+)
 
 
 def line(cell: Cell) -> str:
@@ -279,9 +288,9 @@ def main() -> None:
         print(line(cell), flush=True)
     missed = [cell for cell in found if not cell.holds]
     said = [
-        f"{len(found)} cells; {len(missed)} of them below {LEAST}x of no speculation, or, in steady "
-        f"workloads, below {LEAST_OF_RIGHT}x of the policy without guard where that is faster than "
-        "none.",
+        f"{len(found)} cells; {len(missed)} of them are below {LEAST}x of no speculation, or, in "
+        f"steady workloads, below {LEAST_OF_RIGHT}x of the policy without guard where that is "
+        "faster than none.",
         f"Least of all: {min(cell.guarded for cell in found):.3f}x; without guard "
         f"{min(cell.unguarded for cell in found):.3f}x.",
         *(f"Left out: {why}." for why in left_out),

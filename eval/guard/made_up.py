@@ -1,11 +1,11 @@
 """Made-up requests that are hard on a guard: nobody said any of it, and no model drafted it.
 
-    unmatched    short matches everywhere, and never what follows; no neural token is accepted
-    halves       a request begins with what copies well and ends as `unmatched`
-    turns        the first half of the requests copies well, the other half is `unmatched`
-    returns      a third copies well, a third is `unmatched`, a third copies well again
-    long         prompts of 65,536 tokens; what is said is `unmatched`
-    long_copied  the same prompts, and answers that copy from them
+unmatched    short matches everywhere, and never what follows; no neural token is accepted
+halves       a request begins with what copies well and ends as `unmatched`
+turns        the first half of the requests copies well, the other half is `unmatched`
+returns      a third copies well, a third is `unmatched`, a third copies well again
+long         prompts of 65,536 tokens; what is said is `unmatched`
+long_copied  the same prompts, and answers that copy from them
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The guard of a V1 engine: speculation is held off where it is slow, and comes back; outputs stay."""
+"""The guard of a V1 engine holds speculation off where it is slow, and lets it back in."""
 
 import pytest
 from guarded_engine import SlowSteps
@@ -49,7 +49,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(guarded, truth,
 
 def test_probes_cost_requests_nothing_but_the_step(guarded, truth, prompts):
     expected = truth(TOKENS)
-    engine, session, counters = guarded
+    engine, session, _ = guarded
     with SlowSteps(engine, "V1", 0.1) as steps:
         assert engine.greedy(prompts, TOKENS) == expected
     assert 0 < steps.words.count("probe") < 0.3 * len(steps.words)

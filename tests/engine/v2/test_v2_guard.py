@@ -1,4 +1,4 @@
-"""The guard of a V2 engine: speculation is held off where it is slow, and comes back; outputs stay."""
+"""The guard of a V2 engine holds speculation off where it is slow, and lets it back in."""
 
 import pytest
 from guarded_engine import SlowSteps

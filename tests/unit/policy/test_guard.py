@@ -158,7 +158,9 @@ def test_a_probe_is_as_long_as_the_change_over_and_two_steps():
         probe = said[first : first + lag + 2]
         assert {each.word for each in probe} == {PROBE}
         assert [each.counts for each in probe] == [False] * lag + [True] * 2
-        assert [each.counts for each in said[first + lag + 2 :][: lag + 1]] == [False] * lag + [True]
+        assert [each.counts for each in said[first + lag + 2 :][: lag + 1]] == [False] * lag + [
+            True
+        ]
 
 
 def test_what_was_served_otherwise_blurs_the_steps_behind_it():

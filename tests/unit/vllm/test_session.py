@@ -19,6 +19,7 @@ from adaspec.replay.loop import run_policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Observer, Serving, source_of
+from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
 from adaspec.vllm.mode_file import Told
 from adaspec.vllm.session import Session, follow, is_recorded
@@ -635,6 +636,50 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     assert [len(engine.drafts[at]) for at in range(3)] == [4, 4, 6]
     assert counters["mode/off"] == 0
     assert counters["mode/serve"] == 1
+    assert not session.breaker.counts
+
+
+def test_a_probe_drafts_nothing_and_requests_keep_the_drafter():
+    policy, counters = Fixed(), Counters(None, {})
+    session = session_of(policy, 8)
+    session.observers.add(MetricsObserver(counters))
+    engine = ScriptedEngine(repetitive(2, tokens=200), session)
+    for _ in range(3):
+        engine.step()
+    planned = len(policy.planned)
+    follow(session, None, Guarded("probe", 0, float("nan"), 90.0))
+    for _ in range(3):
+        engine.step()
+        assert engine.drafts == {0: [], 1: []}
+        assert not session.keeps_alive
+    assert len(policy.planned) == planned
+    follow(session, None, Guarded("plan", 0, 120.0, 90.0))
+    engine.step()
+    assert policy.planned[-1] == [True, True]
+    assert all(engine.drafts.values())
+    engine.step()
+    assert counters["guard_steps/probe"] == counters["guard_steps/plan"] == 1
+    assert counters["guard_tokens_per_second/with"] == 120
+    assert not session.breaker.counts
+
+
+def test_requests_that_are_held_off_are_without_the_drafter_from_then_on():
+    policy, counters = Fixed(), Counters(None, {})
+    session = session_of(policy, 8)
+    session.observers.add(MetricsObserver(counters))
+    engine = ScriptedEngine(repetitive(2, tokens=200), session)
+    for _ in range(3):
+        engine.step()
+    follow(session, None, Guarded("hold", 1, 80.0, 90.0))
+    assert counters["guard_holding"] == counters["guard_switches"] == 1
+    for _ in range(3):
+        engine.step()
+        assert engine.drafts == {0: [], 1: []}
+        assert not session.keeps_alive
+    follow(session, None, None)
+    engine.step()
+    assert policy.planned[-1] == [False, False]
+    assert all(engine.drafts.values())
     assert not session.breaker.counts
 
 
