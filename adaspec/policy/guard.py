@@ -37,8 +37,11 @@ _DOUBTFUL_WAIT = 16
 """Steps between two probes where what they say varies too much to tell which is faster."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
-_CLEAN = 2
-"""Steps of a probe that can be counted, behind those that the change-over blurs."""
+_CLEAN, _LONGEST_PROBE = 2, 10
+"""Steps of a probe that are counted, behind those that the change-over blurs, and the most that it
+has if prompts are read in them."""
+_VAIN_WAIT = 1024
+"""Steps until the next probe where all steps of one read prompts."""
 _SAMPLES = 64
 """Steps without speculation that a bucket remembers."""
 _WARM = 4
@@ -117,7 +120,8 @@ class Guard:
         self._plain_s, self._lag = plain_s, lag
         self._buckets: dict[tuple[int, int], _Bucket] = {}
         self._key: tuple[int, int] | None = None
-        self._probing = 0
+        self._probing = self._unclean = 0
+        """Steps of the present probe: that may follow at most, and that must be counted still."""
         self._alike = 0
         """How many steps before the present one speculated if it does, and did not if not."""
         self._speculated = True
@@ -125,41 +129,47 @@ class Guard:
         """How often it has begun to hold speculation off, in any bucket."""
 
     def decide(self, rows: int, context_tokens: int, reads_prompts: bool = False) -> Said:
-        """What the next step does; a step that reads prompts is never a probe."""
+        """What the next step does."""
         plain_s = self._plain_s(rows, context_tokens)
         key = self._key = self._key_of(rows, context_tokens)
         bucket = self._buckets.get(key) or self._new_bucket(key)
-        word = self._word(bucket, reads_prompts)
+        word = self._word(bucket)
         speculates = word == PLAN
         self._alike = self._alike + 1 if speculates == self._speculated else 0
         self._speculated = speculates
         counts = self._alike >= self._lag and not reads_prompts
+        if word == PROBE:
+            self._go_on_probing(bucket, counts)
         return Said(word, counts, key, rows, plain_s)
 
     def interrupt(self) -> None:
         """Something else was served: what comes next is blurred by it."""
         self._alike, self._probing = -1, 0
 
-    def _word(self, bucket: _Bucket, reads_prompts: bool) -> str:
+    def _word(self, bucket: _Bucket) -> str:
         if bucket.held > 0:
             self._probing = 0
             bucket.held -= 1
             if bucket.held == 0:
                 self._retry(bucket)
             return HOLD
-        if reads_prompts:  # the drafter would have to do without these prompts
-            if self._probing > 0:
-                self._probing, bucket.wait = 0, bucket.wait // 2
-            return PLAN
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
             bucket.wait = self._wait(bucket)
-            self._probing = self._lag + _CLEAN
+            self._probing, self._unclean = self._lag + _LONGEST_PROBE, _CLEAN
         if self._probing > 0:
-            self._probing -= 1
             return PROBE
         bucket.wait -= 1
         return PLAN
+
+    def _go_on_probing(self, bucket: _Bucket, counts: bool) -> None:
+        """Count a step of a probe, which ends where it has seen enough, or nothing for long."""
+        self._probing -= 1
+        self._unclean -= counts
+        if self._unclean == 0:
+            self._probing = 0
+        elif self._probing == 0 and self._unclean == _CLEAN:
+            bucket.wait = max(bucket.wait, _VAIN_WAIT)
 
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""

@@ -157,7 +157,8 @@ class Session:
                     self._pause(batch, alive)
                     return
                 if self.word == PROBE:
-                    return  # the drafter misses so few tokens that requests keep it
+                    self._probe(batch)
+                    return
                 # Ended requests are forgotten even if the policy is off.
                 steady = self._running.is_steady(batch, alive)
                 if not steady:
@@ -310,6 +311,17 @@ class Session:
             self._executor.release(slots)
         self._forget_undrafted(alive)
         self._undrafted.update(zip(batch.requests, batch.states, strict=True))
+
+    def _probe(self, batch: EngineBatch) -> None:
+        """Take a step without speculation after which requests keep the drafter, as it misses one
+        token of each: but not those whose prompts are read in it."""
+        for row in np.flatnonzero(batch.known <= batch.prompt_tokens).tolist():
+            name = batch.requests[row]
+            request = self._running.requests.get(name)
+            if request is None:
+                self._undrafted[name] = batch.states[row]
+            else:
+                request.holds_neural = False
 
     def _forget_undrafted(self, alive: Mapping[str, object]) -> None:
         self._undrafted = {

@@ -178,13 +178,13 @@ def play(
 
 def shuffled(recording: Recording, load: int) -> Order:
     """As in an evaluation, but no more requests than it takes."""
-    return draw_orders(recording, None, load, SEED, 1)[0][: max(200, 12 * load)]
+    return draw_orders(recording, None, load, SEED, 1)[0][: max(200, 8 * load)]
 
 
 def made_up_parts(workload: str, loads: Sequence[int]) -> Iterator[tuple[str, list[Part]]]:
     """Each load with as many requests as make some thousand steps of it."""
     for load in loads:
-        count = max(24, 4 * load) if workload.startswith("long") else max(72, 20 * load)
+        count = max(24, 4 * load) if workload.startswith("long") else max(72, 14 * load)
         recording = build_recording(made_up(workload, count, SEED), MADE_UP_CAP)
         yield str(load), [Part(recording, np.arange(count, dtype=np.int32), load)]
 

@@ -282,7 +282,8 @@ class Worker:
 
     def _decide(self, rows: Rows) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
-        changed = self._enter(rows) | self._limit_context(rows)
+        changed = self._read_undrafted(rows) if self.word != PLAN else False
+        changed |= self._enter(rows) | self._limit_context(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
         requests = [self._in_slot[slot] for slot in slots.tolist()]
@@ -301,6 +302,16 @@ class Worker:
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
         return Pending(self.step, names, chosen, decided, recorded, limited)
+
+    def _read_undrafted(self, rows: Rows) -> bool:
+        """Take the drafter from requests whose prompts it does not read; whether one held it."""
+        changed = False
+        for name in rows.requests:
+            request = self._requests[name]
+            if not request.output:
+                changed |= request.holds_neural
+                request.undrafted, request.holds_neural = True, False
+        return changed
 
     def _limit_context(self, rows: Rows) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""

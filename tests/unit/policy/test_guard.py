@@ -126,16 +126,23 @@ def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing(se
     assert engine.guard.rates(said) == before
 
 
-def test_steps_that_read_prompts_do_not_count_and_are_no_probes():
-    engine = Engine()
-    assert engine.run(6000, 32, 1.3, 0.0, prompts=0.5) >= 0.97
-    assert engine.share(HOLD) > 0.9
-    guard = Guard(lambda rows, context_tokens: 1.0)
-    for _ in range(2000):
+@pytest.mark.parametrize("prompts", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("lag", [1, 3])
+def test_steps_that_read_prompts_do_not_count_and_the_others_suffice(prompts, lag):
+    engine = Engine(lag=lag)
+    assert engine.run(6000, 32, 1.3, 0.0, prompts=prompts) >= 0.97
+    assert engine.share(HOLD) > 0.85
+
+
+def test_where_all_steps_read_prompts_it_knows_nothing_and_probes_seldom():
+    guard, words = Guard(lambda rows, context_tokens: 1.0), []
+    for _ in range(5000):
         said = guard.decide(8, 8000, reads_prompts=True)
-        assert said.word == PLAN
         assert not said.counts
         guard.note(said, 1e9, 8)
+        words.append(said.word)
+    assert HOLD not in words
+    assert words.count(PROBE) < 0.015 * len(words)
 
 
 def test_a_new_load_borrows_from_its_neighbour():

@@ -25,7 +25,7 @@ class Fixed(Guard):
         super().__init__(plain_seconds(COST))
         self.given, self.noted = words, []
 
-    def _word(self, bucket, reads_prompts):
+    def _word(self, bucket):
         return self.given[len(self.noted) % len(self.given)]
 
     def note(self, said, seconds, tokens):
