@@ -179,7 +179,8 @@ class Guard:
         cost = (self._lag + _CLEAN) * max(lift - 1, 0) if math.isfinite(lift) else 0.0
         least = _FIRST_PROBE << min(bucket.probes, 6)
         # What is affordable rests on what was seen so far, which is little at first.
-        return min(max(least, int(cost / _PROBE_SHARE)), 8 * least, _LONGEST_WAIT)
+        seen = 8 * least * max(lift, 1.0) ** 2 if math.isfinite(lift) else least
+        return min(max(least, int(cost / _PROBE_SHARE)), int(seen), _LONGEST_WAIT)
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""

@@ -22,7 +22,7 @@ Ints = NDArray[np.int32]
 CAP = 20
 """Accepted counts are known up to this draft length, as in the public recordings."""
 PROMPT, LONG_PROMPT = 512, 65_536
-OUTPUT, LONG_OUTPUT = (96, 320), (48, 96)
+OUTPUT, LONG_OUTPUT = (96, 320), (500, 900)
 _FEW = 24
 """With so few tokens, one or two of them have always stood there before."""
 _MANY = 20_000
