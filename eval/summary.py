@@ -368,29 +368,25 @@ def agents_table() -> list[list[str]]:
 
 
 def guard_table() -> list[list[str]]:
-    """The table of what policies come to with the guard and without, by workload and costs."""
-    rows = [["workload", "drafting takes", "loads", "cells", "without guard", "with guard", *(
-        "of the policy's own, where it is faster than none",)]]  # fmt: skip
-    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """The table of what policies come to with the guard and without, over loads and costs."""
+    kinds = {"trained policies": True, "static rules": False}
+    parts = [f"{kind}: {part}" for kind in kinds for part in ("cells", "without guard", "with")]
+    rows = [["workload", *parts]]
+    cells: dict[str, list[dict[str, Any]]] = {}
     for cell in report("guard")["cells"]:
-        workload = f"{cell['workload']}, jumps" if " to " in cell["load"] else cell["workload"]
-        cells.setdefault((workload, cell["costs"]), []).append(cell)
-    for (workload, costs), found in cells.items():
-        loads = list(dict.fromkeys(cell["load"] for cell in found))
-        spans = [
-            (min(cell[key] for cell in found), max(cell[key] for cell in found))
-            for key in ("unguarded", "guarded")
-        ]
-        right = [cell["guarded"] / cell["unguarded"] for cell in found if cell["unguarded"] > 1]
-        rows.append([
-            workload,
-            costs,
-            ", ".join(loads),
-            str(len(found)),
-            *(f"{low:.2f}x .. {high:.2f}x" for low, high in spans),
-            f"{min(right):.3f}x or more" if right else "",
-        ])  # fmt: skip
-    return _without_repeats(rows)
+        jumps = " to " in cell["load"]
+        name = f"{cell['workload']}, load jumps" if jumps else cell["workload"]
+        cells.setdefault(name, []).append(cell)
+    for name, found in cells.items():
+        row = [name]
+        for is_trained in kinds.values():
+            some = [cell for cell in found if (":" not in cell["policy"]) == is_trained]
+            row.append(str(len(some)))
+            for key in ("unguarded", "guarded"):
+                speeds = [cell[key] for cell in some]
+                row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
+        rows.append(row)
+    return rows
 
 
 def lookup_table() -> list[list[str]]:
