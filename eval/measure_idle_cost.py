@@ -76,9 +76,10 @@ def config_of(system: str, draft: str | None) -> dict[str, Any] | None:
     if system.startswith("plain"):
         return None
     if system == "ngram-0":
-        return {"method": "adaspec", "policy": "none"}
+        return {"method": "adaspec", "policy": "none", "guard": False}
     policy = f"python:{Path(__file__).stem}:Holder"
-    return {"method": "adaspec", "model": draft, "policy": policy, "num_speculative_tokens": 8}
+    config = {"method": "adaspec", "model": draft, "policy": policy, "guard": False}
+    return {**config, "num_speculative_tokens": 8}
 
 
 class Worker:

@@ -378,6 +378,28 @@ def agents_table() -> list[list[str]]:
     return rows
 
 
+def guard_table() -> list[list[str]]:
+    """The table of what policies come to with the guard and without, over loads and costs."""
+    kinds = {"trained policies": True, "static rules": False}
+    parts = [f"{kind}: {part}" for kind in kinds for part in ("cells", "without guard", "with")]
+    rows = [["workload", *parts]]
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for cell in report("guard")["cells"]:
+        jumps = " to " in cell["load"]
+        name = f"{cell['workload']}, load jumps" if jumps else cell["workload"]
+        cells.setdefault(name, []).append(cell)
+    for name, found in cells.items():
+        row = [name]
+        for is_trained in kinds.values():
+            some = [cell for cell in found if (":" not in cell["policy"]) == is_trained]
+            row.append(str(len(some)))
+            for key in ("unguarded", "guarded"):
+                speeds = [cell[key] for cell in some]
+                row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
+        rows.append(row)
+    return rows
+
+
 def lookup_table() -> list[list[str]]:
     """The table of look-ups in earlier answers, beside arctic-inference's."""
     rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
@@ -460,6 +482,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "agents": agents_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
+        "guard": guard_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),

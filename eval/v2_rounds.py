@@ -155,6 +155,7 @@ def methods(options: argparse.Namespace, policy: LearnedPolicy) -> Iterator[tupl
             "method": "adaspec",
             "model": draft,
             "policy": options.policy,
+            "guard": False,
             "cost": str(options.cost),
             "num_speculative_tokens": cap,
         },

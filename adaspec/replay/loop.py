@@ -13,10 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape, step_s
 from adaspec.draft.index import NgramIndex
+from adaspec.policy.guard import HOLD, Guard, Said
 from adaspec.policy.protocol import Policy, Setup
-from adaspec.replay.closed_loop import advance, count_step, goes_on, result_of, start, take_drafter
+from adaspec.replay.closed_loop import (
+    advance,
+    count_step,
+    goes_on,
+    result_of,
+    start,
+    take_drafter,
+)
 from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, Verification, verify
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
@@ -58,6 +66,8 @@ def run_policy(
     charged: bool = False,
     engine: str = SYNC,
     observer: Observer | None = None,
+    guard: Guard | None = None,
+    true_cost: CostModel | None = None,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
@@ -65,8 +75,13 @@ def run_policy(
 
     What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
     where it is `charged`, it also counts as time.
+
+    Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
+    steps take and emit, and says which of them speculate.
     """
     run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer)
+    run.guard = guard
+    run.true_costs = (true_cost or cost).under(engine).constants()
     while goes_on(run.loop):
         decision_s = run.step()
         if charged:
@@ -104,17 +119,25 @@ class _Run:
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, refills, False)
         self.decision_s = 0.0
+        self.guard: Guard | None = None
+        self.true_costs = cost.under(engine).constants()
+        self._entered = False
+        """Whether requests have entered since the last step."""
+        self._held_off = False
+        """Whether the last step was held off: the policy knows nothing of the running requests."""
         self._admit(0)
 
     def _admit(self, first_entry: int) -> None:
         """Let in the requests that have entered, from this entry of the order on."""
-        loop, waited_s = self.loop, 0.0
+        loop, waited_s, self._entered = self.loop, 0.0, True
         rows = int(loop.state["rows"][0])
         for row in np.flatnonzero(loop.entry[:rows] >= first_entry).tolist():
             request = self.recording.requests[loop.request[row]]
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
             loop.slot[row] = self.index.open(known)
-            if self.executor.admit(int(loop.slot[row]), len(request.prompt_tokens), rows):
+            if not self._held_off and self.executor.admit(
+                int(loop.slot[row]), len(request.prompt_tokens), rows
+            ):
                 waited_s = take_drafter(loop, row, waited_s)
             if loop.refills:
                 loop.entered_s[row] += waited_s
@@ -122,6 +145,57 @@ class _Run:
 
     def step(self) -> float:
         """Take all running requests one step on; how long deciding took."""
+        guard, loop = self.guard, self.loop
+        if guard is None:
+            return self._speculate()
+        rows, entered, self._entered = int(loop.state["rows"][0]), self._entered, False
+        before_s, before_tokens = float(loop.totals["time_s"][0]), float(loop.totals["tokens"][0])
+        said = guard.decide(rows, self._context_tokens(), entered)
+        if said.speculates:
+            if self._held_off:
+                self._readmit()
+            decision_s = self._speculate()
+        else:
+            decision_s = self._go_without(said)
+        took_s = float(loop.totals["time_s"][0]) - before_s
+        guard.note(said, took_s, round(float(loop.totals["tokens"][0]) - before_tokens))
+        return decision_s
+
+    def _readmit(self) -> None:
+        """Let the policy know of requests again that ran while it was held off."""
+        loop, self._held_off = self.loop, False
+        rows = int(loop.state["rows"][0])
+        for row in range(rows):  # none holds the drafter: it has not read what they emitted
+            prompt_tokens = int(loop.columns.prompt[loop.request[row]])
+            self.executor.admit(int(loop.slot[row]), prompt_tokens, rows)
+
+    def _go_without(self, said: Said) -> float:
+        """Take all running requests one token on, as an engine without speculation does."""
+        loop = self.loop
+        rows = int(loop.state["rows"][0])
+        request, position = loop.request[:rows], loop.position[:rows]
+        slots = loop.slot[:rows]
+        if said.word == HOLD and not self._held_off:
+            self._held_off, loop.holds_neural[:rows] = True, False
+            self.executor.release(slots.copy())
+        nothing = np.zeros(rows, np.int32)
+        verified = verify(self.recording.arrays, request, position, nothing, nothing, nothing)
+        shape = StepShape(rows, self._context_tokens())
+        loop.emitted[:rows] = verified.emitted_tokens
+        count_step(loop, shape, float(step_s(self.true_costs, shape)), 0)
+        going_on = ~verified.done
+        if going_on.any():
+            self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
+        self.ended = slots[verified.done].copy()
+        return 0.0
+
+    def _context_tokens(self) -> int:
+        loop, rows = self.loop, int(self.loop.state["rows"][0])
+        prompt = loop.columns.prompt[loop.request[:rows]]
+        return int(prompt.sum() + loop.position[:rows].sum())
+
+    def _speculate(self) -> float:
+        """Take all running requests on by what the policy plans."""
         loop, executor = self.loop, self.executor
         rows = int(loop.state["rows"][0])
         request, position = loop.request[:rows], loop.position[:rows]
@@ -156,10 +230,11 @@ class _Run:
         loop.emitted[:rows] = verified.emitted_tokens
         accepted = int(np.minimum(verified.accepted, verified.left).sum())
         assert step.shape is not None
-        count_step(loop, step.shape, outcome.step_s, accepted)
+        count_step(loop, step.shape, float(step_s(self.true_costs, step.shape)), accepted)
         if self.observer is not None:
             entry = loop.entry[:rows]
-            self.observer(SeenStep(request, entry, position, step, verified, outcome.step_s))
+            seconds = float(step_s(self.true_costs, step.shape))
+            self.observer(SeenStep(request, entry, position, step, verified, seconds))
         began = perf_counter()
         executor.learn(step, outcome)
         going_on = ~verified.done
@@ -176,7 +251,8 @@ class _Run:
             self.index.close(slot)
         following = int(self.loop.state["following"][0])
         if advance(self.loop, False):
-            self.executor.release(self.ended)
+            if not self._held_off:
+                self.executor.release(self.ended)
             self._admit(following)
 
     def _drafts(self, step: Step) -> DraftSource:

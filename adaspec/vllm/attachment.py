@@ -13,6 +13,7 @@ import numpy as np
 from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
@@ -78,7 +79,8 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
         scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> Any:
         session: Session = runner.adaspec_session
-        follow(session, getattr(scheduler_output, MODE, None))
+        told = getattr(scheduler_output, MODE, None)
+        follow(session, told, getattr(scheduler_output, GUARD, None))
         try:
             owners = None
             if session.answers is not None:

@@ -131,12 +131,17 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
 def _set_scheduler(config: Any, options: Options) -> None:
     """Have the engine use our scheduler where something is to be told by it."""
     if config.scheduler_cls in (None, scheduler.PATH):
-        if options.runner == "V2" or options.mode_file is not None:
+        if options.runner == "V2" or options.mode_file is not None or options.is_guarded:
             config.scheduler_cls = scheduler.PATH
     elif options.mode_file is not None:
         raise ServingError(
             "mode_file does not go with --scheduler-cls: the engine's scheduler reads the file: "
             "leave one out"
+        )
+    elif options.is_guarded:
+        log.warning(
+            "adaspec: no guard: with --scheduler-cls nothing holds speculation off where it is "
+            "slower than none"
         )
 
 
@@ -209,6 +214,7 @@ def translated(
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
+        cost_model=choice.cost,
         num_speculative_tokens=cap,
         runner=runner,
     )

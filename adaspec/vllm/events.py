@@ -8,6 +8,7 @@ from pathlib import Path
 
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.vllm.batch import EngineStep, Verification
+from adaspec.vllm.guarding import Guarded
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -98,6 +99,9 @@ class Observer:
 
     def switched(self, mode: str) -> None:
         """Called when another mode begins with the next step."""
+
+    def guarded(self, guarded: Guarded) -> None:
+        """Called with the guard's word for the next step, where there is a guard."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 from adaspec.documents import parse_json
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
+from adaspec.policy.guard import HOLD, WORDS
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Fault, Observer, source_of
+from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.options import MODES
 
 PREFIX = "adaspec:"
@@ -75,6 +77,7 @@ STAGES = (
     "request",
     "other",
 )
+SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
 
@@ -149,6 +152,23 @@ METRICS = (
         "Drafts not verified: dropped or replaced by the scheduler, or their request left.",
     ),
     Metric("mode", "Engines that serve in this mode now.", ("mode",), MODES, is_gauge=True),
+    Metric("guard_holding", "Engines whose guard holds speculation off now.", is_gauge=True),
+    Metric("guard_switches", "How often the guard has begun to hold speculation off."),
+    Metric(
+        "guard_steps",
+        "Steps by what the guard made of them: the policy's plan, a probe of steps without "
+        "speculation, or speculation held off.",
+        ("word",),
+        WORDS,
+    ),
+    Metric(
+        "guard_tokens_per_second",
+        "Tokens per second at the present load, as the guard estimates them, with speculation and "
+        "without.",
+        ("speculation",),
+        SPECULATION,
+        is_gauge=True,
+    ),
     Metric(
         "policy_switched_off",
         "Engines whose policy failed too often and serves no more.",
@@ -351,6 +371,17 @@ class MetricsObserver(Observer):
         """Note the mode that begins."""
         for each in MODES:
             self.counters.put(f"mode/{each}", float(each == mode))
+
+    def guarded(self, guarded: Guarded) -> None:
+        """Count a step by the guard's word, and note what the guard knows."""
+        counters = self.counters
+        counters.add(f"guard_steps/{guarded.word}")
+        counters.put("guard_holding", float(guarded.word == HOLD))
+        counters.put("guard_switches", guarded.switches)
+        rates = zip(SPECULATION, (guarded.rate_with, guarded.rate_without), strict=True)
+        for name, rate in rates:
+            if rate == rate:  # NaN: nothing is known yet
+                counters.put(f"guard_tokens_per_second/{name}", rate)
 
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""

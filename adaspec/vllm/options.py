@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adaspec.arguments import one_of
 from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
 from adaspec.errors import ServingError, nearest, shown
+
+if TYPE_CHECKING:
+    from adaspec.cost.model import CostModel
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -66,6 +69,8 @@ class Options:
     """A file that says in which of `mode_file.WORDS` to serve, now and whenever it changes."""
     serve_fraction: float = 1.0
     """The fraction of requests drafted for, of those that do not say whether they shall be."""
+    guard: bool = True
+    """Whether speculation is held off where it is measured to be slower than none."""
     max_context_tokens: int | None = None
     """Nothing more is drafted for a request of which more tokens are known."""
     max_drafted_tokens: int | None = None
@@ -95,9 +100,18 @@ class Options:
     """Identifies the server's vocabulary, so that workers need not read it; None if unreadable."""
     runner: str = "V1"
     """vLLM's model runner that the options are made for: V1 or V2."""
+    cost_model: CostModel | None = None
+    """The costs of that name."""
     hardware: str | None = None
     """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
     that part."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether there is a guard: not where recorded requests slow down every step they are in,
+        and would miss the steps in which nothing is drafted."""
+        serves = self.mode != "record" and not self.record_fraction
+        return self.guard and serves and self.cost_model is not None
 
 
 _LINE = matching(
@@ -120,6 +134,7 @@ RULES = {
         lambda value: value == 0 or whole(LEAST_MEMORY, 1 << 40).holds(value),
         f"0, or a whole number from {LEAST_MEMORY:,} on",
     ),
+    "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
     "serve_fraction": number(0, 1, "a number from 0 to 1"),
     "max_context_tokens": or_null(whole(1, 1 << 30)),
     "max_drafted_tokens": or_null(whole(1, 1 << 30)),
@@ -132,7 +147,15 @@ RULES = {
 }
 """The rules of what operators write; words of which one must be chosen are checked beside them."""
 
-_INTERNAL = ("passed", "replicas", "policy_digest", "vocabulary_hash", "hardware", "runner")
+_INTERNAL = (
+    "passed",
+    "replicas",
+    "policy_digest",
+    "vocabulary_hash",
+    "hardware",
+    "runner",
+    "cost_model",
+)
 _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
 
 

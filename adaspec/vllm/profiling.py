@@ -235,6 +235,7 @@ class ProfiledEngine:
         config: dict[str, Any] = {
             "method": "adaspec",
             "policy": "none",
+            "guard": False,
             "num_speculative_tokens": max_draft,
         }
         if subject.draft is not None:

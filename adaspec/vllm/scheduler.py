@@ -1,14 +1,19 @@
-"""The engine's scheduler, which sends the mode along, and schedules drafts of one length on V2.
+"""The engine's scheduler, which guards, sends the mode along, and schedules drafts of one length.
 
-With a `mode_file`, every step that is scheduled says in which mode it is served. Where drafts on V2
-cannot be trimmed, the worker says how long they shall be; its word comes with a step's output.
-Where neither is so, vLLM's scheduler is as it was.
+With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
+which mode it is served. Where drafts on V2 cannot be trimmed, the worker says how long they shall
+be; its word comes with a step's output. Where nothing is so, vLLM's scheduler is as it was.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.plain import plain_seconds
+from adaspec.policy.guard import PLAN, Guard
+from adaspec.vllm.guarding import ATTRIBUTE as GUARD
+from adaspec.vllm.guarding import LAGS, send_guard, word_of
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.mode_file import ModeFile
 from adaspec.vllm.patching import ATTRIBUTE
@@ -28,8 +33,13 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     options = getattr(vllm_config.speculative_config, ATTRIBUTE)
     if options.runner == "V2":
         follow_length(made)
-    if options.mode_file is not None:
-        send_mode(made, ModeFile(options.mode_file, options.mode))
+    file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)
+    if file is not None:
+        send_mode(made, file)
+    if options.is_guarded:
+        cost = options.cost_model.under(ASYNC if options.runner == "V2" else SYNC)
+        guard = Guard(plain_seconds(cost), LAGS[options.runner])
+        send_guard(made, guard, lambda: (options if file is None else file).mode == "serve")
     return made
 
 
@@ -41,7 +51,8 @@ def follow_length(scheduler: Any) -> None:
 
     def update_with_length(scheduler_output: Any) -> None:
         if length:
-            scheduler_output.num_spec_tokens_to_schedule = length[0]
+            speculates = word_of(getattr(scheduler_output, GUARD, None)) == PLAN
+            scheduler_output.num_spec_tokens_to_schedule = length[0] if speculates else 0
         update_after_schedule(scheduler_output)
 
     def take_length(scheduler_output: Any, model_runner_output: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.base import BasePolicy
+from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Arrival, Bools, Floats, Ints, Policy
 from adaspec.step.cut import Cut, fit
 from adaspec.step.phased import executor_of
@@ -36,6 +37,7 @@ from adaspec.vllm.batch import (
 )
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Fault, Observers, Serving
+from adaspec.vllm.guarding import Guarded, word_of
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.mode_file import Told
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
@@ -64,8 +66,11 @@ def is_recorded(request: str, fraction: float) -> bool:
     return is_chosen(request, fraction)
 
 
-def follow(serves: Any, told: Told | None) -> None:
+def follow(serves: Any, told: Told | None, guarded: Guarded | None) -> None:
     """Take a session, or a worker of V2, over to the mode of the step that begins next."""
+    serves.word = word_of(guarded)
+    if guarded is not None:
+        serves.observers.notify("guarded", guarded)
     if told is None:
         return
     if told.problem:
@@ -107,8 +112,11 @@ class Session:
         self.mode = serving.mode
         """The mode of the step that runs or begins next."""
         self._running = RunningRequests(self.setup.slots, answers_of(serving, policy))
+        self.word = PLAN
+        """What the guard says of that step."""
         self._undrafted: dict[str, object] = {}
-        """Requests that ran in mode 'off', by id: the drafter's KV of their text has holes."""
+        """Requests that ran in mode 'off', or were held off, by id: the drafter's KV of their text
+        has holes."""
         self._current: EngineStep | None = None
         self._pending: EngineStep | None = None
         """The step whose proposal the target is verifying."""
@@ -144,8 +152,11 @@ class Session:
             self._learn(batch, since_s)
         with self._stage("look-up"):
             try:
-                if self.mode == "off":
+                if self.mode == "off" or self.word == HOLD:
                     self._pause(batch, alive)
+                    return
+                if self.word == PROBE:
+                    self._probe(batch)
                     return
                 # Ended requests are forgotten even if the policy is off.
                 steady = self._running.is_steady(batch, alive)
@@ -173,7 +184,7 @@ class Session:
         self._current, self._failed = None, False
         self._decision_s = 0.0
         # If anything fails from now on, the drafter still runs, so that its KV gets no holes.
-        self._keeps_alive = self._ever_held and self.mode != "off"
+        self._keeps_alive = self._ever_held and self.mode != "off" and self.word == PLAN
 
     def forwards(self, possible: bool = True) -> int:
         """The maximum number of drafter forwards; 0 if it cannot run or the policy wants none."""
@@ -299,6 +310,17 @@ class Session:
             self._executor.release(slots)
         self._forget_undrafted(alive)
         self._undrafted.update(zip(batch.requests, batch.states, strict=True))
+
+    def _probe(self, batch: EngineBatch) -> None:
+        """Take a step without speculation after which requests keep the drafter, as it misses one
+        token of each: but not those whose prompts are read in it."""
+        for row in np.flatnonzero(batch.known <= batch.prompt_tokens).tolist():
+            name = batch.requests[row]
+            request = self._running.requests.get(name)
+            if request is None:
+                self._undrafted[name] = batch.states[row]
+            else:
+                request.holds_neural = False
 
     def _forget_undrafted(self, alive: Mapping[str, object]) -> None:
         self._undrafted = {

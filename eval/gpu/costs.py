@@ -68,6 +68,7 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any]) -> Profil
             "model": subject.draft,
             "draft_method": "eagle3",
             "policy": settings["policy"],
+            "guard": False,
             "num_speculative_tokens": grid.longest_draft,
         },
         "V2",

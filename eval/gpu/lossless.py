@@ -62,6 +62,7 @@ def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any
         "model": head,
         "draft_method": "eagle3",
         "policy": settings["policy"],
+        "guard": False,
         "num_speculative_tokens": settings["cap"],
     }
     noise = NOISE[settings["engine"]["dtype"]]

@@ -68,6 +68,9 @@ class Engine:
         from adaspec.vllm.workarounds import shield_llvmlite
 
         register()
+        if speculative_config and speculative_config.get("method") == "adaspec":
+            # On such tiny models nothing is faster than no speculation: a guard would hold it off.
+            speculative_config = {"guard": False, **speculative_config}
         shield_llvmlite()  # engines without adaspec start in this process too
         self.llm = LLM(
             str(models / target),

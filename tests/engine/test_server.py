@@ -64,6 +64,8 @@ class Server:
         command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
         command += ["--gpu-memory-utilization", "0.4"]
         if speculative_config:
+            if speculative_config["method"] == "adaspec":  # as in live_engine.Engine
+                speculative_config = {"guard": False, **speculative_config}
             command += ["--speculative-config", json.dumps(speculative_config)]
         self.process = subprocess.Popen(
             command,

@@ -13,6 +13,7 @@ from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
@@ -114,7 +115,8 @@ def _with_requests(runner: Any, original: Any) -> Any:
 
     def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("dummy_run"):
-            follow(runner.adaspec_worker, getattr(scheduler_output, MODE, None))
+            told = getattr(scheduler_output, MODE, None)
+            follow(runner.adaspec_worker, told, getattr(scheduler_output, GUARD, None))
             runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 runner.adaspec_worker.arrive(_request(request))

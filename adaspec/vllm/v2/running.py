@@ -56,7 +56,7 @@ class Request:
     holds_neural: bool = False
     recorded: bool = False
     undrafted: bool = False
-    """Whether it ran in mode 'off': the drafter's KV of its text has holes."""
+    """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
 
     def emit(self, tokens: Sequence[int]) -> None:
         """Add emitted tokens up to its end: the device may emit some beyond it."""

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
+from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
@@ -78,6 +79,8 @@ class Worker:
         self.stop_if_slow = stop_if_slow
         self.mode = serving.mode
         """The mode of the step that runs or begins next."""
+        self.word = PLAN
+        """What the guard says of that step."""
         self._requests: dict[str, Request] = {}
         self._in_slot: dict[int, Request] = {}
         self._ended: list[str] = []
@@ -94,7 +97,7 @@ class Worker:
     @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        on = self.mode != "off" and not self.breaker.off
+        on = self.mode != "off" and self.word == PLAN and not self.breaker.off
         return on and any(each.holds_neural for each in self._in_slot.values())
 
     @property
@@ -134,7 +137,7 @@ class Worker:
     def budget(self, running: int, most: int) -> int:
         """How many drafted tokens the coming step verifies, of at most so many."""
         self._budget = 0
-        serves = self.mode == "serve" and not self.breaker.off
+        serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
         if serves and self._reported is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
@@ -164,10 +167,14 @@ class Worker:
             if reported is not None:
                 self._take_report(reported)
             self._leave()
-            if self.mode == "off":
+            if self.mode == "off" or self.word == HOLD:
                 self._pause(rows)
                 return None
             pending = self._decide(rows)
+            if self.word != PLAN:
+                # A probe copies nothing that is verified in it, and misses so few tokens that
+                # requests keep the drafter. It is decided all the same: reports stay whole.
+                pending.decided.forwards = 0
             settings = np.array([pending.decided.price, *pending.decided.factors])
             step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
         except Exception as error:
@@ -212,7 +219,8 @@ class Worker:
 
     def _decide(self, rows: Rows) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
-        changed = self._enter(rows) | self._limit_context(rows)
+        changed = self._read_undrafted(rows) if self.word != PLAN else False
+        changed |= self._enter(rows) | self._limit_context(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
         requests = [self._in_slot[slot] for slot in slots.tolist()]
@@ -231,6 +239,16 @@ class Worker:
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
         return Pending(self.step, names, chosen, decided, recorded, limited)
+
+    def _read_undrafted(self, rows: Rows) -> bool:
+        """Take the drafter from requests whose prompts it does not read; whether one held it."""
+        changed = False
+        for name in rows.requests:
+            request = self._requests[name]
+            if not request.output:
+                changed |= request.holds_neural
+                request.undrafted, request.holds_neural = True, False
+        return changed
 
     def _limit_context(self, rows: Rows) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""

@@ -1,9 +1,12 @@
 """Which scheduler an engine has, and what does not go with one of the operator's own."""
 
 import types
+from dataclasses import replace
 
 import pytest
 
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
@@ -27,6 +30,18 @@ def made(options, scheduler_cls=None, takes_v2=True):
     config = configuration.create_engine_config(original, args)
     assert not vars(args)
     return config.scheduler_config.scheduler_cls
+
+
+def test_a_guard_is_in_our_scheduler_alone(caplog):
+    guarded = Options(runner="V1", cost_model=load_cost(DEFAULT))
+    assert made(guarded) == scheduler.PATH
+    assert made(replace(guarded, guard=False)) is None
+    assert made(replace(guarded, mode="record")) is None
+    assert made(replace(guarded, record_fraction=0.1)) is None
+    assert made(replace(guarded, record_fraction=0.0)) == scheduler.PATH
+    assert not caplog.records
+    assert made(guarded, scheduler_cls="their.own") == "their.own"
+    assert "no guard" in caplog.text
 
 
 def test_the_scheduler_is_ours_where_it_has_something_to_say():

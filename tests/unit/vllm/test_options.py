@@ -14,6 +14,7 @@ def test_what_is_not_written_is_left_open():
     assert options.policy is None
     assert options.num_speculative_tokens is None
     assert options.mode == "serve"
+    assert options.guard
 
 
 def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
@@ -55,6 +56,8 @@ def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
         ("sampling", {"stop": {"a", "b"}}, "JSON"),
         ("sampling", {5: 1}, "JSON"),
         ("mode_file", "", "one line"),
+        ("guard", 1, "guard is 1"),
+        ("guard", "on", "true or false"),
         ("serve_fraction", 1.1, "0 to 1"),
         ("max_context_tokens", 0, "from 1"),
         ("max_drafted_tokens", 2.5, "from 1"),

@@ -19,6 +19,7 @@ from adaspec.replay.loop import run_policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Observer, Serving, source_of
+from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
 from adaspec.vllm.mode_file import Told
 from adaspec.vllm.session import Session, follow, is_recorded
@@ -617,7 +618,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
         engine.step()
     assert all(engine.drafts[at] for at in (0, 1))
     drafted = counters["drafted_tokens/splice"]
-    follow(session, Told("off", ""))
+    follow(session, Told("off", ""), None)
     assert counters["mode/off"] == 1
     for _ in range(3):
         engine.step()
@@ -626,7 +627,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     # What was proposed before is still learned from.
     assert drafted < counters["drafted_tokens/splice"]
     assert len(policy.planned) == 3
-    follow(session, Told("serve", ""))
+    follow(session, Told("serve", ""), None)
     engine.running = [0, 1, 2]
     engine.states = {f"r{at}": engine.states.get(f"r{at}", object()) for at in range(3)}
     engine.step()
@@ -638,11 +639,55 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     assert not session.breaker.counts
 
 
+def test_a_probe_drafts_nothing_and_requests_keep_the_drafter():
+    policy, counters = Fixed(), Counters(None, {})
+    session = session_of(policy, 8)
+    session.observers.add(MetricsObserver(counters))
+    engine = ScriptedEngine(repetitive(2, tokens=200), session)
+    for _ in range(3):
+        engine.step()
+    planned = len(policy.planned)
+    follow(session, None, Guarded("probe", 0, float("nan"), 90.0))
+    for _ in range(3):
+        engine.step()
+        assert engine.drafts == {0: [], 1: []}
+        assert not session.keeps_alive
+    assert len(policy.planned) == planned
+    follow(session, None, Guarded("plan", 0, 120.0, 90.0))
+    engine.step()
+    assert policy.planned[-1] == [True, True]
+    assert all(engine.drafts.values())
+    engine.step()
+    assert counters["guard_steps/probe"] == counters["guard_steps/plan"] == 1
+    assert counters["guard_tokens_per_second/with"] == 120
+    assert not session.breaker.counts
+
+
+def test_requests_that_are_held_off_are_without_the_drafter_from_then_on():
+    policy, counters = Fixed(), Counters(None, {})
+    session = session_of(policy, 8)
+    session.observers.add(MetricsObserver(counters))
+    engine = ScriptedEngine(repetitive(2, tokens=200), session)
+    for _ in range(3):
+        engine.step()
+    follow(session, None, Guarded("hold", 1, 80.0, 90.0))
+    assert counters["guard_holding"] == counters["guard_switches"] == 1
+    for _ in range(3):
+        engine.step()
+        assert engine.drafts == {0: [], 1: []}
+        assert not session.keeps_alive
+    follow(session, None, None)
+    engine.step()
+    assert policy.planned[-1] == [False, False]
+    assert all(engine.drafts.values())
+    assert not session.breaker.counts
+
+
 def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_proposed():
     session = session_of(Spy(Fixed()), 2)
     engine = ScriptedEngine(repetitive(2), session)
     engine.step()
-    follow(session, Told("shadow", ""))
+    follow(session, Told("shadow", ""), None)
     engine.step()
     engine.step()
     first, second = session.policy.learned
@@ -655,7 +700,7 @@ def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_propos
 
 def test_requests_that_run_while_off_come_and_go_without_being_remembered():
     session = session_of(Fixed(), 4)
-    follow(session, Told("off", ""))
+    follow(session, Told("off", ""), None)
     for at in range(50):
         engine = ScriptedEngine(repetitive(2), session)
         engine.states = {name: object() for name in engine.states}
@@ -668,11 +713,11 @@ def test_a_wrong_mode_file_is_counted_and_changes_nothing():
     counters = Counters(None, {})
     session = session_of(Fixed(), 2)
     session.observers.add(MetricsObserver(counters))
-    follow(session, Told("serve", "mode_file says 'sevre'"))
+    follow(session, Told("serve", "mode_file says 'sevre'"), None)
     assert session.mode == "serve"
     assert counters["faults/mode_file"] == 1
     assert not session.breaker.off
-    follow(session, None)
+    follow(session, None, None)
 
 
 @pytest.mark.parametrize(

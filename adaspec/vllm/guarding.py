@@ -1,0 +1,141 @@
+"""The guard of an engine: its scheduler times the steps and sends each one the guard's word.
+
+There is one clock, the scheduler's, and one place that decides, so that all ranks of an engine do
+the same in the same step. A step takes from the output before its own to its own, which holds with
+asynchronous scheduling, too, where the next step is scheduled meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from adaspec.policy.guard import PLAN, Guard, Said
+
+log = logging.getLogger("vllm.adaspec")
+
+ATTRIBUTE = "adaspec_guard"
+"""The attribute of a scheduled step that holds its `Guarded`; None where nothing is guarded."""
+LAGS = {"V1": 1, "V2": 3}
+"""By model runner, how many steps after a change-over are blurred: V1 verifies in a step what the
+step before drafted. On V2 outputs also come before the drafting behind them is done, and what a
+step verifies may have been scheduled before that."""
+_LOG_PERIOD_S = 60.0
+"""A server at an edge would log every few seconds otherwise."""
+_MOST_IN_FLIGHT = 16
+
+
+class Guarded(NamedTuple):
+    """What the guard says of one step, and what it knows."""
+
+    word: str
+    """One of `guard.WORDS`."""
+    switches: int
+    """How often it has held speculation off, since the start."""
+    rate_with: float
+    """Tokens per second at the load of the step, as estimated, with speculation; NaN: unknown."""
+    rate_without: float
+
+
+def word_of(guarded: Guarded | None) -> str:
+    """What a step is to do."""
+    return PLAN if guarded is None else guarded.word
+
+
+def send_guard(
+    scheduler: Any,
+    guard: Guard,
+    serves: Callable[[], bool],
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Make a scheduler tell the guard of its steps, and send the guard's word along with each.
+
+    `serves` says whether speculation is on at all; if not, nothing is judged.
+    """
+    timed = scheduler.adaspec_timed = TimedSteps(scheduler, guard, serves, clock)
+    update_after_schedule = scheduler._update_after_schedule
+    update_from_output = scheduler.update_from_output
+
+    def update_with_guard(scheduler_output: Any) -> None:
+        setattr(scheduler_output, ATTRIBUTE, timed.begin(scheduler_output))
+        update_after_schedule(scheduler_output)
+
+    def update_and_note(scheduler_output: Any, model_runner_output: Any) -> Any:
+        timed.end(scheduler_output, model_runner_output)
+        result = update_from_output(scheduler_output, model_runner_output)
+        timed.is_busy = scheduler.has_unfinished_requests()
+        return result
+
+    scheduler._update_after_schedule = update_with_guard
+    scheduler.update_from_output = update_and_note
+
+
+class TimedSteps:
+    """The steps of one scheduler, as its guard is told of them; none of its methods raises."""
+
+    def __init__(
+        self, scheduler: Any, guard: Guard, serves: Callable[[], bool], clock: Callable[[], float]
+    ) -> None:
+        self.scheduler, self.guard, self.serves, self.clock = scheduler, guard, serves, clock
+        self.is_busy = False
+        """Whether the next step follows the last one at once."""
+        self._last_s = 0.0
+        self._logged_s = -_LOG_PERIOD_S
+        self._in_flight: dict[int, tuple[Said, float]] = {}
+        self._failed = False
+
+    def begin(self, step: Any) -> Guarded | None:
+        """The word for a step that has been scheduled."""
+        if self._failed or not step.total_num_scheduled_tokens:
+            return None
+        try:
+            if not self.serves():
+                self.guard.interrupt()
+                return None
+            return self._begin(step)
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _begin(self, step: Any) -> Guarded:
+        scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
+        drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
+        reads_prompts = step.total_num_scheduled_tokens != len(scheduled) + drafted
+        context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
+        said = self.guard.decide(len(scheduled), context_tokens, reads_prompts)
+        if len(self._in_flight) >= _MOST_IN_FLIGHT:  # outputs that never came
+            self._in_flight.clear()
+        now_s = self.clock()
+        self._in_flight[id(step)] = said, now_s
+        return Guarded(said.word, self.guard.switches, *self.guard.rates(said))
+
+    def end(self, step: Any, output: Any) -> None:
+        """Tell the guard what a step took, and what it emitted."""
+        now_s = self.clock()
+        said, scheduled_s = self._in_flight.pop(id(step), (None, now_s))
+        began_s = self._last_s if self.is_busy else scheduled_s
+        self._last_s = now_s
+        if said is None or self._failed:
+            return
+        try:
+            switches = self.guard.switches
+            self.guard.note(said, now_s - began_s, sum(map(len, output.sampled_token_ids)))
+            if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
+                self._logged_s = now_s
+                rate_with, rate_without = self.guard.rates(said)
+                log.info(
+                    "adaspec: speculation is held off with %d requests at once: %.0f tokens per "
+                    "second with it, %.0f without; it is tried again after %d steps",
+                    said.rows,
+                    rate_with,
+                    rate_without,
+                    self.guard.holds(said),
+                )
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        log.warning("adaspec: the guard failed and is off until a restart: %r", error)

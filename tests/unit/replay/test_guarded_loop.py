@@ -1,0 +1,92 @@
+"""A replay under a guard takes the steps that the guard says, and charges what is true."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_recordings import random_requests, recording_of
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.plain import plain_seconds
+from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
+from adaspec.policy.spec import parse_policy
+from adaspec.replay.contender import Player
+from adaspec.replay.loop import run_policy
+
+CAP, LOAD = 20, 4
+RULE = "hybrid-splice:2:8:3:2:4"
+DEARER = replace(COST, per_token_s=3 * COST.per_token_s, draft_fixed_s=3 * COST.draft_fixed_s)
+
+
+class Fixed(Guard):
+    """A guard that says the same words over and over; it notes what it is told."""
+
+    def __init__(self, *words):
+        super().__init__(plain_seconds(COST))
+        self.given, self.noted = words, []
+
+    def _word(self, bucket):
+        return self.given[len(self.noted) % len(self.given)]
+
+    def note(self, said, seconds, tokens):
+        self.noted.append((said, seconds, tokens))
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return recording_of(random_requests(5, 40, tokens=False, output_tokens=(20, 60)))
+
+
+@pytest.fixture(scope="module")
+def order(recording):
+    return np.arange(len(recording), dtype=np.int32)
+
+
+def run(recording, order, guard=None, true_cost=None):
+    policy = parse_policy(RULE)
+    return run_policy(recording, policy, order, LOAD, COST, CAP, guard=guard, true_cost=true_cost)
+
+
+def test_a_guard_that_never_interferes_changes_nothing(recording, order):
+    free, guarded = run(recording, order), run(recording, order, Fixed(PLAN))
+    assert guarded.time_s == pytest.approx(free.time_s)
+    assert (guarded.tokens, guarded.steps, guarded.drafted) == (
+        free.tokens,
+        free.steps,
+        free.drafted,
+    )
+
+
+@pytest.mark.parametrize("word", [HOLD, PROBE])
+def test_a_guard_that_always_interferes_makes_it_no_speculation(recording, order, word):
+    none = Player(recording, DEARER, CAP).play(parse_policy("none"), order, LOAD)
+    guarded = run(recording, order, Fixed(word), DEARER)
+    assert guarded.time_s == pytest.approx(none.time_s)
+    assert (guarded.tokens, guarded.steps, guarded.drafted) == (none.tokens, none.steps, 0)
+
+
+def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording, order):
+    believed, charged = run(recording, order), run(recording, order, true_cost=DEARER)
+    player = Player(recording, DEARER, CAP).play(parse_policy(RULE), order, LOAD)
+    assert charged.time_s == pytest.approx(player.time_s)
+    assert charged.steps == believed.steps
+    assert charged.time_s > believed.time_s
+
+
+def test_it_is_told_what_steps_took_and_emitted(recording, order):
+    guard = Fixed(PLAN, PLAN, PROBE, HOLD, HOLD)
+    result = run(recording, order, guard, DEARER)
+    assert sum(seconds for _, seconds, _ in guard.noted) == pytest.approx(result.time_s)
+    assert sum(tokens for *_, tokens in guard.noted) == result.tokens
+    plain_s = plain_seconds(DEARER)
+    for said, seconds, tokens in guard.noted:
+        if said.word != PLAN:
+            assert tokens <= said.rows
+            assert seconds < plain_s(said.rows, 1000 * said.rows)
+    assert 0 < result.neural_steps < result.steps
+
+
+def test_requests_that_were_held_off_are_without_the_drafter(recording, order):
+    keeps = run(recording, order, Fixed(PLAN, PROBE))
+    loses = run(recording, order, Fixed(PLAN, HOLD))
+    assert keeps.neural_steps > 2 * loses.neural_steps

@@ -1,0 +1,181 @@
+"""The scheduler times its steps, and sends the guard's word along with each."""
+
+import pickle
+import types
+
+import pytest
+
+from adaspec.policy.guard import Guard
+from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, word_of
+from adaspec.vllm.scheduler import LENGTH, follow_length
+
+
+class Scheduler:
+    """As much of vLLM's as is wrapped, with steps of a number of requests that decode."""
+
+    def __init__(self, rows=4):
+        self.requests = {
+            f"r{at}": types.SimpleNamespace(num_computed_tokens=100) for at in range(rows)
+        }
+        self.unfinished = True
+
+    def schedule(self, drafted=0, prompt=0):
+        tokens = dict.fromkeys(self.requests, 1 + drafted)
+        if prompt:
+            tokens["r0"] = prompt
+        step = types.SimpleNamespace(
+            num_scheduled_tokens=tokens,
+            total_num_scheduled_tokens=sum(tokens.values()),
+            scheduled_spec_decode_tokens={name: [7] * drafted for name in tokens if drafted},
+            num_spec_tokens_to_schedule=5,
+        )
+        self._update_after_schedule(step)
+        return step
+
+    def _update_after_schedule(self, scheduler_output):
+        pass
+
+    def update_from_output(self, scheduler_output, model_runner_output):
+        return "updated"
+
+    def has_unfinished_requests(self):
+        return self.unfinished
+
+
+class Told:
+    """A guard that notes what it is told."""
+
+    switches = 0
+
+    def __init__(self):
+        self.decided, self.noted, self.interrupted, self.word = [], [], 0, "plan"
+
+    def decide(self, rows, context_tokens, reads_prompts):
+        self.decided.append((rows, context_tokens, reads_prompts))
+        return types.SimpleNamespace(word=self.word, number=len(self.decided))
+
+    def note(self, said, seconds, tokens):
+        self.noted.append((said.number, seconds, tokens))
+
+    def rates(self, said):
+        return 2.0, 1.0
+
+    def interrupt(self):
+        self.interrupted += 1
+
+
+def output_of(*counts):
+    return types.SimpleNamespace(sampled_token_ids=[[1] * count for count in counts])
+
+
+@pytest.fixture
+def made():
+    """A guarded scheduler, its guard, and what its clock says."""
+    scheduler, guard, clock = Scheduler(), Told(), types.SimpleNamespace(now_s=0.0, serves=True)
+    send_guard(scheduler, guard, lambda: clock.serves, lambda: clock.now_s)
+    return scheduler, guard, clock
+
+
+def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
+    scheduler, guard, clock = made
+    for _ in range(3):
+        step = scheduler.schedule(drafted=2)
+        clock.now_s += 2.0
+        assert scheduler.update_from_output(step, output_of(1, 3, 2, 1)) == "updated"
+        clock.now_s += 0.5  # what the host does between steps
+    assert guard.noted == [(1, 2.0, 7), (2, 2.5, 7), (3, 2.5, 7)]
+    assert guard.decided == [(4, 400, False)] * 3
+
+
+def test_with_the_next_step_scheduled_meanwhile_it_is_the_same(made):
+    scheduler, guard, clock = made
+    steps = [scheduler.schedule()]
+    for _ in range(3):
+        steps.append(scheduler.schedule())
+        clock.now_s += 2.0
+        scheduler.update_from_output(steps.pop(0), output_of(1, 1, 1, 1))
+    assert guard.noted == [(1, 2.0, 4), (2, 2.0, 4), (3, 2.0, 4)]
+
+
+def test_a_pause_without_requests_is_nobodys_time(made):
+    scheduler, guard, clock = made
+    step = scheduler.schedule()
+    clock.now_s += 1.0
+    scheduler.unfinished = False
+    scheduler.update_from_output(step, output_of(1))
+    clock.now_s += 1000.0
+    scheduler.unfinished = True
+    step = scheduler.schedule()
+    clock.now_s += 1.0
+    scheduler.update_from_output(step, output_of(1))
+    assert [seconds for _, seconds, _ in guard.noted] == [1.0, 1.0]
+
+
+def test_prompts_are_seen(made):
+    scheduler, guard, _ = made
+    scheduler.schedule(drafted=3, prompt=50)
+    scheduler.schedule(drafted=3)
+    assert [reads for *_, reads in guard.decided] == [True, False]
+
+
+def test_the_word_goes_with_the_step_to_all_ranks(made):
+    scheduler, guard, _ = made
+    guard.word = "hold"
+    step = pickle.loads(pickle.dumps(scheduler.schedule()))
+    assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
+    assert word_of(getattr(step, ATTRIBUTE)) == "hold"
+    assert word_of(None) == "plan"
+
+
+def test_what_is_not_served_is_not_judged(made):
+    scheduler, guard, clock = made
+    clock.serves = False
+    step = scheduler.schedule()
+    scheduler.update_from_output(step, output_of(1))
+    assert getattr(step, ATTRIBUTE) is None
+    assert not guard.decided
+    assert not guard.noted
+    assert guard.interrupted == 1
+
+
+def test_a_guard_that_fails_lets_speculation_be(made, caplog):
+    scheduler, guard, _ = made
+    guard.note = None
+    scheduler.update_from_output(scheduler.schedule(), output_of(1))
+    step = scheduler.schedule()
+    assert getattr(step, ATTRIBUTE) is None
+    scheduler.update_from_output(step, output_of(1))
+    assert caplog.text.count("the guard failed") == 1
+
+
+def test_outputs_that_never_come_are_forgotten(made):
+    scheduler, _, _ = made
+    for _ in range(100):
+        scheduler.schedule()
+    assert len(scheduler.adaspec_timed._in_flight) <= 16
+
+
+def test_where_drafts_are_of_one_length_none_are_scheduled_behind_a_step_without_speculation():
+    scheduler, guard = Scheduler(), Told()
+    follow_length(scheduler)
+    send_guard(scheduler, guard, lambda: True)
+    told = output_of(1)
+    setattr(told, LENGTH, 3)
+    scheduler.update_from_output(scheduler.schedule(), told)
+    assert scheduler.schedule().num_spec_tokens_to_schedule == 3
+    guard.word = "probe"
+    assert scheduler.schedule().num_spec_tokens_to_schedule == 0
+
+
+def test_the_log_says_what_it_held_off_and_not_every_time(caplog):
+    scheduler, clock = Scheduler(), types.SimpleNamespace(now_s=0.0)
+    guard = Guard(lambda rows, context_tokens: 1.0)
+    send_guard(scheduler, guard, lambda: True, lambda: clock.now_s)
+    caplog.set_level("INFO", "vllm.adaspec")
+    for _ in range(1000):
+        step = scheduler.schedule(drafted=2)
+        clock.now_s += 0.002 if getattr(step, ATTRIBUTE).word == "plan" else 0.001
+        scheduler.update_from_output(step, output_of(1, 1, 1, 1))
+    assert guard.switches > 2
+    assert caplog.text.count("held off with 4 requests at once") == 1
+    assert "2000 tokens per second with it, 4000 without" in caplog.text
