@@ -214,7 +214,7 @@ def translated(
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
-        cost_model=choice.cost,
+        costs=dataclasses.asdict(choice.cost),
         num_speculative_tokens=cap,
         runner=runner,
     )

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adaspec.arguments import one_of
 from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
 from adaspec.errors import ServingError, nearest, shown
-
-if TYPE_CHECKING:
-    from adaspec.cost.model import CostModel
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -100,8 +97,9 @@ class Options:
     """Identifies the server's vocabulary, so that workers need not read it; None if unreadable."""
     runner: str = "V1"
     """vLLM's model runner that the options are made for: V1 or V2."""
-    cost_model: CostModel | None = None
-    """The costs of that name."""
+    costs: Mapping[str, Any] | None = None
+    """The fields of the cost model of that name, which the guard needs. Not the model itself: a
+    worker that read it would import numba, before vLLM's workers bear that."""
     hardware: str | None = None
     """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
     that part."""
@@ -111,7 +109,7 @@ class Options:
         """Whether there is a guard: not where recorded requests slow down every step they are in,
         and would miss the steps in which nothing is drafted."""
         serves = self.mode != "record" and not self.record_fraction
-        return self.guard and serves and self.cost_model is not None
+        return self.guard and serves and self.costs is not None
 
 
 _LINE = matching(
@@ -154,7 +152,7 @@ _INTERNAL = (
     "vocabulary_hash",
     "hardware",
     "runner",
-    "cost_model",
+    "costs",
 )
 _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
 

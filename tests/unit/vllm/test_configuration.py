@@ -1,7 +1,7 @@
 """Which scheduler an engine has, and what does not go with one of the operator's own."""
 
 import types
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -33,7 +33,7 @@ def made(options, scheduler_cls=None, takes_v2=True):
 
 
 def test_a_guard_is_in_our_scheduler_alone(caplog):
-    guarded = Options(runner="V1", cost_model=load_cost(DEFAULT))
+    guarded = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
     assert made(guarded) == scheduler.PATH
     assert made(replace(guarded, guard=False)) is None
     assert made(replace(guarded, mode="record")) is None

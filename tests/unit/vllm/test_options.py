@@ -1,9 +1,12 @@
+import dataclasses
 import pickle
 import subprocess
 import sys
 
 import pytest
 
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm.options import read_options
 
@@ -114,3 +117,15 @@ def test_no_file_switches_a_recording():
     config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "mode_file": "y"}
     with pytest.raises(ServingError, match="mode_file is 'y': give it without mode 'record'"):
         read_options(config)
+
+
+def test_options_that_say_all_import_no_compiler_where_they_are_read():
+    """A worker's own start would fail over it."""
+    options = read_options({"method": "adaspec"})
+    options = dataclasses.replace(options, costs=dataclasses.asdict(load_cost(DEFAULT)))
+    assert options.is_guarded
+    code = (
+        "import pickle, sys; pickle.loads(sys.stdin.buffer.read());"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(options), check=True)
