@@ -51,6 +51,8 @@ WORDS_OF_BUCKET = 2
 BYTES_PER_TOKEN = 4 * (2 + len(SIZES) * (1 + WORDS_OF_BUCKET))
 LEAST_TOKENS = 1024
 LEAST_BYTES = LEAST_TOKENS * BYTES_PER_TOKEN
+MOST_BYTES = 1 << 33
+"""Places and offsets, in words, are 32-bit numbers."""
 MOST_OWNERS = 100_000
 """So many keys are told apart; where there are more, the answers of the oldest are lost."""
 
@@ -80,6 +82,8 @@ class AnswerIndex:
                 f"{nbytes} bytes hold {max(capacity, 0)} tokens of answers: give at least "
                 f"{LEAST_BYTES}"
             )
+        if nbytes > MOST_BYTES:
+            raise DraftError(f"{nbytes} bytes of answers: give at most {MOST_BYTES}")
         offsets = HEADER_WORDS + capacity * np.array([0, 1, 2, 2 + len(SIZES)])
         # Zeros are not touched before they are written, so an empty index takes no memory.
         self._words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)

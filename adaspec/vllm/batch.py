@@ -46,6 +46,12 @@ class EngineBatch:
     """Per row, what must be the same for a request to know another's answer; None for what must
     not be shared; empty if no answers are remembered."""
 
+    @property
+    def sampled_names(self) -> set[str]:
+        """The requests that sampled a token in this step."""
+        rows = zip(self.requests, self.sampled, strict=True)
+        return {name for name, tokens in rows if len(tokens)}
+
 
 @dataclass(slots=True)
 class RunningRequest:

@@ -58,7 +58,7 @@ def speculative_config(
     )
     if options.mode == "off" and options.mode_file is None:
         return None
-    _check_combination(args, target_model_config, target_parallel_config)
+    _check_combination(target_model_config, target_parallel_config, options.memory_dir)
     config, options = translated(options, target_model_config, needs_v1(args))
     if options.runner == "V1" and getattr(args, "async_scheduling", None):
         raise ServingError(
@@ -160,10 +160,10 @@ def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _check_combination(args: Any, target: Any, parallel: Any) -> None:
+def _check_combination(target: Any, parallel: Any, memory_dir: str | None) -> None:
     """Refuse vLLM settings with which the plug-in cannot serve."""
     pipelines, replicas = parallel.pipeline_parallel_size, parallel.data_parallel_size
-    contexts = parallel.decode_context_parallel_size
+    contexts, ranks = parallel.decode_context_parallel_size, parallel.tensor_parallel_size
     for is_asked_for, problem in (
         (
             pipelines > 1,
@@ -176,6 +176,11 @@ def _check_combination(args: Any, target: Any, parallel: Any) -> None:
             "drafter in step: serve one replica per address",
         ),
         (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
+        (
+            ranks > 1 and memory_dir is not None,
+            f"memory_dir and tensor_parallel_size={ranks}: every rank would read the file for "
+            "itself, and must not find another one: leave memory_dir out",
+        ),
     ):
         if is_asked_for:
             raise ServingError(f"method '{METHOD}' does not go with {problem}")

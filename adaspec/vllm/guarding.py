@@ -88,6 +88,7 @@ class TimedSteps:
 
     def begin(self, step: Any) -> Guarded | None:
         """The word for a step that has been scheduled."""
+        self._in_flight.pop(id(step), None)  # of a step that was dropped, whose number it has now
         if self._failed or not step.total_num_scheduled_tokens:
             return None
         try:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 import time
 import zipfile
+from collections.abc import Mapping
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import AnswerIndex
+from adaspec.draft.answers import MOST_OWNERS, AnswerIndex
 from adaspec.policy.base import needs_of
-from adaspec.policy.protocol import Policy
+from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.events import Observer, Serving
 from adaspec.vllm.patching import in_one_line
 
@@ -28,6 +30,8 @@ log = logging.getLogger("vllm.adaspec")
 PERIOD_S = 300.0
 """So many seconds of answers a kill may cost."""
 _CLOSE_S = 30.0
+_BYTES_OF_KEYS = MOST_OWNERS * 4 * 64
+"""More than the keys of so many owners take."""
 _ARRAYS = ("tokens", "owners", "keys", "vocabulary")
 
 
@@ -48,10 +52,9 @@ class KeptAnswers(Observer):
         is_writing = self._thread is not None and self._thread.is_alive()
         if time.monotonic() - self._written_s >= PERIOD_S and not is_writing:
             self._written_s, self._changed = time.monotonic(), False
-            content = contents_of(self._index, self._vocabulary)
-            self._thread = threading.Thread(
-                target=write_answers, args=(self._path, content), daemon=True
-            )
+            # Copies: the engine goes on meanwhile.
+            seen = self._index.in_order(), dict(self._index.keys)
+            self._thread = threading.Thread(target=self._write, args=seen, daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -61,8 +64,13 @@ class KeptAnswers(Observer):
     def _finish(self) -> None:
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
+            if self._thread.is_alive():
+                return
         if self._changed:
-            write_answers(self._path, contents_of(self._index, self._vocabulary))
+            self._write(self._index.in_order(), self._index.keys)
+
+    def _write(self, answers: tuple[Ints, Ints], keys: Mapping[object, int]) -> None:
+        write_answers(self._path, contents_of(*answers, keys, self._vocabulary))
 
 
 def answers_of(serving: Serving, policy: Policy) -> AnswerIndex | None:
@@ -83,10 +91,11 @@ def keeping(serving: Serving, index: AnswerIndex | None) -> list[Observer]:
     return [KeptAnswers(serving.memory_file, index, serving.vocabulary_hash or "")]
 
 
-def contents_of(index: AnswerIndex, vocabulary: str) -> dict[str, NDArray[Any]]:
+def contents_of(
+    tokens: Ints, owners: Ints, keys: Mapping[object, int], vocabulary: str
+) -> dict[str, NDArray[Any]]:
     """What a file holds of an index: only answers whose owners have a key that is a text."""
-    tokens, owners = index.in_order()
-    named = {number: key for key, number in index.keys.items() if isinstance(key, str)}
+    named = {number: key for key, number in keys.items() if isinstance(key, str)}
     known = np.isin(owners, list(named)) | (tokens < 0)
     numbers = sorted(named)
     return {
@@ -99,18 +108,27 @@ def contents_of(index: AnswerIndex, vocabulary: str) -> dict[str, NDArray[Any]]:
 
 def write_answers(path: Path, contents: dict[str, NDArray[Any]]) -> None:
     """Put a file in the place of the one before, or say in the log why that is not possible."""
-    staged = path.with_name(f"{path.name}.{os.getpid()}")
+    staged = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(staged, flags, 0o600), "wb") as file:
-            os.fchmod(file.fileno(), 0o600)
+        remove_staged(path)
+        # Its mode is 0600.
+        descriptor, staged = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
             np.savez(file, allow_pickle=False, **contents)
             file.flush()
             os.fsync(file.fileno())
-        staged.replace(path)
+        Path(staged).replace(path)
     except OSError as error:
         log.warning("adaspec: earlier answers are not written to %s: %s", path, in_one_line(error))
+        if staged is not None:
+            Path(staged).unlink(missing_ok=True)
+
+
+def remove_staged(path: Path) -> None:
+    """Remove what killed servers left half written beside their file: users' text, too."""
+    for left in path.parent.glob(f"{path.name}.*"):
+        left.unlink(missing_ok=True)
 
 
 def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> int:
@@ -119,15 +137,17 @@ def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> 
     Where anything in the file is not as it should be, nothing of it is stored, and the log says so.
     Tokens must be below `size`.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            tokens, owners, keys, of = (file[name] for name in _ARRAYS)
-        problem = _problem(tokens, owners, keys, size)
-        if str(of) != vocabulary:
-            problem = "it is of another vocabulary"
-    except FileNotFoundError:
+    if not path.exists():
         return 0
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+    try:
+        problem = _unfit(path, index)
+        if not problem:
+            with np.load(path, allow_pickle=False) as file:
+                tokens, owners, keys, of = (file[name] for name in _ARRAYS)
+            problem = _problem(tokens, owners, keys, size)
+            if str(of) != vocabulary:
+                problem = "it is of another vocabulary"
+    except Exception as error:  # a broken archive fails in many ways
         problem = in_one_line(error, 200)
     if problem:
         log.warning("adaspec: earlier answers in %s are left out: %s", path, problem)
@@ -140,6 +160,19 @@ def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> 
             index.add(stored, numbers[owner[-1]])
     log.info("adaspec: %d tokens of earlier answers read from %s", index.tokens, path)
     return index.tokens
+
+
+def _unfit(path: Path, index: AnswerIndex) -> str:
+    """Why a file is not even read; empty if it may be: it must be no larger than one of ours."""
+    if not path.is_file():
+        return "it is no file"
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    if any(each.compress_type != zipfile.ZIP_STORED for each in members):
+        return "it is compressed"
+    # The ring may have been larger in the server that wrote it.
+    most = 16 * index.nbytes + _BYTES_OF_KEYS
+    return "" if sum(each.file_size for each in members) <= most else "it is too large"
 
 
 def _problem(tokens: NDArray[Any], owners: NDArray[Any], keys: NDArray[Any], size: int) -> str:

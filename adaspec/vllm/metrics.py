@@ -371,6 +371,7 @@ class MetricsObserver(Observer):
         """Note the mode that begins."""
         for each in MODES:
             self.counters.put(f"mode/{each}", float(each == mode))
+        self.counters.put("guard_holding", 0.0)
 
     def guarded(self, guarded: Guarded) -> None:
         """Count a step by the guard's word, and note what the guard knows."""

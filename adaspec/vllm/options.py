@@ -48,6 +48,8 @@ MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
 LEAST_MEMORY = 1 << 16
 """The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
+MOST_MEMORY = 1 << 32
+"""The largest: some 98 million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,8 @@ RULES = {
     ),
     "max_trace_bytes": whole(1, 1 << 62),
     "memory_bytes": Rule(
-        lambda value: value == 0 or whole(LEAST_MEMORY, 1 << 40).holds(value),
-        f"0, or a whole number from {LEAST_MEMORY:,} on",
+        lambda value: value == 0 or whole(LEAST_MEMORY, MOST_MEMORY).holds(value),
+        f"0, or a whole number from {LEAST_MEMORY:,} to {MOST_MEMORY:,}",
     ),
     "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
     "serve_fraction": number(0, 1, "a number from 0 to 1"),

@@ -114,6 +114,8 @@ class Session:
         self._running = RunningRequests(self.setup.slots, answers_of(serving, policy))
         self.word = PLAN
         """What the guard says of that step."""
+        self._sampled: set[str] = set()
+        """The requests that sampled a token in the last step: all of their text had been read."""
         self._undrafted: dict[str, object] = {}
         """Requests that ran in mode 'off', or were held off, by id: the drafter's KV of their text
         has holes."""
@@ -150,13 +152,14 @@ class Session:
         off = self._failed = self.breaker.off
         if not off:
             self._learn(batch, since_s)
+        sampled_before, self._sampled = self._sampled, batch.sampled_names
         with self._stage("look-up"):
             try:
                 if self.mode == "off" or self.word == HOLD:
                     self._pause(batch, alive)
                     return
                 if self.word == PROBE:
-                    self._probe(batch)
+                    self._probe(batch, sampled_before)
                     return
                 # Ended requests are forgotten even if the policy is off.
                 steady = self._running.is_steady(batch, alive)
@@ -311,15 +314,15 @@ class Session:
         self._forget_undrafted(alive)
         self._undrafted.update(zip(batch.requests, batch.states, strict=True))
 
-    def _probe(self, batch: EngineBatch) -> None:
+    def _probe(self, batch: EngineBatch, sampled_before: set[str]) -> None:
         """Take a step without speculation after which requests keep the drafter, as it misses one
-        token of each: but not those whose prompts are read in it."""
-        for row in np.flatnonzero(batch.known <= batch.prompt_tokens).tolist():
-            name = batch.requests[row]
+        token of each: but not those whose text is read in it, for the first time or once more."""
+        for name, state in zip(batch.requests, batch.states, strict=True):
+            if name in sampled_before:
+                continue
+            self._undrafted[name] = state
             request = self._running.requests.get(name)
-            if request is None:
-                self._undrafted[name] = batch.states[row]
-            else:
+            if request is not None:
                 request.holds_neural = False
 
     def _forget_undrafted(self, alive: Mapping[str, object]) -> None:

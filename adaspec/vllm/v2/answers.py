@@ -37,6 +37,10 @@ class Memory:
         unknown = np.flatnonzero(tokens < 0)
         self._waiting.append((tokens[: unknown[0]] if len(unknown) else tokens, owner))
 
+    def give_up(self) -> None:
+        """Let no request find an answer any more: the device may lack words that the host has."""
+        self.answers.owners.zero_()
+
     def store(self) -> None:
         """Store answers that wait, in the order in which they came."""
         changed: list[NDArray[np.int64]] = []

@@ -27,6 +27,8 @@ class Rows:
     """At most so many tokens are known."""
     samples: Bools
     """Whether the step ends the row's prompt or is beyond it."""
+    reads: Bools
+    """Whether the step reads text of the row, be it once more after a preemption."""
     verified: Ints
     """Drafted tokens that the step verifies, where the scheduler says how many."""
 

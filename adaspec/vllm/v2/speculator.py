@@ -167,6 +167,7 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         prompt_tokens=states.prompt_len.np[slots].astype(np.int32),
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
+        reads=input_batch.num_computed_prefill_tokens_np < input_batch.prefill_len_np,
         verified=_scheduled_drafts(input_batch),
     )
 

@@ -241,13 +241,12 @@ class Worker:
         return Pending(self.step, names, chosen, decided, recorded, limited)
 
     def _read_undrafted(self, rows: Rows) -> bool:
-        """Take the drafter from requests whose prompts it does not read; whether one held it."""
+        """Take the drafter from requests whose text it does not read; whether one held it."""
         changed = False
-        for name in rows.requests:
-            request = self._requests[name]
-            if not request.output:
-                changed |= request.holds_neural
-                request.undrafted, request.holds_neural = True, False
+        for row in np.flatnonzero(rows.reads).tolist():
+            request = self._requests[rows.requests[row]]
+            changed |= request.holds_neural
+            request.undrafted, request.holds_neural = True, False
         return changed
 
     def _limit_context(self, rows: Rows) -> bool:
@@ -314,12 +313,23 @@ class Worker:
         for request in left:
             if self._in_slot.get(request.slot) is request:
                 del self._in_slot[request.slot]
-            if self.memory is not None and request.owner and request.output:
-                self.memory.add(request.output, request.owner)
-        if self.memory is not None:
-            self.memory.store()
+        self._remember(left)
         if left:
             self.observers.notify("left", [request.name for request in left])
+
+    def _remember(self, left: Sequence[Request]) -> None:
+        """Store the answers of requests that have ended; a memory that fails is given up."""
+        if self.memory is None or self.breaker.off:
+            return
+        try:
+            for request in left:
+                if request.owner and request.output:
+                    self.memory.add(request.output, request.owner)
+            self.memory.store()
+        except Exception as error:
+            self.memory.give_up()
+            self.memory = None
+            self.breaker.note(self.step, "memory", error)
 
     def _take_report(self, pending: Pending) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adaspec.draft.answers import BYTES_PER_TOKEN, AnswerIndex
+from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_BYTES, AnswerIndex
 from adaspec.vllm import kept_answers
 from adaspec.vllm.kept_answers import KeptAnswers, contents_of, read_answers, write_answers
 
@@ -20,6 +20,10 @@ def filled(answers=40, seed=0, room=ROOM):
     return index
 
 
+def contents(index):
+    return contents_of(*index.in_order(), index.keys, "v")
+
+
 def tokens_of(index, key):
     """What is stored of an owner, the oldest first."""
     tokens, owners = index.in_order()
@@ -28,7 +32,7 @@ def tokens_of(index, key):
 
 def test_what_is_read_is_what_was_written_by_owner(tmp_path):
     index, path = filled(), tmp_path / "new" / "answers.npz"
-    write_answers(path, contents_of(index, "v"))
+    write_answers(path, contents(index))
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["answers.npz"]
     again = AnswerIndex(ROOM)
@@ -40,7 +44,7 @@ def test_what_is_read_is_what_was_written_by_owner(tmp_path):
 
 def test_a_ring_that_went_round_is_read_too(tmp_path):
     index, path = filled(400), tmp_path / "answers.npz"
-    write_answers(path, contents_of(index, "v"))
+    write_answers(path, contents(index))
     again = AnswerIndex(4 * ROOM)
     assert 0 < read_answers(path, again, "v", SIZE) < index.tokens
     for key in ("one", "two"):
@@ -81,8 +85,14 @@ def test_a_broken_file_is_left_out_and_a_missing_one_is_none(tmp_path, caplog):
     index, path = filled(), tmp_path / "answers.npz"
     assert read_answers(path, index, "v", SIZE) == 0
     assert not caplog.text
-    write_answers(path, contents_of(index, "v"))
+    write_answers(path, contents(index))
     whole = path.read_bytes()
+    flipped = [bytearray(whole) for _ in range(200)]
+    for at, each in enumerate(flipped):
+        each[-1 - 7 * at % 700] ^= 1 << at % 8
+    for each in flipped:
+        path.write_bytes(each)
+        read_answers(path, AnswerIndex(ROOM), "v", SIZE)
     for broken in (whole[: len(whole) // 2], whole[:10], b"", b"nothing of the kind"):
         path.write_bytes(broken)
         caplog.clear()
@@ -90,9 +100,28 @@ def test_a_broken_file_is_left_out_and_a_missing_one_is_none(tmp_path, caplog):
         assert "left out" in caplog.text
 
 
+def test_a_file_that_is_larger_than_any_of_ours_is_not_read(tmp_path, caplog):
+    path, small = tmp_path / "answers.npz", AnswerIndex(LEAST_BYTES)
+    tokens = np.zeros(4_000_000, np.int32)
+    parts = {"keys": np.array(["one"]), "vocabulary": np.array("v")}
+    np.savez_compressed(path, tokens=tokens, owners=tokens, **parts)
+    assert read_answers(path, small, "v", SIZE) == 0
+    assert "compressed" in caplog.text
+    monstrous = np.zeros(8_000_000, np.int32)
+    np.savez(path, tokens=monstrous, owners=monstrous, **parts)
+    assert read_answers(path, small, "v", SIZE) == 0
+    assert "too large" in caplog.text
+
+
+def test_what_a_killed_server_left_is_removed(tmp_path):
+    (tmp_path / "answers.npz.abc").write_text("half")
+    write_answers(tmp_path / "answers.npz", contents(filled()))
+    assert [each.name for each in tmp_path.iterdir()] == ["answers.npz"]
+
+
 def test_a_disk_that_takes_nothing_is_said_and_survived(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    write_answers(tmp_path / "file" / "answers.npz", contents_of(filled(), "v"))
+    write_answers(tmp_path / "file" / "answers.npz", contents(filled()))
     assert "not written" in caplog.text
 
 
