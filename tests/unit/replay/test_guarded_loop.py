@@ -10,8 +10,8 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
 from adaspec.cost.plain import plain_seconds
 from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.contender import Player
 from adaspec.replay.loop import run_policy
+from adaspec.replay.player import Player
 
 CAP, LOAD = 20, 4
 RULE = "hybrid-splice:2:8:3:2:4"
