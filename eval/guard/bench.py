@@ -38,9 +38,9 @@ from adaspec.policy.guard import HOLD, PROBE, Guard, Said
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
-from adaspec.replay.contender import Player
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.importers.formats import import_trace
 
