@@ -3,28 +3,9 @@
 import numpy as np
 import psutil
 import pytest
-
-from adaspec.draft.answers import IN_ANSWERS
+from copied import Copied
 
 CONFIG = {"method": "adaspec", "policy": "fixed:memory:8:2", "memory_bytes": 1 << 20}
-
-
-class Copied:
-    """An observer that counts the tokens copied from earlier answers, and those accepted."""
-
-    def __init__(self):
-        self.counts = np.zeros(2, int)
-
-    def verified(self, event):
-        start, copied = event.step.cut.start, event.drafted - event.neural_drafted
-        from_answers = np.where((start >= IN_ANSWERS) & event.known, copied, 0)
-        accepted = np.minimum(event.accepted, from_answers)
-        self.counts += [from_answers.sum(), accepted.sum()]
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *_: None
 
 
 def run(engine, prompts, salts, tokens=48):
