@@ -58,11 +58,11 @@ def evaluate_policies(
     batching: str | None = None,
     protocol: str | None = None,
     workload: str | None = None,
-    prefill: bool = False,
+    prefill: bool = True,
     max_output_tokens: int | None = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
-    charge_decisions: bool = False,
+    free_decisions: bool = False,
     stress_splices: bool = False,
     engine: str = SYNC,
     orders: int = ORDERS,
@@ -76,9 +76,10 @@ def evaluate_policies(
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. `engine` is sync or async, `batching` closed-loop or lockstep. What copies from earlier
-    answers also knows those of the traces `warm`, as a server that answered them before. More
-    `orders` and `resamples` take longer and make the figures more certain.
+    H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
+    `prefill`. `engine` is sync or async, `batching` closed-loop or lockstep. What copies from
+    earlier answers also knows those of the traces `warm`, as a server that answered them before.
+    More `orders` and `resamples` take longer and make the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
         CLOSED_LOOP,
@@ -100,7 +101,7 @@ def evaluate_policies(
         seed=seed,
         cap=cap,
         prefill=prefill,
-        charge_decisions=charge_decisions,
+        free_decisions=free_decisions,
         stress_splices=stress_splices,
         engine=engine,
         jobs=jobs,

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import nnls
 
 from adaspec.bench.lookup import VOCABULARY, make_contexts
 from adaspec.bench.machine import (
@@ -181,6 +182,30 @@ def _run(running: Sequence[MadeUpBatch], steps: int, report: Progress) -> tuple[
             memory.append(held_memory())
             report("steps", steps_done, steps)
     return float(np.median(reference)), memory
+
+
+def deciding_constants(rows: Sequence[DecideRow]) -> dict[str, float]:
+    """The constants of a `CostModel` that say what deciding takes, fitted to measured steps.
+
+    They are those of a policy that reads drafted tokens, if there is one. A line over the batch is
+    fitted to each part, by relative errors; what waiting for a drafter takes is not measured here.
+    """
+    measured = [row for row in rows if row.skipped is None]
+    listening = [row for row in measured if row.evidence] or measured
+    parts = {
+        "lookup": [(row.batch, row.lookup_us) for row in measured],
+        "decide": [(row.batch, (row.median_us or 0) - (row.while_us or 0)) for row in listening],
+        "revise": [(row.batch, (row.while_us or 0) / max(row.drafted - 1, 1)) for row in listening],
+    }
+    if len({row.batch for row in measured}) < 2:
+        raise BenchError("what deciding takes is fitted to two batch sizes or more: name more")
+    constants: dict[str, float] = {}
+    for part, points in parts.items():
+        batch, time_us = np.array(points, dtype=float).T
+        design = np.stack([1 / time_us, batch / time_us], axis=1)
+        fixed, per_row = nnls(design, np.ones(len(batch)))[0] * 1e-6
+        constants |= {f"{part}_s": float(fixed), f"{part}_per_row_s": float(per_row)}
+    return constants
 
 
 def _tenths(values: ArrayLike) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -25,6 +26,9 @@ from adaspec.cli.output import (
     printable,
     results,
 )
+from adaspec.cost.load import read_cost, save_cost
+from adaspec.errors import CostError
+from adaspec.staging import check_place
 
 
 @click.group("bench", cls=NamingGroup)
@@ -71,6 +75,13 @@ command.add_command(engine_command)
     is_flag=True,
     help="Decide as a server does, between forwards of a model that empty the caches.",
 )
+@click.option(
+    "--into",
+    "cost_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Keep what deciding takes in this cost file, by which replays charge it.",
+)
 @json_option("Print JSON, and nothing else, to stdout.")
 def decide(
     policies: tuple[str, ...],
@@ -78,6 +89,7 @@ def decide(
     batches: tuple[int, ...],
     steps: int,
     served: bool,
+    cost_file: Path | None,
     as_json: bool,
 ) -> None:
     """Time a learned policy's whole step: index, features, prediction, planning, splicing.
@@ -96,10 +108,14 @@ def decide(
     Example:
       adaspec bench decide --policy policies/mine --batches 1,128
     """
+    place = None if cost_file is None else check_place(cost_file, CostError)
     with ProgressBar() as bar:
         benched = deciding.find_benched(policies)
         measure = serving.bench_served if served else deciding.bench_decide
         decided = measure(benched, contexts, batches, steps, bar)
+    if place is not None:
+        cost, fit = read_cost(place.path)
+        save_cost(cost.with_deciding(deciding.deciding_constants(decided.rows)), place, fit)
     if as_json:
         print_json(asdict(decided))
     else:

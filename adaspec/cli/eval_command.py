@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from adaspec.cli.options import (
+    charges_options,
     engine_order_option,
     force_option,
     json_option,
@@ -65,7 +66,7 @@ def output_tokens(text: str | int) -> int | None:
     help="Reproduce the public simulator: its costs, lockstep, named policies only.",
 )
 @click.option("--workload", metavar="W", help="Evaluate this workload alone.")
-@click.option("--prefill", is_flag=True, help="Charge prefill as requests enter.")
+@charges_options
 @click.option(
     "--max-output-tokens",
     type=output_tokens,
@@ -83,11 +84,6 @@ def output_tokens(text: str | int) -> int | None:
 )
 @click.option(
     "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
-)
-@click.option(
-    "--charge-decisions",
-    is_flag=True,
-    help="Add what deciding takes on this machine to every named policy's step.",
 )
 @click.option(
     "--warm",

@@ -18,6 +18,22 @@ Option = Callable[[Any], Any]
 """A decorator that adds an option to a command."""
 
 
+def charges_options(command: Any) -> Any:
+    """The options that leave out of a replay what it charges."""
+    free = click.option(
+        "--free-decisions", is_flag=True, help="Show figures as if deciding took no time."
+    )
+    without = click.option(
+        "--no-prefill",
+        "prefill",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Show figures as if reading prompts took no time.",
+    )
+    return free(without(command))
+
+
 class Finite(click.FloatRange):
     """A finite number; NaN is refused because it would pass every bound."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adaspec.cli.options import (
+    charges_options,
     engine_order_option,
     force_option,
     json_option,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
 @engine_order_option("to train for and judge in")
+@charges_options
 @whole_option("--orders", ORDERS, most=1000)
 @whole_option(
     "--resamples",

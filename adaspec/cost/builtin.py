@@ -41,6 +41,20 @@ H100_LLAMA_3_1_8B = CostModel(
     overhead_s=SIMULATOR.overhead_s,
     # An assumption: the host's work for a step is done while the one before it runs.
     async_overhead_s=0.0,
+    # The drafter's layer and its input projection have 3.6% of the target's weights.
+    draft_prompt_s=0.036 * SIMULATOR.per_token_s,
+    # Fitted to eval/reports/decide, which another machine's processor measured.
+    lookup_s=9.0e-6,
+    lookup_per_row_s=0.56e-6,
+    decide_s=31e-6,
+    decide_per_row_s=2.4e-6,
+    revise_s=9.2e-6,
+    revise_per_row_s=0.73e-6,
+    # Estimates: a wait for the device, a copy of a few KB and the next launch; and kernels.
+    listen_s=30e-6,
+    async_lookup_s=17e-6,
+    async_decide_s=36e-6,
+    async_revise_s=14e-6,
     # The simulator's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
     draft_fixed_s=0.7118e-3,
     draft_per_kv_s=SIMULATOR.draft_per_kv_s,

@@ -15,7 +15,7 @@ from typing import Any
 from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
 from adaspec.cost.engine import ENGINES
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import ASYNC_DECIDING, DECIDING, CostModel
 from adaspec.documents import (
     OBJECT,
     TEXT,
@@ -51,12 +51,15 @@ _CONSTANTS = (
     "draft_fixed_s",
     "draft_per_kv_s",
     "draft_prompt_s",
+    *DECIDING,
 )
+_ASYNC = ("async_overhead_s", *ASYNC_DECIDING)
 _OPTIONAL = (
     "keep_alive_forwards",
     "captured_sizes",
     "draft_prompt_s",
-    "async_overhead_s",
+    *DECIDING,
+    *_ASYNC,
     "target",
     "hardware",
 )
@@ -67,7 +70,7 @@ _SECONDS = number(
 _RULES: Rules = {
     "name": Rule(lambda name: TEXT.holds(name) and name.strip(), "a text of at least one letter"),
     **dict.fromkeys(_CONSTANTS, _SECONDS),
-    "async_overhead_s": or_null(_SECONDS),
+    **dict.fromkeys(_ASYNC, or_null(_SECONDS)),
     "keep_alive_forwards": whole(0, MAX_FORWARDS),
     "captured_sizes": Rule(lambda sizes: isinstance(sizes, list | tuple), "a list"),
     "target": or_null(TEXT),
@@ -154,8 +157,9 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
 def cost_document(cost: CostModel) -> dict[str, Any]:
     """The JSON document of a cost model, as in files, without the report of its fit."""
     document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
-    if cost.async_overhead_s is None:
-        del document["async_overhead_s"]
+    for name in _ASYNC:
+        if document[name] is None:
+            del document[name]
     return document | {"captured_sizes": list(cost.captured_sizes)}
 
 
@@ -170,8 +174,9 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     cost = CostModel(**{name: values[name] for name in _RULES if name in values})
     check_cost(cost, where)
     seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in _CONSTANTS}
-    if cost.async_overhead_s is not None:
-        seconds["async_overhead_s"] = float(cost.async_overhead_s)
+    for name in _ASYNC:
+        if getattr(cost, name) is not None:
+            seconds[name] = float(getattr(cost, name))
     return dataclasses.replace(cost, captured_sizes=tuple(cost.captured_sizes), **seconds)
 
 

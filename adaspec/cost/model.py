@@ -7,8 +7,10 @@ token. Tokens of all sources cost the same today.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,21 @@ class StepShape(NamedTuple):
     """The further tokens that the target runs on although no draft fills them."""
 
 
+class Deciding(Enum):
+    """What a contender does to decide, and so what its steps are charged for it."""
+
+    NOTHING = "nothing"
+    """One length for all, or what no engine has to work out."""
+    LOOKUP = "look-up"
+    """A static rule that looks up what to copy."""
+    THRESHOLD = "threshold"
+    """The same, and each forward is read before the next one is launched."""
+    PLAN = "plan"
+    """It looks up, predicts and plans before drafting."""
+    REVISION = "revision"
+    """It plans, reads each forward, and plans again."""
+
+
 class Costs(NamedTuple):
     """The constants of a `CostModel`, for compiled code."""
 
@@ -52,8 +69,27 @@ class Costs(NamedTuple):
     draft_per_kv_s: float
     keep_alive_forwards: int
     draft_prompt_s: float
+    decide_s: float
+    """Deciding, per step."""
+    decide_per_row_s: float
+    revise_s: float
+    """Reading a forward and deciding again, per forward."""
+    revise_per_row_s: float
     captured_sizes: Array
     """The captured batch sizes in tokens, ascending; empty if the cost is linear."""
+
+
+DECIDING = (
+    "lookup_s",
+    "lookup_per_row_s",
+    "decide_s",
+    "decide_per_row_s",
+    "listen_s",
+    "revise_s",
+    "revise_per_row_s",
+)
+"""The constants of deciding: all of them have an entry per contender in `CostModel.charged_to`."""
+ASYNC_DECIDING = ("async_lookup_s", "async_decide_s", "async_revise_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +97,18 @@ class CostModel:
     """Seconds per engine step:
 
     step_s = fixed + per_token * tokens + per_kv * context_tokens + overhead
-             + forwards * (draft_fixed + draft_per_kv * context_tokens)
+             + decide + decide_per_row * rows
+             + forwards * (draft_fixed + draft_per_kv * context_tokens
+                           + listen + revise + revise_per_row * rows)
 
     tokens = sum(1 + draft_len), padded up to the next captured size if there are any;
     context_tokens is summed over the running rows; forwards = neural drafter forwards, at least
     `keep_alive_forwards` in a step in which any running request holds the neural drafter. If
-    prefill is counted, a request that enters with the drafter takes `draft_prompt_s` more per
-    prompt token. An async engine leaves `async_overhead_s` of the overhead, or all of it where
-    that is None.
+    prefill is counted, a request that enters takes `per_token_s` per prompt token, and with the
+    drafter `draft_prompt_s` more.
+
+    What is not done is not charged: see `charged_to`. An async engine leaves the `async_` constant
+    in the place of the one without that prefix, and then nothing per row; where it is None, all.
     """
 
     name: str
@@ -84,12 +124,61 @@ class CostModel:
     hardware: str | None = None
     draft_prompt_s: float = 0.0
     async_overhead_s: float | None = None
+    lookup_s: float = 0.0
+    lookup_per_row_s: float = 0.0
+    decide_s: float = 0.0
+    decide_per_row_s: float = 0.0
+    listen_s: float = 0.0
+    revise_s: float = 0.0
+    revise_per_row_s: float = 0.0
+    async_lookup_s: float | None = None
+    async_decide_s: float | None = None
+    async_revise_s: float | None = None
 
     def under(self, engine: str) -> CostModel:
         """The step costs in that engine, one of `engine.ENGINES`."""
-        if engine == SYNC or self.async_overhead_s is None:
+        if engine == SYNC:
             return self
-        return replace(self, overhead_s=self.async_overhead_s)
+        changed: dict[str, Any] = dict.fromkeys(("async_overhead_s", *ASYNC_DECIDING))
+        if self.async_overhead_s is not None:
+            changed |= {"overhead_s": self.async_overhead_s}
+        if self.async_lookup_s is not None:
+            changed |= {"lookup_s": self.async_lookup_s, "lookup_per_row_s": 0.0}
+        if self.async_decide_s is not None:
+            changed |= {"decide_s": self.async_decide_s, "decide_per_row_s": 0.0}
+        if self.async_revise_s is not None:
+            changed |= {"revise_s": self.async_revise_s, "revise_per_row_s": 0.0, "listen_s": 0.0}
+        return replace(self, **changed)
+
+    @property
+    def charges_deciding(self) -> bool:
+        """Whether it says what deciding takes."""
+        return any(getattr(self, name) for name in DECIDING)
+
+    def without_deciding(self) -> CostModel:
+        """The same costs, but deciding takes no time."""
+        return self.with_deciding(dict.fromkeys(DECIDING, 0.0) | dict.fromkeys(ASYNC_DECIDING))
+
+    def with_deciding(self, constants: Mapping[str, float | None]) -> CostModel:
+        """The same costs with these constants, named in `DECIDING` and `ASYNC_DECIDING`."""
+        changed: dict[str, Any] = dict(constants)
+        return replace(self, **changed)
+
+    def charged_to(self, deciding: Deciding) -> CostModel:
+        """The costs of whoever decides so: what it does not do takes no time.
+
+        They are those of the engine it runs in: `under` comes first.
+        """
+        if deciding is Deciding.REVISION:
+            return self
+        left = replace(self, revise_s=0.0, revise_per_row_s=0.0)
+        if deciding is not Deciding.THRESHOLD:
+            left = replace(left, listen_s=0.0)
+        if deciding is Deciding.PLAN:
+            return left
+        free = deciding is Deciding.NOTHING
+        each = (0.0, 0.0) if free else (self.lookup_s, self.lookup_per_row_s)
+        return replace(left, decide_s=each[0], decide_per_row_s=each[1])
 
     def constants(self) -> Costs:
         """The model's numbers, for compiled code."""
@@ -102,6 +191,10 @@ class CostModel:
             draft_per_kv_s=float(self.draft_per_kv_s),
             keep_alive_forwards=int(self.keep_alive_forwards),
             draft_prompt_s=float(self.draft_prompt_s),
+            decide_s=float(self.decide_s),
+            decide_per_row_s=float(self.decide_per_row_s),
+            revise_s=float(self.listen_s + self.revise_s),
+            revise_per_row_s=float(self.revise_per_row_s),
             captured_sizes=np.array(self.captured_sizes, dtype=np.float64),
         )
 
@@ -190,9 +283,10 @@ def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
 
 
 @inlined
-def forward_s(costs: Costs, context_tokens: int) -> float:
-    """The seconds of one forward of the neural drafter over the running rows."""
-    return costs.draft_fixed_s + costs.draft_per_kv_s * context_tokens
+def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
+    """The seconds of one forward of the neural drafter over the running rows, and of reading it."""
+    reading_s = costs.revise_s + costs.revise_per_row_s * rows
+    return costs.draft_fixed_s + costs.draft_per_kv_s * context_tokens + reading_s
 
 
 @inlined
@@ -205,10 +299,24 @@ def paid_forwards(costs: Costs, forwards: int, holds_neural: bool) -> int:
 def drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends in the neural drafter."""
     forwards = paid_forwards(costs, shape.forwards, shape.holds_neural)
-    return forwards * forward_s(costs, shape.context_tokens)
+    return forwards * forward_s(costs, shape.rows, shape.context_tokens)
+
+
+@inlined
+def plan_s(costs: Costs, rows: int) -> float:
+    """The seconds that a step spends on deciding before it drafts."""
+    return costs.decide_s + costs.decide_per_row_s * rows
+
+
+@inlined
+def deciding_s(costs: Costs, shape: StepShape) -> float:
+    """The seconds that a step spends on deciding, before and between forwards."""
+    forwards = paid_forwards(costs, shape.forwards, shape.holds_neural)
+    each = costs.revise_s + costs.revise_per_row_s * shape.rows
+    return plan_s(costs, shape.rows) + forwards * each
 
 
 @inlined
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
-    return verify_s(costs, shape) + drafting_s(costs, shape)
+    return verify_s(costs, shape) + plan_s(costs, shape.rows) + drafting_s(costs, shape)

@@ -38,7 +38,7 @@ from adaspec.evaluate.intervals import (
 )
 from adaspec.evaluate.options import Cell, Options, Progress, cells
 from adaspec.replay.orders import draw_orders, pools_of
-from adaspec.replay.paths import lockstep_speeds
+from adaspec.replay.paths import lockstep_speeds, rule_costs
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
 
@@ -83,8 +83,8 @@ def evaluate_closed_loop(
 def _add_replicates(
     player: Player, results: dict[Cell, CellResult], options: Options, progress: Progress
 ) -> None:
-    def key(contender: Contender) -> tuple[str, bool]:
-        return contender.name, player.charges(contender)
+    def key(contender: Contender) -> tuple[type, str]:
+        return type(contender), contender.name
 
     # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
     distinct = {
@@ -110,10 +110,10 @@ def evaluate_lockstep(
     """The report's `rows` and `headline`, and the number of settings tried."""
     recording = player.recording
     grid = grid_of(recording)
-    columns, cost, loads = recording.columns, player.cost.constants(), options.concurrency
+    columns, costs, loads = recording.columns, rule_costs(player.cost), options.concurrency
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        return lockstep_speeds(columns, rules, player.cap, loads, cost, player.is_late)
+        return lockstep_speeds(columns, rules, player.cap, loads, costs, player.is_late)
 
     by_request = walk_grid(grid, walk, options, progress)
     order = cells(recording.workloads, options)
@@ -125,13 +125,13 @@ def evaluate_lockstep(
     ]
     winners = static_winners(grid, np.stack(speeds, axis=1), order)
     results = new_results(player, named, winners, lockstep=True)
-    runs: dict[tuple[str, bool, int], list[Result]] = {}
+    runs: dict[tuple[type, str, int], list[Result]] = {}
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
         members = recording.members(cell[0])
         workload = recording.workload[members]
         for name, contender in result.contenders.items():
-            key = (contender.name, player.charges(contender), cell[1])
+            key = (type(contender), contender.name, cell[1])
             if key not in runs:
                 # The mix comes first, and so all requests run that a workload's cell needs.
                 runs[key] = _play_all(player, contender, cell[1])

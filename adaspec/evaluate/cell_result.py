@@ -58,8 +58,6 @@ def measure(runs: Sequence[Result]) -> Measure:
 
     row_steps = sum(run.row_steps for run in runs)
     token_s = np.concatenate([run.token_s for run in runs])
-    decision_s = [run.decision_s for run in runs if run.decision_s is not None]
-    all_clocked = len(decision_s) == len(runs)
     return Measure(
         tokens_per_s=float(np.mean([run.tokens_per_s for run in runs])),
         accepted_per_step=share(sum(run.accepted for run in runs), row_steps),
@@ -69,7 +67,7 @@ def measure(runs: Sequence[Result]) -> Measure:
         ),
         token_s_median=float(np.median(token_s)) if len(token_s) else None,
         token_s_p95=float(np.quantile(token_s, 0.95)) if len(token_s) else None,
-        decision_share=sum(decision_s) / sum(run.time_s for run in runs) if all_clocked else None,
+        decision_share=sum(run.deciding_s for run in runs) / sum(run.time_s for run in runs),
     )
 
 

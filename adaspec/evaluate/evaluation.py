@@ -22,7 +22,6 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
 from adaspec.replay.history import RememberedRecordings
-from adaspec.replay.oracles import Oracle
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.simulator import proposer_of, simulate
@@ -35,7 +34,7 @@ _FIXED_BY_PROTOCOL = (
     "batching",
     "prefill",
     "max_output_tokens",
-    "charge_decisions",
+    "free_decisions",
     "stress_splices",
     "engine",
     "orders",
@@ -44,6 +43,8 @@ _FIXED_BY_PROTOCOL = (
     "keep_alive",
     "warm",
 )
+_FLAGS = {"prefill": "no-prefill"}
+"""Options whose flag on the command line goes by another name."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -89,8 +90,8 @@ def player_of(
     if warm or any(needs_of(contender).memory for contender in named):
         remembered = RememberedRecordings(requests, neural_cap, warm, prefill)
     progress("looking up", 1, 1)
-    charged = [c for c in named if options.charge_decisions and not isinstance(c, Oracle)]
-    player = Player(recording, cost, options.cap, charged, options.engine, remembered)
+    charged = cost.without_deciding() if options.free_decisions else cost
+    player = Player(recording, charged, options.cap, options.engine, remembered)
     for contender in named:
         player.check(contender)
     return player
@@ -115,7 +116,7 @@ def evaluate_by(
         "resamples": options.resamples,
         "cap": options.cap,
         "prefill": options.prefill,
-        "charge_decisions": options.charge_decisions,
+        "charge_decisions": cost.charges_deciding and not options.free_decisions,
         "stress_splices": options.stress_splices,
         "engine": options.engine,
         "warm": None if player.remembered is None else len(player.remembered.before),
@@ -195,9 +196,9 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
     for name in _FIXED_BY_PROTOCOL:
         agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
         if name in given and not agrees:
+            flag = _FLAGS.get(name, name).replace("_", "-")
             raise EvaluationError(
-                f"--protocol {protocol} fixes what --{name.replace('_', '-')} would: "
-                "leave one of the two out"
+                f"--protocol {protocol} fixes what --{flag} would: leave one of the two out"
             )
 
 
@@ -205,6 +206,11 @@ def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     """Add notes on the cost model; `given` says whether the user chose it."""
     document["keep_alive_forwards"] = cost.keep_alive_forwards
     target = document["traces"]["target"]
+    if not cost.charges_deciding:
+        document["notes"].append(
+            "the cost file does not say what deciding takes, so it is not charged: "
+            "`adaspec bench decide --into COST` measures it"
+        )
     if not given:
         document["notes"].append(
             f"costs are the builtin '{cost.name}' ({cost.hardware}), since --cost was not "

@@ -23,7 +23,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import FORMS, parse_policy, rule_spec, table_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
-from adaspec.replay.paths import rule_speeds
+from adaspec.replay.paths import rule_costs, rule_speeds
 from adaspec.replay.player import Contender, FreshRule, Player
 from adaspec.replay.recording import Columns, Recording
 
@@ -159,7 +159,7 @@ def grid_speeds(
     """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
     entering = [order for drawn in orders.values() for order in drawn]
     concurrency = [cell[1] for cell, drawn in orders.items() for _ in drawn]
-    columns, costs = player.recording.columns, player.cost.constants()
+    columns, costs = player.recording.columns, rule_costs(player.cost)
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
         return rule_speeds(columns, rules, player.cap, entering, concurrency, costs, player.is_late)
@@ -215,7 +215,7 @@ def _memory_speeds(
     options: Options,
 ) -> Speeds:
     """Mean tokens per second of every setting over orders, each of which knows other answers."""
-    costs, speeds = player.cost.constants(), []
+    costs, speeds = rule_costs(player.cost), []
     for order in drawn:
         known = player.remember(order, concurrency)
         assert known is not None

@@ -43,7 +43,7 @@ def replicate_speeds(
 ) -> dict[Cell, Speeds]:
     """Tokens per second per cell, as (replicate, contender)."""
     compiled = all(
-        is_compiled(contender) and not player.charges(contender)
+        is_compiled(contender)
         for contenders_of_cell in contenders.values()
         for contender in contenders_of_cell
     )

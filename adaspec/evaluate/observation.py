@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import Deciding
 from adaspec.evaluate.options import ALL, Cell, Options, Progress, cells, silent
 from adaspec.evaluate.report import OPPONENT
 from adaspec.evaluate.selection import content_hash
@@ -178,7 +179,7 @@ class _Observer:
     ) -> None:
         self._player, self._policy, self._order, self._best = player, policy, order, best
         self._load = cell[1]
-        self._costs = player.cost.constants()
+        self._costs = player.cost.charged_to(Deciding.NOTHING).constants()
         self.sums = np.zeros(len(PARTS) + 1)
         """What the parts lost and the least, in seconds."""
         self._held = np.full(len(order), -1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adaspec.arguments import numbers_of, one_of, truth, whole_number
-from adaspec.cost.engine import ASYNC, ENGINES, SYNC
+from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.errors import EvaluationError
 
 CONCURRENCY = (1, 8, 32, 128)
@@ -44,8 +44,10 @@ class Options:
     resamples: int = RESAMPLES
     seed: int = 0
     cap: int = CAP
-    prefill: bool = False
-    charge_decisions: bool = False
+    prefill: bool = True
+    """Whether reading prompts takes time, by the target and by the neural drafter."""
+    free_decisions: bool = False
+    """Whether deciding takes no time."""
     stress_splices: bool = False
     engine: str = SYNC
     """The engine whose order of events is replayed: one of `cost.engine.ENGINES`."""
@@ -57,14 +59,9 @@ class Options:
         for name, (least, most) in _RANGES.items():
             number = whole_number(getattr(self, name), name, least, most, EvaluationError)
             object.__setattr__(self, name, number)
-        for name in ("prefill", "charge_decisions", "stress_splices"):
+        for name in ("prefill", "free_decisions", "stress_splices"):
             truth(getattr(self, name), name, EvaluationError)
         one_of(self.engine, ENGINES, "engine", EvaluationError)
-        if self.engine == ASYNC and self.charge_decisions:
-            raise EvaluationError(
-                "an async engine decides while the machine runs the step before, so there is "
-                "nothing to charge: leave --charge-decisions or --engine async out"
-            )
         loads = numbers_of(self.concurrency, "concurrency", 1, MAX_CONCURRENCY, EvaluationError)
         object.__setattr__(self, "concurrency", tuple(sorted(set(loads))))
 

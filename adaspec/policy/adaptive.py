@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, step_s
+from adaspec.cost.model import Costs, Deciding, StepShape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.base import BasePolicy, Needs
+from adaspec.policy.base import BasePolicy, Needs, costs_of
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.trace.schema import CONFIDENCES
 
@@ -117,6 +117,11 @@ class Budget(BasePolicy):
         self._state = budget_state()
 
     @property
+    def deciding(self) -> Deciding:
+        """What a look-up takes, for choosing lengths by row."""
+        return Deciding.LOOKUP
+
+    @property
     def needs(self) -> Needs:
         """The drafter, for K tokens."""
         return Needs(drafter=True, neural_len=self.depth, draft_len=self.depth)
@@ -125,7 +130,7 @@ class Budget(BasePolicy):
         """Forget all counts."""
         self._depth = min(self.depth, setup.cap)
         self._state = budget_state()
-        self._costs = setup.cost.constants()
+        self._costs = costs_of(self, setup)
         self._known = setup.shows_confidences
         self._confidence = np.empty((0, self._depth))
 
@@ -232,6 +237,11 @@ class Ema(BasePolicy):
         self._state = ema_state(len(tiers))
 
     @property
+    def deciding(self) -> Deciding:
+        """One number for all rows."""
+        return Deciding.NOTHING
+
+    @property
     def needs(self) -> Needs:
         """The drafter, for as many tokens as the last tier says."""
         longest = int(self.tiers[-1])
@@ -281,6 +291,11 @@ class BatchTable(BasePolicy):
         self.name = name
         self.ranges = ranges
         self._cap = max(span.length for span in ranges)
+
+    @property
+    def deciding(self) -> Deciding:
+        """One number for all rows."""
+        return Deciding.NOTHING
 
     @property
     def needs(self) -> Needs:

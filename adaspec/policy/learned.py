@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import Deciding
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
-from adaspec.policy.base import Needs
+from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
@@ -70,6 +71,11 @@ class LearnedPolicy:
         """A draft may be as long as its cap; it does without a drafter."""
         return Needs(draft_len=self.cap, memory=self.memory)
 
+    @property
+    def deciding(self) -> Deciding:
+        """It plans before drafting, and again after each forward if its model reads drafts."""
+        return Deciding.REVISION if self.model.reads_evidence else Deciding.PLAN
+
     def knobs_in(self, engine: str) -> NDArray[np.float64]:
         """The planner's knobs in that engine."""
         return self.late_knobs if engine == ASYNC else self.knobs
@@ -85,7 +91,7 @@ class LearnedPolicy:
             [self.model],
             np.array([self._model.address]),
             self.knobs_in(setup.engine),
-            setup.cost.under(setup.engine).constants(),
+            costs_of(self, setup),
             setup.slots,
             min(self.cap, setup.cap),
             self._neural_cap,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import Deciding
 from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
 
@@ -39,6 +40,12 @@ class StaticRule:
     def columns(self) -> int:
         """The longest draft: so many tokens a row are verified where lengths are not known."""
         return max(self.ngram_len, self.neural_len + self.splice_len)
+
+    @property
+    def deciding(self) -> Deciding:
+        """Where it copies, it has to look up."""
+        copies = self.ngram_len > 0 or self.splice_len > 0
+        return Deciding.LOOKUP if copies else Deciding.NOTHING
 
     @property
     def needs(self) -> Needs:
@@ -80,6 +87,11 @@ class StaticPolicy(BasePolicy):
     def needs(self) -> Needs:
         """The rule's."""
         return self.rule.needs
+
+    @property
+    def deciding(self) -> Deciding:
+        """The rule's."""
+        return self.rule.deciding
 
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps; a draft longer than the cap is cut to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, StepShape, step_s
+from adaspec.cost.model import CostModel, Costs, StepShape, deciding_s, step_s
 from adaspec.jit import compiled
 from adaspec.policy.adaptive import (
     BUDGET_DEPTH,
@@ -78,7 +78,7 @@ def _run(
         else:
             ema_learn(state, tiers, alpha, rows, accepted[:rows])
         shape = StepShape(rows, context, 0, total, 0, depth, True, 0)
-        count_step(loop, shape, step_s(costs, shape), taken)
+        count_step(loop, shape, step_s(costs, shape), deciding_s(costs, shape), taken)
         advance(loop, True)
     return loop
 
@@ -100,7 +100,7 @@ def run_adaptive(
     else:
         is_budget, alpha, tiers = False, policy.alpha, np.minimum(policy.tiers, cap)
         state = ema_state(len(tiers))
-    costs = cost.constants()
+    costs = cost.charged_to(policy.deciding).constants()
     return result_of(
         _run(recording.columns, order, concurrency, refills, is_budget, state, tiers, alpha, costs)
     )

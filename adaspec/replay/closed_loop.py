@@ -28,6 +28,7 @@ TOTALS = np.dtype(
         ("accepted", "f8"),
         ("drafted", "f8"),
         ("neural_steps", "f8"),
+        ("deciding_s", "f8"),
     ]
 )
 """What a `Result` sums over the steps of a run."""
@@ -86,6 +87,7 @@ def start(
     )
     loop.state[0].rows = loop.state[0].following = concurrency
     totals = loop.totals[0]
+    totals.time_s = columns.alone_s
     for row in range(concurrency):
         totals.time_s += entry_s(columns, loop.request[row], holds_neural)
         if refills:
@@ -101,7 +103,7 @@ def goes_on(loop: ClosedLoop) -> bool:
 
 @compiled
 def entry_s(columns: Columns, request: int, holds_neural: bool) -> float:
-    """What entering takes a request, with the neural drafter or without."""
+    """What entering takes a request beside others, with the neural drafter or without."""
     seconds = columns.entry_s[request]
     return seconds + columns.draft_entry_s[request] if holds_neural else seconds
 
@@ -117,11 +119,17 @@ def take_drafter(loop: ClosedLoop, row: int, waited_s: float) -> float:
 
 
 @compiled
-def count_step(loop: ClosedLoop, shape: StepShape, seconds: float, accepted: int) -> None:
-    """Add a step to the totals; `loop.emitted` says what it emitted."""
+def count_step(
+    loop: ClosedLoop, shape: StepShape, seconds: float, deciding_s: float, accepted: int
+) -> None:
+    """Add a step to the totals; `loop.emitted` says what it emitted.
+
+    `deciding_s` says which part of its seconds deciding took.
+    """
     totals, rows = loop.totals[0], loop.state[0].rows
     totals.tokens += loop.emitted[:rows].sum()
     totals.time_s += seconds
+    totals.deciding_s += deciding_s
     totals.steps += 1
     totals.row_steps += rows
     totals.accepted += accepted
@@ -153,6 +161,8 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool
     """
     columns, state, totals = loop.columns, loop.state[0], loop.totals[0]
     now, kept = totals.time_s, 0
+    if loop.refills and state.following < loop.order.shape[0] and ended[: state.rows].all():
+        totals.time_s += columns.alone_s
     for row in range(state.rows):
         if ended[row]:
             loop.latency[loop.entry[row]] = now - loop.entered_s[row]
@@ -186,19 +196,17 @@ def context_tokens(loop: ClosedLoop) -> int:
     return total
 
 
-def result_of(loop: ClosedLoop, decision_s: float | None = None) -> Result:
+def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.latency)
     token_s = seconds_per_token(loop.columns, loop.order[done], loop.latency[done])
-    return result_from(loop.totals, token_s, decision_s)
+    return result_from(loop.totals, token_s)
 
 
-def result_from(
-    totals: NDArray[Any], token_s: NDArray[np.float64], decision_s: float | None = None
-) -> Result:
+def result_from(totals: NDArray[Any], token_s: NDArray[np.float64]) -> Result:
     """A result with these totals, which are one record."""
     sums = {name: float(totals[name][0]) for name in TOTALS.fields or ()}
-    return Result(**sums, token_s=token_s, decision_s=decision_s)
+    return Result(**sums, token_s=token_s)
 
 
 def seconds_per_token(

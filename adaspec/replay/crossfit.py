@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import Deciding
 from adaspec.policy.base import Needs
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticRule
@@ -38,6 +39,11 @@ class CrossfitPolicy:
         """What each of them needs."""
         return self.policies[0].needs
 
+    @property
+    def deciding(self) -> Deciding:
+        """What each of them does."""
+        return self.policies[0].deciding
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossfitRule:
@@ -62,6 +68,12 @@ class CrossfitRule:
         longest = max(rule.neural_len for rule in self.rules)
         memory = any(rule.memory for rule in self.rules)
         return Needs(drafter=longest > 0, neural_len=longest, memory=memory)
+
+    @property
+    def deciding(self) -> Deciding:
+        """A batch in which some rule copies is looked up."""
+        said = [rule.deciding for rule in self.rules]
+        return next((each for each in said if each is not Deciding.NOTHING), Deciding.NOTHING)
 
     def paths(self, walk: Callable[[StaticRule], Paths]) -> Paths:
         """Every request's path under its own rule, from the rules' paths."""

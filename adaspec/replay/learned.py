@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, batch_shape, step_s
+from adaspec.cost.model import CostModel, batch_shape, deciding_s, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
+from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, planner_at
@@ -116,7 +117,7 @@ def _run(
             forwards,
             seconds,
         )
-        count_step(loop, shape, seconds, taken)
+        count_step(loop, shape, seconds, deciding_s(planner.costs, shape), taken)
         following = loop.state[0].following
         if advance(loop, False):
             _admit(loop, following, address, ruled)
@@ -324,7 +325,7 @@ def run_learned(
         models,
         np.array([model.address for model in pinned]),
         np.stack([each.knobs_in(ASYNC if late else SYNC) for each in policies]),
-        cost.under(engine).constants(),
+        cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants(),
         concurrency,
         cap,
         min(first.neural_cap, recording.neural_cap, cap),

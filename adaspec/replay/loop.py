@@ -6,15 +6,15 @@ far, and what was drafted in this step. The recording itself never leaves this f
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel, StepShape, step_s
+from adaspec.cost.model import CostModel, StepShape, deciding_s, plain_step_s, step_s
 from adaspec.draft.index import NgramIndex
+from adaspec.policy.base import deciding_of
 from adaspec.policy.guard import HOLD, Guard, Said
 from adaspec.policy.protocol import Policy, Setup
 from adaspec.replay.closed_loop import (
@@ -63,7 +63,6 @@ def run_policy(
     cost: CostModel,
     cap: int,
     refills: bool = True,
-    charged: bool = False,
     engine: str = SYNC,
     observer: Observer | None = None,
     guard: Guard | None = None,
@@ -73,21 +72,17 @@ def run_policy(
 
     Without refills the first `concurrency` entries of the order all run to their ends.
 
-    What deciding takes on this machine (index, look-ups, every call of the policy) is clocked;
-    where it is `charged`, it also counts as time.
-
     Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
     steps take and emit, and says which of them speculate.
     """
     run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer)
     run.guard = guard
-    run.true_costs = (true_cost or cost).under(engine).constants()
+    deciding = deciding_of(policy, recording.shows_tokens)
+    run.true_costs = (true_cost or cost).under(engine).charged_to(deciding).constants()
     while goes_on(run.loop):
-        decision_s = run.step()
-        if charged:
-            run.loop.totals["time_s"] += decision_s
+        run.step()
         run.advance()
-    return result_of(run.loop, run.decision_s)
+    return result_of(run.loop)
 
 
 class _Run:
@@ -118,7 +113,6 @@ class _Run:
         )
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, refills, False)
-        self.decision_s = 0.0
         self.guard: Guard | None = None
         self.true_costs = cost.under(engine).constants()
         self._entered = False
@@ -143,23 +137,23 @@ class _Run:
                 loop.entered_s[row] += waited_s
         loop.totals["time_s"] += waited_s
 
-    def step(self) -> float:
-        """Take all running requests one step on; how long deciding took."""
+    def step(self) -> None:
+        """Take all running requests one step on."""
         guard, loop = self.guard, self.loop
         if guard is None:
-            return self._speculate()
+            self._speculate()
+            return
         rows, entered, self._entered = int(loop.state["rows"][0]), self._entered, False
         before_s, before_tokens = float(loop.totals["time_s"][0]), float(loop.totals["tokens"][0])
         said = guard.decide(rows, self._context_tokens(), entered)
         if said.speculates:
             if self._held_off:
                 self._readmit()
-            decision_s = self._speculate()
+            self._speculate()
         else:
-            decision_s = self._go_without(said)
+            self._go_without(said)
         took_s = float(loop.totals["time_s"][0]) - before_s
         guard.note(said, took_s, round(float(loop.totals["tokens"][0]) - before_tokens))
-        return decision_s
 
     def _readmit(self) -> None:
         """Let the policy know of requests again that ran while it was held off."""
@@ -169,7 +163,7 @@ class _Run:
             prompt_tokens = int(loop.columns.prompt[loop.request[row]])
             self.executor.admit(int(loop.slot[row]), prompt_tokens, rows)
 
-    def _go_without(self, said: Said) -> float:
+    def _go_without(self, said: Said) -> None:
         """Take all running requests one token on, as an engine without speculation does."""
         loop = self.loop
         rows = int(loop.state["rows"][0])
@@ -180,27 +174,26 @@ class _Run:
             self.executor.release(slots.copy())
         nothing = np.zeros(rows, np.int32)
         verified = verify(self.recording.arrays, request, position, nothing, nothing, nothing)
-        shape = StepShape(rows, self._context_tokens())
+        context = self._context_tokens()
+        seconds = float(plain_step_s(self.true_costs, rows, context))
         loop.emitted[:rows] = verified.emitted_tokens
-        count_step(loop, shape, float(step_s(self.true_costs, shape)), 0)
+        count_step(loop, StepShape(rows, context), seconds, 0.0, 0)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
         self.ended = slots[verified.done].copy()
-        return 0.0
 
     def _context_tokens(self) -> int:
         loop, rows = self.loop, int(self.loop.state["rows"][0])
         prompt = loop.columns.prompt[loop.request[:rows]]
         return int(prompt.sum() + loop.position[:rows].sum())
 
-    def _speculate(self) -> float:
+    def _speculate(self) -> None:
         """Take all running requests on by what the policy plans."""
         loop, executor = self.loop, self.executor
         rows = int(loop.state["rows"][0])
         request, position = loop.request[:rows], loop.position[:rows]
         slots, prompt = loop.slot[:rows], loop.columns.prompt[request]
-        began = perf_counter()
         step = executor.begin(
             slots.copy(),
             prompt.astype(np.int32),
@@ -214,7 +207,6 @@ class _Run:
         while wants_forward:
             wants_forward = executor.forward_ran(step)
         cut = executor.settle(step)
-        decision_s = perf_counter() - began
         verified = verify(
             self.recording.arrays, request, position, cut.neural_len, cut.ngram_len, cut.start
         )
@@ -230,20 +222,17 @@ class _Run:
         loop.emitted[:rows] = verified.emitted_tokens
         accepted = int(np.minimum(verified.accepted, verified.left).sum())
         assert step.shape is not None
-        count_step(loop, step.shape, float(step_s(self.true_costs, step.shape)), accepted)
+        seconds = float(step_s(self.true_costs, step.shape))
+        deciding = float(deciding_s(self.true_costs, step.shape))
+        count_step(loop, step.shape, seconds, deciding, accepted)
         if self.observer is not None:
             entry = loop.entry[:rows]
-            seconds = float(step_s(self.true_costs, step.shape))
             self.observer(SeenStep(request, entry, position, step, verified, seconds))
-        began = perf_counter()
         executor.learn(step, outcome)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
-        decision_s += perf_counter() - began
-        self.decision_s += decision_s
         self.ended = slots[verified.done].copy()
-        return decision_s
 
     def advance(self) -> None:
         """Let requests that have ended go, and others in."""

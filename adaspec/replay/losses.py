@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, StepShape, step_s
+from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, step_s
 from adaspec.jit import compiled
 from adaspec.replay.oracles import fill_cheapest
 from adaspec.replay.recording import Columns, Recording
@@ -58,7 +58,8 @@ class Share(NamedTuple):
 
 def hindsight(recording: Recording, copies: int, cost: CostModel, cap: int) -> Hindsight:
     """The least times of all requests of a recording."""
-    columns, costs = recording.columns, cost.constants()
+    columns = recording.columns
+    costs = cost.charged_to(Deciding.NOTHING).constants()
     least_s = np.full((2, int(columns.offset[-1]) + 1), np.inf)
     _fill_least(columns, copies, cap, 0, False, costs, least_s[0])
     if recording.neural_cap:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import (
     CostModel,
     Costs,
+    Deciding,
     StepShape,
     drafting_s,
     plain_step_s,
@@ -206,7 +207,7 @@ def _run(
         recent_tokens += rows + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = rows + total, seconds
-        count_step(loop, shape, seconds, total)
+        count_step(loop, shape, seconds, 0.0, total)
         advance(loop, holds)
     return loop
 
@@ -253,14 +254,16 @@ def cheapest_s(
 
     A request that never holds the neural drafter pays no keep-alive: both ways are tried.
     """
-    columns, costs = recording.columns, cost.constants()
+    columns = recording.columns
+    costs = cost.charged_to(Deciding.NOTHING).constants()
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if recording.neural_cap else (False,):
         fill_cheapest(
             columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best
         )
-        seconds.append(float(best[1]) + copies * entry_s(columns, request, holds))
+        entering_s = columns.alone_s + copies * entry_s(columns, request, holds)
+        seconds.append(float(best[1]) + entering_s)
     return min(seconds)
 
 
@@ -286,6 +289,7 @@ def run_cheapest(
         accepted=0,
         drafted=0,
         neural_steps=0,
+        deciding_s=0.0,
         token_s=seconds_per_token(recording.columns, order, latency),
     )
 
@@ -302,7 +306,7 @@ def run_oracle(
     """The closed loop (or, without refills, `order` in lockstep) under an oracle of `LOOPS`."""
     kind = LOOPS[oracle.kind]
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
-    costs = cost.constants()
+    costs = cost.charged_to(Deciding.NOTHING).constants()
     return result_of(
         _run(recording.columns, order, concurrency, refills, kind, recording.neural_cap, cap, costs)
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, step_s
+from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s, step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
@@ -120,7 +120,7 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, context, least = totals.time_s, context_tokens(loop), 0
+    time, deciding, context, least = totals.time_s, 0.0, context_tokens(loop), 0
     for row in range(concurrency):
         least += paths.least[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
@@ -138,9 +138,9 @@ def run_paths(
             step_of[row] += 1
             ended |= step_of[row] == end[row]
         idle = max(least - copied - neural - spliced, 0)
-        time += step_s(
-            costs, StepShape(concurrency, context, copied, neural, spliced, forwards, holds, idle)
-        )
+        shape = StepShape(concurrency, context, copied, neural, spliced, forwards, holds, idle)
+        time += step_s(costs, shape)
+        deciding += deciding_s(costs, shape)
         context += emitted
         count += 1
         tokens += emitted
@@ -163,7 +163,7 @@ def run_paths(
             time = totals.time_s
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
-    totals.neural_steps = neural_steps
+    totals.neural_steps, totals.deciding_s = neural_steps, deciding
     return loop
 
 
@@ -180,8 +180,9 @@ def run_lockstep(
     """`copies` of one request advance together: fills in the one record of `out`."""
     totals = out[0]
     context = columns.prompt[request] + 1
-    totals.time_s = copies * entry_s(columns, request, holds)
+    totals.time_s = columns.alone_s + copies * entry_s(columns, request, holds)
     totals.tokens = totals.accepted = totals.drafted = totals.neural_steps = 0
+    totals.deciding_s = 0.0
     for index in range(paths.start[request], paths.start[request + 1]):
         step = paths.steps[index]
         shape = StepShape(
@@ -195,6 +196,7 @@ def run_lockstep(
             copies * max(paths.least[request] - step.copied - step.neural - step.spliced, 0),
         )
         totals.time_s += step_s(costs, shape)
+        totals.deciding_s += deciding_s(costs, shape)
         context += step.emitted
         totals.tokens += copies * step.emitted
         totals.accepted += copies * step.accepted
@@ -202,6 +204,27 @@ def run_lockstep(
         totals.neural_steps += step.forwards > 0
     totals.steps = paths.start[request + 1] - paths.start[request]
     totals.row_steps = copies * totals.steps
+
+
+class RuleCosts(NamedTuple):
+    """What steps cost under rules of a grid."""
+
+    copying: Costs
+    """With the look-ups of a rule that copies."""
+    drafting: Costs
+    """Of a rule that drafts, or does nothing."""
+
+
+def rule_costs(cost: CostModel) -> RuleCosts:
+    """The costs in an engine, by what a rule does."""
+    charged = [cost.charged_to(each) for each in (Deciding.LOOKUP, Deciding.NOTHING)]
+    return RuleCosts(*(each.constants() for each in charged))
+
+
+@compiled
+def _charged(costs: RuleCosts, rule: Longs) -> Costs:
+    """What steps cost under this rule, as `StaticRule.deciding` says."""
+    return costs.copying if rule[1] > 0 or rule[4] > 0 else costs.drafting
 
 
 @compiled
@@ -219,7 +242,7 @@ def _lockstep_grid(
     rules: Longs,
     cap: int,
     copies: Longs,
-    costs: Costs,
+    costs: RuleCosts,
     speeds: Array,
     late: bool,
 ) -> None:
@@ -227,9 +250,10 @@ def _lockstep_grid(
     paths, totals = _new_paths(columns), np.empty(1, TOTALS)
     for s in range(rules.shape[0]):
         _walk(columns, rules[s], cap, paths, late)
+        charged = _charged(costs, rules[s])
         for r in range(columns.length.shape[0]):
             for c in range(copies.shape[0]):
-                run_lockstep(columns, paths, r, copies[c], costs, rules[s, 2] > 0, totals)
+                run_lockstep(columns, paths, r, copies[c], charged, rules[s, 2] > 0, totals)
                 speeds[s, r, c] = totals[0].tokens / totals[0].time_s
 
 
@@ -241,7 +265,7 @@ def _grid(
     orders: Ints,
     order_start: Longs,
     concurrency: Longs,
-    costs: Costs,
+    costs: RuleCosts,
     speeds: Array,
     late: bool,
 ) -> None:
@@ -249,9 +273,10 @@ def _grid(
     paths = _new_paths(columns)
     for s in range(rules.shape[0]):
         _walk(columns, rules[s], cap, paths, late)
+        charged = _charged(costs, rules[s])
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
-            loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, 2] > 0)
+            loop = run_paths(columns, paths, order, concurrency[o], charged, rules[s, 2] > 0)
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 
@@ -269,7 +294,7 @@ def rule_speeds(
     cap: int,
     orders: list[Ints],
     concurrency: list[int],
-    costs: Costs,
+    costs: RuleCosts,
     late: bool = False,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
@@ -286,7 +311,7 @@ def lockstep_speeds(
     rules: Longs,
     cap: int,
     copies: tuple[int, ...],
-    costs: Costs,
+    costs: RuleCosts,
     late: bool = False,
 ) -> Array:
     """Tokens per second (rule, request, copies) in lockstep. Releases the GIL."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, Deciding
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable, Budget, Ema
 from adaspec.policy.base import Needs, decides_late, needs_of
@@ -77,16 +77,11 @@ class Player:
         recording: Recording,
         cost: CostModel,
         cap: int,
-        charged: Sequence[Contender] = (),
         engine: str = SYNC,
         remembered: RememberedRecordings | None = None,
     ) -> None:
-        """`charged` are the very policies whose own decision time counts as time.
-
-        A winner of the grids that goes by the same name is another object, and not charged.
-        `remembered` has the recording's requests with the earlier answers that they know.
-        """
-        self.recording, self.cap, self.charged = recording, cap, charged
+        """`remembered` has the recording's requests with the earlier answers that they know."""
+        self.recording, self.cap = recording, cap
         self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
         self._answers: Answers | None = None
         self._paths: dict[tuple[StaticRule, bool], Paths] = {}
@@ -96,10 +91,6 @@ class Player:
     def is_late(self) -> bool:
         """Whether forwards and budgets are decided before the last outcomes are known."""
         return self.engine == ASYNC
-
-    def charges(self, contender: Contender) -> bool:
-        """Whether deciding counts as time."""
-        return any(contender is each for each in self.charged)
 
     def check(self, contender: Contender) -> None:
         """Refuse what this trace cannot replay."""
@@ -121,10 +112,10 @@ class Player:
             return f"'{name}' compares drafted tokens, but the trace holds none"
         if needs.memory and self.remembered is None:
             return f"'{name}' copies from earlier answers, and none are replayed here"
-        if needs.memory and (self.charges(contender) or self.recording.charges_longest_splices):
+        if needs.memory and self.recording.charges_longest_splices:
             return (
                 f"'{name}' copies from earlier answers, which only compiled loops replay: leave "
-                "--charge-decisions and --stress-splices out"
+                "--stress-splices out"
             )
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
@@ -179,9 +170,8 @@ class Player:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
-        # Only the loop for any policy clocks decisions.
-        fast = None if self.charges(contender) else _entry(_COMPILED, contender)
-        play: _Play = _entry(_NO_POLICIES, contender) or fast or Player._play_any
+        known_kind = _entry(_NO_POLICIES, contender) or _entry(_COMPILED, contender)
+        play: _Play = known_kind or Player._play_any
         seen = _Run(self.recording, order, concurrency, refills)
         if needs_of(contender).memory:
             contender, seen = self._remembering(contender, seen, known)
@@ -232,15 +222,15 @@ class Player:
         if (rules, late) not in self._mixed:
             walked = rules.paths(lambda rule: self._walked(rule, late, run.recording))
             if run.recording is not self.recording:
-                return self._play_paths(walked, rules.holds, run)
+                return self._play_paths(walked, rules.holds, rules.deciding, run)
             self._mixed[rules, late] = walked
-        return self._play_paths(self._mixed[rules, late], rules.holds, run)
+        return self._play_paths(self._mixed[rules, late], rules.holds, rules.deciding, run)
 
     def _play_crossfit(self, policy: CrossfitPolicy, run: _Run) -> Result:
-        if self.charges(policy) or self.recording.charges_longest_splices:
+        if self.recording.charges_longest_splices:
             raise EvaluationError(
                 f"'{policy.name}' is several policies, which only the plain closed loop "
-                "plays: leave --charge-decisions and --stress-splices out"
+                "plays: leave --stress-splices out"
             )
         return self._play_compiled(policy, run)
 
@@ -281,18 +271,15 @@ class Player:
     def _play_suffix(
         self, suffix: SuffixDecoding, run: _Run, memory: Memory | None = None
     ) -> Result:
-        memory, charged = memory or self._memory(), self.charges(suffix)
         recording, order, concurrency, refills = run
-        cost, cap = self.cost, self.cap
-        return run_suffix(
-            recording, suffix, order, concurrency, cost, cap, refills, charged, memory
-        )
+        memory, cost, cap = memory or self._memory(), self.cost, self.cap
+        return run_suffix(recording, suffix, order, concurrency, cost, cap, refills, memory)
 
     def _play_any(self, policy: Policy, run: _Run, observer: Observer | None = None) -> Result:
         recording, order, concurrency, refills = run
-        cost, cap, engine, charged = self.cost, self.cap, self.engine, self.charges(policy)
+        cost, cap, engine = self.cost, self.cap, self.engine
         return run_policy(
-            recording, policy, order, concurrency, cost, cap, refills, charged, engine, observer
+            recording, policy, order, concurrency, cost, cap, refills, engine, observer
         )
 
     def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
@@ -305,7 +292,7 @@ class Player:
 
     def _play_rule(self, rule: StaticRule, late: bool, run: _Run) -> Result:
         walked = self._walked(rule, late, run.recording)
-        return self._play_paths(walked, rule.neural_len > 0, run)
+        return self._play_paths(walked, rule.neural_len > 0, rule.deciding, run)
 
     def _walked(self, rule: StaticRule, late: bool, recording: Recording) -> Paths:
         """A rule's paths, kept where other orders have the same."""
@@ -315,9 +302,9 @@ class Player:
             self._paths[rule, late] = walk_rule(recording, rule, self.cap, late)
         return self._paths[rule, late]
 
-    def _play_paths(self, walked: Paths, holds: bool, run: _Run) -> Result:
+    def _play_paths(self, walked: Paths, holds: bool, deciding: Deciding, run: _Run) -> Result:
         recording, order, concurrency, refills = run
-        columns, costs = recording.columns, self.cost.constants()
+        columns, costs = recording.columns, self.cost.charged_to(deciding).constants()
         if refills:
             return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
         totals = np.zeros(1, TOTALS)

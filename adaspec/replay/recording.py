@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, StepShape, verify_s
+from adaspec.cost.model import CostModel
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import (
     Matches,
@@ -64,9 +64,11 @@ class Columns(NamedTuple):
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     entry_s: NDArray[np.float64]
-    """Seconds that everybody waits when the request enters: its prefill, 0 where not charged."""
+    """Seconds that everybody waits longer as the request enters: its prefill, 0 if not charged."""
     draft_entry_s: NDArray[np.float64]
     """What the neural drafter's own prefill adds, if the request enters with it."""
+    alone_s: float
+    """What a step takes in which prompts alone are read, beside their tokens; 0 if not charged."""
 
 
 class RecordedArrays(NamedTuple):
@@ -169,11 +171,16 @@ class Recording:
         return np.flatnonzero(self.workload == index).astype(np.int32)
 
     def with_prefill(self, cost: CostModel) -> Recording:
-        """The same recording, each request's prefill charged as a step of its own as it enters."""
-        costs, prompts = cost.constants(), self.columns.prompt
+        """The same recording, each request's prefill charged as it enters.
+
+        A prompt is read in a step of those that run (chunked prefill), so it takes as long as its
+        tokens do; where nobody runs, in a step of its own.
+        """
+        prompts = self.columns.prompt.astype(np.float64)
         columns = self.columns._replace(
-            entry_s=np.array([verify_s(costs, StepShape(int(prompt), 0)) for prompt in prompts]),
-            draft_entry_s=cost.draft_prompt_s * prompts.astype(np.float64),
+            entry_s=cost.per_token_s * prompts,
+            draft_entry_s=cost.draft_prompt_s * prompts,
+            alone_s=cost.fixed_s + cost.overhead_s,
         )
         return replace(self, columns=columns)
 
@@ -283,6 +290,7 @@ def build_recording(
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
         entry_s=np.zeros(len(chosen)),
         draft_entry_s=np.zeros(len(chosen)),
+        alone_s=0.0,
     )
     cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
     index = {name: i for i, name in enumerate(workloads)}

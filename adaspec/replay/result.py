@@ -19,10 +19,10 @@ class Result:
     accepted: float
     drafted: float
     neural_steps: float
+    deciding_s: float
+    """The part of `time_s` that deciding took."""
     token_s: NDArray[np.float64]
     """Seconds per output token, one entry per finished request."""
-    decision_s: float | None = None
-    """Seconds this machine spent deciding and looking up; None where that was not measured."""
 
     @property
     def tokens_per_s(self) -> float:

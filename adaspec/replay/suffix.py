@@ -13,13 +13,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, StepShape, step_s
+from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s, step_s
 from adaspec.errors import EvaluationError, SpecError
 from adaspec.replay.closed_loop import (
     advance,
@@ -224,16 +223,12 @@ def run_suffix(
     cost: CostModel,
     cap: int,
     refills: bool = True,
-    charged: bool = False,
     memory: Memory | None = None,
 ) -> Result:
-    """One run of the closed loop, or of copies without refills; `memory` may hold earlier runs.
-
-    What drafting takes on this machine is clocked; where it is `charged`, it also counts as time.
-    """
+    """One run of the closed loop, or of copies without refills; `memory` may hold earlier runs."""
     memory = memory or Memory(Answers(recording.requests))
     run = _Run(recording, suffix, order, concurrency, cost, cap, memory, refills)
-    return run.result(charged)
+    return run.result()
 
 
 class _Run:
@@ -251,24 +246,20 @@ class _Run:
         refills: bool,
     ) -> None:
         self.recording, self.suffix, self.memory = recording, suffix, memory
-        self.costs = cost.constants()
+        self.costs = cost.charged_to(Deciding.LOOKUP).constants()
         self.longest = min(cap, TREE_DEPTH)
         self.running: dict[int, _Running] = {}
         """By place in the order."""
         self.loop = start(recording.columns, order, concurrency, refills, False)
-        self.decision_s = 0.0
 
-    def result(self, charged: bool) -> Result:
+    def result(self) -> Result:
         """Run to the end."""
         loop = self.loop
         while goes_on(loop):
-            before_s = self.decision_s
             self._step()
-            if charged:
-                loop.totals["time_s"] += self.decision_s - before_s
             advance(loop, False)
         self._finish()
-        return result_of(loop, self.decision_s)
+        return result_of(loop)
 
     def _step(self) -> None:
         """Draft for every row and verify."""
@@ -276,11 +267,9 @@ class _Run:
         rows = int(loop.state["rows"][0])
         request, position = loop.request[:rows], loop.position[:rows]
         positions = position.tolist()
-        began = perf_counter()
         batch = self._let_in_and_out()
         # All drafts first: no row knows yet what this step brings another.
         drafts = [self._draft(each, p) for each, p in zip(batch, positions, strict=True)]
-        self.decision_s += perf_counter() - began
         left = columns.length[request] - position
         accepted = np.array(
             [
@@ -290,12 +279,11 @@ class _Run:
         )
         emitted = loop.emitted[:rows]
         emitted[:] = np.minimum(accepted + 1, left)
-        began = perf_counter()
         for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
             self.memory.grow(each.request, each.number, each.answer(p, count))
-        self.decision_s += perf_counter() - began
         shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, 0, 0, False)
-        count_step(loop, shape, step_s(self.costs, shape), int(np.minimum(accepted, left).sum()))
+        seconds, deciding = step_s(self.costs, shape), deciding_s(self.costs, shape)
+        count_step(loop, shape, seconds, deciding, int(np.minimum(accepted, left).sum()))
 
     def _rows(self, column: NDArray[np.int64]) -> list[int]:
         """A column of the loop, as far as requests run."""

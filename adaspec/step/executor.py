@@ -31,7 +31,7 @@ from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import PolicyFault
-from adaspec.policy.base import budget_of, keeps_drafter
+from adaspec.policy.base import budget_of, costs_of, keeps_drafter
 from adaspec.policy.protocol import (
     Arrival,
     Batch,
@@ -141,7 +141,7 @@ class Executor:
     def __init__(self, policy: Policy, setup: Setup, index: NgramIndex) -> None:
         """Starts the policy; `index` holds the text of the running requests."""
         self.policy, self.setup, self.index = policy, setup, index
-        self._costs = setup.cost.under(setup.engine).constants()
+        self._costs = costs_of(policy, setup)
         policy.start(setup)
 
     def admit(self, slot: int, prompt_tokens: int, running: int) -> bool:

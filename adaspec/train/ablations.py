@@ -138,7 +138,7 @@ def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.floa
     rows, most = state.rows.slots.shape[0], state.neural_cap
     weigh_ngram(state.memory, state.rows, state.price, state.cap)
     values = np.zeros((rows, most + 1))
-    share = state.rate * forward_s(state.costs, state.context) / rows
+    share = state.rate * forward_s(state.costs, rows, state.context) / rows
     for row in range(rows):
         if reads_drafts:
             add_foreseen_value(state, row, count, most, state.price, values[row])

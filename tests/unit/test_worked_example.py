@@ -45,7 +45,7 @@ SEEN_NGRAM, SEEN_NEURAL = {A: 0.97, B: 0.05}, {A: 0.92, B: 0.93, C: 0.20}
 SPLICE = [0.80, 0.60, 0.45]
 """What could be copied behind two neural tokens of B."""
 
-COST = H100_LLAMA_3_1_8B.constants()
+COST = H100_LLAMA_3_1_8B.without_deciding().constants()
 ROWS = RowFacts(
     slots=np.arange(3, dtype=np.int32),
     prompt_tokens=np.array([900, 500, 200], np.int32),
@@ -97,7 +97,7 @@ def state_of(memory: Memory, *, reads_drafts: bool) -> BatchState:
 def prices(memory: Memory) -> tuple[float, float, float]:
     """The rate, what a token costs at it, and a forward's seconds."""
     state = state_of(memory, reads_drafts=False)
-    return state.rate, state.price, forward_s(COST, CONTEXT)
+    return state.rate, state.price, forward_s(COST, len(ROWS.slots), CONTEXT)
 
 
 def chosen(memory: Memory, forwards: int) -> tuple[list[int], list[int]]:

@@ -143,7 +143,7 @@ def find_settings(
     cost, concurrency = load_cost(options.cost or DEFAULT), options.concurrency
     selection = select(options.traces, Wanted(seen=trained))
     requests = [shortened(request, max(options.max_tokens, 2)) for request in selection.requests]
-    replayed = Options(concurrency=concurrency, seed=options.seed, prefill=True)
+    replayed = Options(concurrency=concurrency, seed=options.seed)
     recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
     settings = RankedSettings(Player(recording, cost, replayed.cap), replayed, prompts)

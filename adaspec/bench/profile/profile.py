@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.bench.decide import bench_decide, deciding_constants, find_benched
 from adaspec.bench.profile.measurement import (
     CPU_BATCHES,
     GPU_BATCHES,
@@ -19,9 +20,10 @@ from adaspec.bench.profile.measurement import (
     Measurement,
     measure,
 )
+from adaspec.bench.served import bench_served
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitReport
-from adaspec.cost.model import CostModel, StepShape
+from adaspec.cost.model import CostModel, Deciding, StepShape
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import ProfiledEngine, PromptStep, Subject
@@ -33,6 +35,8 @@ FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens up to which a step may take as long as for one, where nothing is captured."""
 _LONG_PROMPT = 64
 """Prompt tokens in a step from which on the drafter's reading of them shows in its drafting."""
+_CONTEXT, _DECISIONS = 4096, 100
+"""The length of the requests on which decisions are timed, and how many decisions."""
 KEEP_ALIVE = "keep-alive"
 """Nothing is drafted; the drafter runs so that its KV cache has no holes."""
 COPIED = "ngram + drafter"
@@ -110,7 +114,7 @@ class Profile:
     def predicted_s(self, kind: Kind) -> float:
         """Seconds of a kind of step by the fitted model."""
         shape = StepShape(kind.tokens, kind.context_tokens, forwards=kind.forwards)
-        return self.cost.step_s(shape)
+        return self.cost.charged_to(Deciding.NOTHING).step_s(shape)
 
     def errors(self) -> dict[str, float]:
         """Mean relative error per source over all kinds, fitted ones included."""
@@ -186,7 +190,10 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
             "drafter": subject.draft,
             "arguments": subject.engine,
         }
-        return fit_profile(measurement, known, grid.seed, facts)
+    profile = fit_profile(measurement, known, grid.seed, facts)
+    time_decisions = bench_served if on_cpu else bench_decide
+    decided = time_decisions(find_benched(()), (_CONTEXT,), batches, _DECISIONS, report)
+    return replace(profile, cost=profile.cost.with_deciding(deciding_constants(decided.rows)))
 
 
 def fit_profile(

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.typing.templates import AttributeTemplate
 
-from adaspec.cost.model import Costs
+from adaspec.cost.model import CostModel
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.planner.state import Planner, new_planner
@@ -75,7 +75,7 @@ def _model_type() -> Any:
 def _planner_type() -> Any:
     """The numba type of every planner."""
     model, knobs = _empty_model(), np.zeros((1, len(KNOBS)))
-    costs = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, np.empty(0))
+    costs = CostModel("none").constants()
     addresses = np.zeros(1, np.int64)
     return _typeof(new_planner([model], addresses, knobs, costs, 1, 1, 1, reads_drafts=False))
 

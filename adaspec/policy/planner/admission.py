@@ -75,7 +75,7 @@ def update_drafter(
         return
     more = paid_forwards(costs, forwards, True) - paid_forwards(costs, 0, True)
     fade = _ROW_FADE**holders
-    net = gain - rate * more * forward_s(costs, context) * holders / rows
+    net = gain - rate * more * forward_s(costs, rows, context) * holders / rows
     drafter.brought = drafter.brought * fade + net
     drafter.expected = drafter.expected * fade + holders * _usual_gain(costs, rows, context)
     drafter.steps_held = min(drafter.steps_held + 1.0, _MAX_STEPS_HELD)
@@ -99,7 +99,7 @@ def admits(
     context = int(rows * (usual_context if usual_context > 0 else prompt_tokens))
     rate = rate_of(memory, knobs, costs, rows, context)
     gain = _expected_gain(drafter, costs, rows, context)
-    keep_alive = rate * paid_forwards(costs, 0, True) * forward_s(costs, context) / rows
+    keep_alive = rate * paid_forwards(costs, 0, True) * forward_s(costs, rows, context) / rows
     answer = (drafter.answer_tokens + _PRIOR_ANSWERS * _PRIOR_ANSWER) / (
         drafter.answers + _PRIOR_ANSWERS
     )
@@ -130,7 +130,7 @@ def keeps(
     drafter = memory.drafter[0]
     if drafter.leaning >= 0 or drafter.probing > 0:
         return True
-    forward = rate_of(memory, knobs, costs, rows, context) * forward_s(costs, context)
+    forward = rate_of(memory, knobs, costs, rows, context) * forward_s(costs, rows, context)
     gain = holders * _expected_gain(drafter, costs, rows, context)
     return gain >= forward * paid_forwards(costs, 0, True)
 

@@ -207,11 +207,11 @@ def best_forwards(state: BatchState) -> int:
         return 0
     most = min(state.neural_cap, LONGEST_NEURAL, state.cap)
     weigh_plans(state, 0, most)
+    forward = state.rate * forward_s(state.costs, state.rows.slots.shape[0], state.context)
     best, best_value = 0, -np.inf
     for forwards in range(most + 1):
         value = state.memory.padded_value[forwards]
-        paid = paid_forwards(state.costs, forwards, True)
-        value -= state.rate * paid * forward_s(state.costs, state.context)
+        value -= forward * paid_forwards(state.costs, forwards, True)
         # More forwards at the same value: evidence that costs nothing.
         if value > best_value - 1e-12:
             best, best_value = forwards, max(value, best_value)
@@ -223,7 +223,7 @@ def wants_forward(state: BatchState, count: int) -> bool:
     """Whether the batch gains by more forwards than `count`."""
     weigh_plans(state, count, state.neural_cap)
     value = state.memory.padded_value
-    forward = state.rate * forward_s(state.costs, state.context)
+    forward = state.rate * forward_s(state.costs, state.rows.slots.shape[0], state.context)
     now = value[count] - forward * paid_forwards(state.costs, count, True)
     for forwards in range(count + 1, state.neural_cap + 1):
         if value[forwards] - forward * paid_forwards(state.costs, forwards, True) > now:

@@ -199,9 +199,8 @@ def test_a_report_says_whose_order_of_events_it_shows(pristine, capsys):
         assert f"{engine} engine" in " ".join(shown.split())
 
 
-def test_what_an_async_engine_cannot_run_or_charge_is_refused(mistake, trace, own):
+def test_what_an_async_engine_cannot_run_is_refused(mistake, trace, own):
     late = ["--engine", "async"]
-    assert "--charge-decisions" in mistake(trace, *late, "--charge-decisions")
     assert "'budget'" in mistake(trace, *late, "--policy", "python:own_policies:Plain")
 
 
@@ -371,8 +370,8 @@ def test_a_huge_seed_is_as_good_as_any(pristine, capsys):
     "given",
     [
         ["--cost", "h100-llama-3.1-8b"],
-        ["--prefill"],
-        ["--charge-decisions"],
+        ["--no-prefill"],
+        ["--free-decisions"],
         ["--stress-splices"],
         ["--keep-alive", "1"],
         ["--batching", "closed-loop"],

@@ -18,6 +18,7 @@ def result(**changes):
         "accepted": 20.0,
         "drafted": 60.0,
         "neural_steps": 10.0,
+        "deciding_s": 0.0,
         "token_s": np.array([0.1, 0.2]),
     }
     return Result(**(given | changes))
@@ -50,6 +51,6 @@ def test_a_bound_without_steps_has_no_shares():
     assert found.token_s_median is None
 
 
-def test_deciding_is_a_share_of_the_time_only_where_every_run_was_clocked():
-    assert measure([result(decision_s=1.0), result(decision_s=3.0)]).decision_share == 0.2
-    assert measure([result(decision_s=1.0), result()]).decision_share is None
+def test_deciding_is_a_share_of_the_time_of_all_runs():
+    assert measure([result(deciding_s=1.0), result(deciding_s=3.0)]).decision_share == 0.2
+    assert measure([result(deciding_s=1.0), result()]).decision_share == 0.05

@@ -26,17 +26,24 @@ def rows(requests, report_of):
     return by_name(report_of(requests, [NAMED], batching="lockstep", concurrency=(1, 4)))
 
 
+def entering_s(copies, prompt):
+    """Seconds until all copies have read their prompt, before anything is drafted."""
+    return COST.fixed_s + COST.overhead_s + copies * prompt * COST.per_token_s
+
+
 def plain(request, copies):
     """Tokens per second of a request's copies without speculation, step by step."""
     prompt, length = len(request.prompt_tokens), len(request.output_tokens)
-    seconds = sum(COST.step_s(StepShape(copies, copies * (prompt + p))) for p in range(1, length))
+    seconds = entering_s(copies, prompt)
+    seconds += sum(COST.step_s(StepShape(copies, copies * (prompt + p))) for p in range(1, length))
     return copies * (length - 1) / seconds
 
 
 def drafting(request, copies, k):
     """The same with k neural tokens in every step."""
     prompt, length = len(request.prompt_tokens), len(request.output_tokens)
-    position, seconds = 1, 0.0
+    position = 1
+    seconds = entering_s(copies, prompt) + copies * prompt * COST.draft_prompt_s
     while position < length:
         seconds += COST.step_s(
             StepShape(

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from reference import Request
 
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import DECIDING, CostModel
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
@@ -99,12 +99,19 @@ def random_cost(rng: np.random.Generator, keep_alive: int | None = None) -> Cost
         draft_per_kv_s=float(rng.uniform(0, 0.01)),
         keep_alive_forwards=int(rng.integers(0, 3)) if keep_alive is None else keep_alive,
         captured_sizes=tuple(int(size) for size in sizes),
+        **{name: float(rng.uniform(0, 0.1)) for name in DECIDING},
     )
 
 
 def with_hidden_overhead(cost: CostModel) -> CostModel:
-    """The same, of whose overhead an async engine leaves a third."""
-    return replace(cost, async_overhead_s=cost.overhead_s / 3)
+    """The same, of whose overhead an async engine leaves a third, and of deciding half."""
+    return replace(
+        cost,
+        async_overhead_s=cost.overhead_s / 3,
+        async_lookup_s=cost.lookup_s / 2,
+        async_decide_s=cost.decide_s / 2,
+        async_revise_s=cost.revise_s / 2,
+    )
 
 
 def numbers(low: int, high: int) -> st.SearchStrategy[str]:

@@ -186,12 +186,14 @@ def play(
     prefill: bool = False,
     least: int = 0,
     least_forwards: int = 0,
+    decide_s: float = 0.0,
 ) -> Played:
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
-    With `prefill`, a request that enters costs a step of its own over its prompt, in which all
-    others wait. Every row verifies at least `least` drafted tokens, be they none of its own, and
-    every step runs at least `least_forwards`.
+    With `prefill`, a request that enters takes the tokens of its prompt into a step of those that
+    run, or into a step of its own if nobody does. Every row verifies at least `least` drafted
+    tokens, be they none of its own, every step runs at least `least_forwards`, and deciding takes
+    `decide_s` of it.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -200,9 +202,11 @@ def play(
     def enter(at: int) -> None:
         request = waiting.pop(0)
         if prefill:
-            played.seconds += step_seconds(cost, len(requests[request].prompt), 0, 0, False)
+            played.seconds += cost.per_token_s * len(requests[request].prompt)
         slots[at : at + 1] = [Slot(request, 1, played.seconds)]
 
+    alone_s = cost.fixed_s + cost.overhead_s if prefill else 0.0
+    played.seconds = alone_s
     for at in range(concurrency):
         enter(at)
     while True:
@@ -214,11 +218,18 @@ def play(
             max(least_forwards, *(step.forwards for step in steps)),
             holds_neural,
         )
-        played.seconds += seconds
+        played.seconds += seconds + decide_s
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
         unfilled = False
         ended_at = played.seconds
+        running = [
+            min(step.accepted + 1, len(requests[slot.request].output) - slot.position)
+            < len(requests[slot.request].output) - slot.position
+            for slot, step in zip(slots, steps, strict=True)
+        ]
+        if waiting and not any(running):
+            played.seconds += alone_s
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
@@ -254,8 +265,12 @@ def play_rule(
     row verifies the longest draft that the rule could make, and the host's overhead is hidden as
     far as the cost model says.
     """
+    lookup_s = cost.lookup_s + cost.lookup_per_row_s * concurrency
     if is_async and cost.async_overhead_s is not None:
         cost = replace(cost, overhead_s=cost.async_overhead_s)
+    if is_async and cost.async_lookup_s is not None:
+        lookup_s = cost.async_lookup_s
+    copies = rule.ngram_len > 0 or rule.splice_len > 0
     longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
     return play(
         requests,
@@ -267,6 +282,7 @@ def play_rule(
         prefill=prefill,
         least=min(longest, cap) if is_async else 0,
         least_forwards=min(rule.neural_len, cap) if is_async else 0,
+        decide_s=lookup_s if copies else 0.0,
     )
 
 
