@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
 from adaspec.evaluate.batching import weighted
 
 NAMED = "fixed:neural:3"
+COST = H100_LLAMA_3_1_8B.without_deciding()
 
 
 def by_name(report):

@@ -14,7 +14,9 @@ from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 
-OPTIONS = Options(concurrency=(1, 4), orders=1, resamples=0, jobs=1, free_decisions=True)
+OPTIONS = Options(
+    concurrency=(1, 4), orders=1, resamples=0, jobs=1, prefill=False, free_decisions=True
+)
 SPECS = ("fixed:neural:3", "hybrid-splice:2:8:2:1:4", "oracle:plan")
 
 

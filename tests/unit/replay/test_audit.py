@@ -110,7 +110,7 @@ def test_every_step_of_a_wild_policy_is_the_one_that_the_texts_imply(
 ) -> None:
     requests = random_requests(seed, 6, tokens=tokens)
     rng = np.random.default_rng([seed, 1])
-    cost = random_cost(rng)
+    cost = random_cost(rng).without_deciding()
     order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
     auditor = Auditor(seed, requests, order, cost, cap)
     entries = np.array(order, np.int32)

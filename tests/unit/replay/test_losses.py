@@ -73,7 +73,7 @@ def test_the_parts_and_the_least_add_up_to_the_time_of_one_request(
     if spec.startswith("hybrid-agree") and not tokens:
         spec = "hybrid:2:5:2"
     recording = recording_of(random_requests(seed, 2, tokens=tokens))
-    cost = replace(random_cost(np.random.default_rng(seed)), captured_sizes=())
+    cost = replace(random_cost(np.random.default_rng(seed)).without_deciding(), captured_sizes=())
     for request in range(2):
         sums, _, time_s = watched(recording, parse_policy(spec), [request], 1, cost, cap)
         least_s = cheapest_s(recording, request, 1, cost, cap, splices=True)
@@ -85,7 +85,7 @@ def test_the_parts_and_the_least_add_up_to_the_time_of_one_request(
 @given(SEEDS, static_specs(tokens=True), st.integers(1, 3))
 def test_in_a_batch_they_add_up_to_the_time_of_its_steps(seed: int, spec: str, load: int) -> None:
     recording = recording_of(random_requests(seed, 5, tokens=True))
-    cost = replace(random_cost(np.random.default_rng(seed)), captured_sizes=())
+    cost = replace(random_cost(np.random.default_rng(seed)).without_deciding(), captured_sizes=())
     sums, steps_s, _ = watched(recording, parse_policy(spec), [0, 1, 2, 3, 4], load, cost, 9)
     assert sums.sum() == pytest.approx(steps_s)
     if not spec.startswith("fixed:ngram-vllm"):  # that copies from other places than the index
@@ -96,7 +96,7 @@ def test_in_a_batch_they_add_up_to_the_time_of_its_steps(seed: int, spec: str, l
 @given(SEEDS, st.booleans())
 def test_they_add_up_however_wild_the_choices(seed: int, tokens: bool) -> None:
     recording = recording_of(random_requests(seed, 2, tokens=tokens))
-    cost = replace(random_cost(np.random.default_rng(seed)), captured_sizes=())
+    cost = replace(random_cost(np.random.default_rng(seed)).without_deciding(), captured_sizes=())
     for request in range(2):
         sums, _, time_s = watched(recording, WildPolicy(seed), [request], 1, cost, 9)
         assert sums.sum() == pytest.approx(time_s)

@@ -95,7 +95,10 @@ def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, leng
 
 def test_who_drafts_nothing_is_no_speculation():
     recording = recording_of(random_requests(3, 5, tokens=False))
-    order, cost = np.arange(5, dtype=np.int32), random_cost(np.random.default_rng(3))
+    order, cost = (
+        np.arange(5, dtype=np.int32),
+        random_cost(np.random.default_rng(3)).without_deciding(),
+    )
     plain = Player(recording, cost, CAP).play(parse_contender("none"), order, 2)
     assert_equal(played(recording, order, 2, cost, LookUp()), plain)
 
@@ -150,7 +153,8 @@ def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
 
 def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
     requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
-    recording, cost = recording_of(requests), random_cost(np.random.default_rng(8))
+    recording = recording_of(requests)
+    cost = random_cost(np.random.default_rng(8)).without_deciding()
     cache = LookUp()
     monkeypatch.setattr(player_module, "Memory", lambda given, warm: Memory(given, cache, warm))
     rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
@@ -172,13 +176,15 @@ def test_of_others_a_round_is_played_by_itself():
     assert_equal(first, second)
 
 
-def test_what_is_clocked_counts_as_time_where_it_is_charged():
+def test_looking_up_is_charged():
     recording = recording_of(random_requests(7, 4, tokens=False))
     order, cost = np.arange(4, dtype=np.int32), random_cost(np.random.default_rng(7))
-    free, charged = (
-        played(recording, order, 2, cost, LookUp(3), charged=charged) for charged in (False, True)
+    charged = played(recording, order, 2, cost, LookUp(3))
+    free = played(recording, order, 2, cost.without_deciding(), LookUp(3))
+    assert charged.deciding_s == pytest.approx(
+        charged.steps * cost.lookup_s + charged.row_steps * cost.lookup_per_row_s
     )
-    assert charged.time_s == pytest.approx(free.time_s + charged.decision_s, rel=1e-12)
+    assert charged.time_s == pytest.approx(free.time_s + charged.deciding_s, rel=1e-12)
 
 
 def test_a_spec_says_the_setting_and_what_it_leaves_out_is_vllms_default():
