@@ -90,6 +90,7 @@ def train_policy(
     crossfit_report: Path | None = None,
     ablate: bool = False,
     memory: bool = False,
+    exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
@@ -103,7 +104,7 @@ def train_policy(
     metrics: dict[str, Any] = {}
     earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
-    corpus = gather(traces, exclude_workloads, allow_mixed)
+    corpus = gather(traces, exclude_workloads, allow_mixed, exclude_requests)
     if earlier is not None and crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
         metrics["cross_fitted"] = crossfit_metrics(
