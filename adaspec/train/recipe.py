@@ -17,7 +17,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds, static_winners
+from adaspec.evaluate.hindsight import STATIC_BEST, search, static_winners
 from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
@@ -236,8 +236,8 @@ def tuned_rules(
         ]
         for name, concurrency in cells
     }
-    grid = grid_of(recording)
-    winners = static_winners(grid, grid_speeds(player, grid, orders, options, tuning), cells)
+    grid, speeds = search(player, orders, options, tuning)
+    winners = static_winners(grid, speeds, cells, player.cap)
     return [
         {
             concurrency: winners[str(number), concurrency][STATIC_BEST].spec
