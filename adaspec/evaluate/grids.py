@@ -21,7 +21,7 @@ from adaspec.replay.recording import Recording
 
 Speeds = NDArray[np.float64]
 
-FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
+FIXED, HYBRID, SPLICE, UNTIL, NONE = "fixed", "hybrid", "splice", "until", "none"
 ROUNDS = 40
 """How often a grid grows at most; winners that then still lie on an edge are flagged."""
 
@@ -55,6 +55,12 @@ GRIDS = (
         "hybrid-agree",
         SPLICE,
         ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
+    ),
+    Grid("fixed:neural-until", UNTIL, (tuple(range(2, 9)), tuple(range(10, 100, 10)))),
+    Grid(
+        "hybrid-until",
+        UNTIL,
+        ((2, 4, 6, 10), (5, 12, 20), (3, 5, 8), (20, 40, 60, 80), (1, 2, 4), (3, 5, 10)),
     ),
 )
 
@@ -104,6 +110,7 @@ def is_replayable(rule: StaticRule, recording: Recording) -> bool:
     return (
         rule.neural_len <= recording.neural_cap
         and (recording.shows_tokens or not rule.needs.tokens)
+        and (recording.shows_probabilities or not rule.needs.probabilities)
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, StepShape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.static import StaticRule
+from adaspec.policy.static import StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
     TOTALS,
     ClosedLoop,
@@ -60,12 +60,13 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
     `late`: in an async engine nobody knows which rows will draft, or how much. So every step runs
     all forwards, and every row verifies the longest draft.
     """
-    min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
+    min_match, ngram_len, neural_len, splice_match, splice_len, agree, percent = rule
     paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if late else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
     behind_match, behind_available = columns.behind_match, columns.behind_available
+    confidence, least_odds = columns.confidence, least_log_odds(percent)
     tokens_known = behind_match.shape[1] > 0
     start, steps = paths.start, paths.steps
     count = 0
@@ -83,7 +84,12 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
                 copied = min(ngram_len, available[i], cap)
                 accepted = min(run[i], copied)
             else:
-                neural = forwards = min(neural_len, cap)
+                neural = min(neural_len, cap)
+                if percent > 0:
+                    most, neural = neural, min(neural, 1)
+                    while neural < most and confidence[i, neural - 1] >= least_odds:
+                        neural += 1
+                forwards = neural
                 room = min(splice_len, cap - neural)
                 if neural > 0:
                     accepted = min(neural_accepted[i], neural)

@@ -24,6 +24,8 @@ class Request:
     output: list[int]
     accepted: list[int]
     drafted: list[list[int]] | None = None
+    probability: list[list[float]] | None = None
+    """What the drafter says of each of `drafted`."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,11 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
         copied = match.copy[: min(rule.ngram_len, cap)]
         return Step(0, len(copied), verified(request, position, 0, copied), forwards)
     neural = min(rule.neural_len, cap)
+    if rule.least_percent and neural:
+        assert request.probability is not None
+        said = request.probability[position]
+        unlikely = [j for j in range(neural) if said[j] < rule.least_percent / 100]
+        neural = min([neural, *(j + 1 for j in unlikely)])
     copied = []
     if neural > 0 and rule.splice_len > 0:
         behind = splice_match(request, position, neural)
