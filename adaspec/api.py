@@ -150,6 +150,7 @@ def train_policy(
     concurrency: int | Iterable[int] = CONCURRENCY,
     seed: int = 0,
     exclude_workloads: str | Iterable[str] = (),
+    exclude_requests: str | Iterable[str] = (),
     allow_mixed: bool = False,
     engine: str = SYNC,
     orders: int = ORDERS,
@@ -184,6 +185,7 @@ def train_policy(
     sources = paths_of(traces, "traces", TrainingError)
     out = path_of(folder, "folder", TrainingError)
     excluded = texts_of(exclude_workloads, "exclude_workloads", TrainingError)
+    apart = texts_of(exclude_requests, "exclude_requests", TrainingError)
     earlier = None
     if crossfit_report is not None:
         earlier = path_of(crossfit_report, "crossfit_report", TrainingError)
@@ -208,7 +210,7 @@ def train_policy(
         raise TrainingError("--ablations are those of a sync engine: leave --engine out")
     model = _cost(cost)
     if logged:
-        return train_logged(sources, out, model, options, excluded, force, progress, cluster)
+        return train_logged(sources, out, model, options, excluded, force, progress, cluster, apart)
     return recipe.train_policy(
         sources,
         out,
@@ -222,6 +224,7 @@ def train_policy(
         crossfit_report=earlier,
         ablate=ablations,
         memory=memory,
+        exclude_requests=apart,
     )
 
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from adaspec.cli.options import (
     charges_options,
     engine_order_option,
+    exclude_request_option,
     force_option,
     json_option,
     numbers_option,
@@ -75,13 +76,7 @@ def output_tokens(text: str | int) -> int | None:
     show_default=True,
     help="Leave longer outputs out.",
 )
-@click.option(
-    "--exclude-request",
-    "exclude_requests",
-    metavar="W/ID",
-    multiple=True,
-    help="Leave a request out.",
-)
+@exclude_request_option()
 @click.option(
     "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
 )

@@ -151,6 +151,17 @@ def engine_order_option(what: str) -> Option:
     )
 
 
+def exclude_request_option() -> Option:
+    """The option for requests to leave out."""
+    return click.option(
+        "--exclude-request",
+        "exclude_requests",
+        metavar="W/ID",
+        multiple=True,
+        help="Leave a request out; may be repeated.",
+    )
+
+
 def check_drafter(draft: str | None, draft_method: str | None) -> None:
     """Refuse a --draft-method without the --draft that it describes."""
     if draft is None and draft_method is not None:

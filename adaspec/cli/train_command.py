@@ -11,6 +11,7 @@ import click
 from adaspec.cli.options import (
     charges_options,
     engine_order_option,
+    exclude_request_option,
     force_option,
     json_option,
     numbers_option,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Leave a workload out; may be repeated.",
 )
+@exclude_request_option()
 @click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
 @engine_order_option("to train for and judge in")
 @charges_options
@@ -100,9 +102,10 @@ def command(
 ) -> None:
     """Train a policy on the traces in the folders TRACES, all dense or all logged.
 
-    30% of each workload's requests are kept back; the policy is judged on them, and its CARD.md
-    says how it did. Logged traces know only what was tried: a policy from them is judged by how
-    well it foretells that. The same traces and seed give the same bytes.
+    30% of each workload's requests are kept back, all turns of a dialogue or none; the policy is
+    judged on them, and its CARD.md says how it did. Logged traces know only what was tried: a
+    policy from them is judged by how well it foretells that. The same traces and seed give the
+    same bytes.
 
     With --crossfit N nothing is kept back and no policy written: the report says how policies
     trained on N - 1 parts of the requests do on the part that they never saw. It is for the
@@ -147,6 +150,7 @@ def _cross_fit(
     *,
     cost: str | None,
     exclude_workloads: tuple[str, ...],
+    exclude_requests: tuple[str, ...],
     allow_mixed: bool,
     ablations: bool,
     memory: bool,
@@ -169,6 +173,7 @@ def _cross_fit(
             bar,
             ablations,
             memory,
+            exclude_requests,
         )
     note_costs(crossfit.report, model, given=cost is not None)
     publish(EvaluationReport(crossfit.report, crossfit.selection.requests), place, as_json)

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
+from adaspec.evaluate.grids import GRIDS, Setting, Speeds
 from adaspec.evaluate.hindsight import (
     ADAPTIVE_BEST,
     STATIC_MEMORY,
-    Speeds,
     adaptive_winners,
-    grid_of,
-    grid_speeds,
+    grown,
     memory_winners,
+    search,
     static_winners,
     walk_grid,
 )
@@ -52,9 +52,8 @@ def evaluate_closed_loop(
         cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
         for cell in cells(recording.workloads, options)
     }
-    grid = grid_of(recording)
-    speeds = grid_speeds(player, grid, orders, options, progress)
-    winners = static_winners(grid, speeds, list(orders))
+    grid, speeds = search(player, orders, options, progress)
+    winners = static_winners(grid, speeds, list(orders), player.cap)
     if recording.neural_cap:
         adaptive = adaptive_winners(player, grid, speeds, orders, progress)
         for cell, winner in adaptive.items():
@@ -109,21 +108,24 @@ def evaluate_lockstep(
 ) -> dict[str, Any]:
     """The report's `rows` and `headline`, and the number of settings tried."""
     recording = player.recording
-    grid = grid_of(recording)
     columns, costs, loads = recording.columns, rule_costs(player.cost), options.concurrency
+    order = cells(recording.workloads, options)
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
         return lockstep_speeds(columns, rules, player.cap, loads, costs, player.is_late)
 
-    by_request = walk_grid(grid, walk, options, progress)
-    order = cells(recording.workloads, options)
-    speeds = [
-        weighted(
-            by_request[..., loads.index(cell[1])], recording.workload, recording.members(cell[0])
-        )
-        for cell in order
-    ]
-    winners = static_winners(grid, np.stack(speeds, axis=1), order)
+    def run(settings: Sequence[Setting]) -> Speeds:
+        by_request = walk_grid(settings, walk, options, progress)
+        speeds = [
+            weighted(
+                by_request[..., loads.index(load)], recording.workload, recording.members(workload)
+            )
+            for workload, load in order
+        ]
+        return np.stack(speeds, axis=1)
+
+    grid, speeds = grown(player, GRIDS, run, order)
+    winners = static_winners(grid, speeds, order, player.cap)
     results = new_results(player, named, winners, lockstep=True)
     runs: dict[tuple[type, str, int], list[Result]] = {}
     for done, (cell, result) in enumerate(results.items()):

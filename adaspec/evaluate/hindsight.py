@@ -11,106 +11,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
+from adaspec.evaluate.grids import (
+    FIXED,
+    GRIDS,
+    HYBRID,
+    MEMORY_GRIDS,
+    NONE,
+    Grid,
+    Lines,
+    Setting,
+    Speeds,
+    grid_of,
+    grow,
+)
 from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.spec import FORMS, parse_policy, rule_spec, table_spec
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.spec import parse_policy, table_spec
+from adaspec.policy.static import StaticPolicy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_costs, rule_speeds
 from adaspec.replay.player import Contender, FreshRule, Player
 from adaspec.replay.recording import Columns, Recording
 
 Ints = NDArray[np.int32]
-Speeds = NDArray[np.float64]
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
 STATIC_FRESH, STATIC_MEMORY = "static:fresh", "static:memory"
 _CHUNK = 64
-FIXED, HYBRID, SPLICE, NONE = "fixed", "hybrid", "splice", "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """All combinations of the values tried for one spec's fields."""
-
-    head: str
-    family: str
-    values: tuple[tuple[int, ...], ...]
-
-
-GRIDS = (
-    Grid("none", NONE, ()),
-    Grid("fixed:ngram", FIXED, ((3, 5, 8, 12, 16, 32), (1, 2, 3, 5))),
-    Grid("fixed:neural", FIXED, (tuple(range(1, 9)),)),
-    Grid("hybrid", HYBRID, ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
-    Grid(
-        "hybrid-splice",
-        SPLICE,
-        (
-            (2, 3, 4, 5, 6, 8, 10, 14, 32),
-            (5, 8, 12, 20, 48),
-            (1, 2, 3, 4),
-            (1, 2, 3, 4, 6, 10),
-            (1, 2, 3, 5, 10, 15),
-        ),
-    ),
-    Grid(
-        "hybrid-agree",
-        SPLICE,
-        ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
-    ),
-)
-
-_VALUES = {grid.head: grid.values for grid in GRIDS}
-MEMORY_GRIDS = (
-    Grid("fixed:memory", FIXED, _VALUES["fixed:ngram"]),
-    Grid("hybrid-memory", SPLICE, _VALUES["hybrid-splice"]),
-)
-"""Settings that also copy from earlier answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One static setting of the grids."""
-
-    spec: str
-    family: str
-    rule: StaticRule
-    edge: tuple[str, ...]
-    """The fields whose value is the first or last of its grid, though values beyond are legal."""
-
-    def policy(self) -> StaticPolicy:
-        """The setting as a policy."""
-        return StaticPolicy(self.spec, self.rule)
-
-
-def grid_of(recording: Recording, grids: Sequence[Grid] = GRIDS) -> list[Setting]:
-    """All static settings that the recording can replay, in the order of the grids."""
-    replayable = []
-    for grid in grids:
-        form = FORMS[grid.head]
-        for values in product(*grid.values):
-            rule = form.build(*values)
-            if rule.neural_len > recording.neural_cap or (
-                rule.needs.tokens and not recording.shows_tokens
-            ):
-                continue
-            edge = tuple(
-                f"{field.name}={value}"
-                for field, value, tried in zip(form.fields, values, grid.values, strict=True)
-                if (value == tried[-1] and value < field.high)
-                or (value == tried[0] and value > field.low)
-            )
-            replayable.append(Setting(rule_spec(grid.head, *values), grid.family, rule, edge))
-    return replayable
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,26 +104,71 @@ def grid_speeds(
     return np.stack([part.mean(axis=1) for part in np.split(speeds, ends[:-1], axis=1)], axis=1)
 
 
+def search(
+    player: Player,
+    orders: Mapping[Cell, Sequence[Ints]],
+    options: Options,
+    progress: Progress,
+    grids: Sequence[Grid] = GRIDS,
+) -> tuple[list[Setting], Speeds]:
+    """All static settings tried, grown around the winners, and their speeds by cell."""
+
+    def run(settings: Sequence[Setting]) -> Speeds:
+        return grid_speeds(player, settings, orders, options, progress)
+
+    return grown(player, grids, run, list(orders))
+
+
+def grown(
+    player: Player,
+    grids: Sequence[Grid],
+    run: Callable[[Sequence[Setting]], Speeds],
+    order: Sequence[Cell],
+) -> tuple[list[Setting], Speeds]:
+    """All settings of the grids, grown around the winners of these cells, with what `run` says."""
+
+    def winners(grid: Sequence[Setting], speeds: Speeds) -> list[int]:
+        return [at for best in _winning(grid, speeds, order).values() for at in best.values()]
+
+    return grow(grid_of(player.recording, grids), run, winners, player.recording, player.cap)
+
+
 def static_winners(
-    grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell]
+    grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell], cap: int
 ) -> dict[Cell, dict[str, Winner]]:
     """Per cell, the winner of each family, of all settings, and over all loads together."""
+    lines = Lines(grid)
+    return {
+        cell: {
+            name: Winner(grid[at].policy(), lines.edge(grid[at], cap)) for name, at in best.items()
+        }
+        for cell, best in _winning(grid, speeds, order).items()
+    }
+
+
+def _winning(
+    grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell]
+) -> dict[Cell, dict[str, int]]:
+    """Per cell, the place in the grid of every winner."""
     families = {
         FIXED_BEST: [i for i, s in enumerate(grid) if s.family in (FIXED, NONE)],
         HYBRID_BEST: [i for i, s in enumerate(grid) if s.family == HYBRID],
         STATIC_BEST: list(range(len(grid))),
     }
-    winners: dict[Cell, dict[str, Winner]] = {cell: {} for cell in order}
-    for column, cell in enumerate(order):
-        for name, members in families.items():
-            best = members[int(np.argmax(speeds[members, column]))]
-            winners[cell][name] = Winner(grid[best].policy(), grid[best].edge)
+    winning: dict[Cell, dict[str, int]] = {
+        cell: {
+            name: members[int(np.argmax(speeds[members, column]))]
+            for name, members in families.items()
+            if members
+        }
+        for column, cell in enumerate(order)
+    }
     for workload in {name for name, _ in order}:
         same = [column for column, cell in enumerate(order) if cell[0] == workload]
-        one = grid[int(np.argmax(np.log(speeds[:, same]).mean(axis=1)))]
+        one = int(np.argmax(np.log(speeds[:, same]).mean(axis=1)))
         for column in same:
-            winners[order[column]][STATIC_ONE] = Winner(one.policy(), one.edge)
-    return winners
+            winning[order[column]][STATIC_ONE] = one
+    return winning
 
 
 def memory_winners(
@@ -198,28 +178,35 @@ def memory_winners(
     progress: Progress,
 ) -> tuple[dict[Cell, Winner], int]:
     """Per cell, the best setting that also copies from earlier answers; how many were tried."""
-    grid, winners = grid_of(player.recording, MEMORY_GRIDS), {}
+    tried: set[str] = set()
+    winners: dict[Cell, Winner] = {}
     for done, (cell, drawn) in enumerate(orders.items()):
         progress("static grids with memory", done, len(orders))
-        best = grid[int(np.argmax(_memory_speeds(player, grid, drawn, cell[1], options)))]
-        winners[cell] = Winner(best.policy(), best.edge)
+        run = partial(_memory_speeds, player, _known(player, drawn, cell[1]), cell[1], options)
+        grid, speeds = grown(player, MEMORY_GRIDS, run, [cell])
+        winners[cell] = static_winners(grid, speeds, [cell], player.cap)[cell][STATIC_BEST]
+        tried |= {setting.spec for setting in grid}
     progress("static grids with memory", len(orders), len(orders))
-    return winners, len(grid)
+    return winners, len(tried)
+
+
+def _known(player: Player, drawn: Sequence[Ints], concurrency: int) -> list[Recording]:
+    """A recording of every order with the answers that its requests know."""
+    recordings = [player.remember(order, concurrency) for order in drawn]
+    return [recording for recording in recordings if recording is not None]
 
 
 def _memory_speeds(
     player: Player,
-    grid: Sequence[Setting],
-    drawn: Sequence[Ints],
+    recordings: Sequence[Recording],
     concurrency: int,
     options: Options,
+    grid: Sequence[Setting],
 ) -> Speeds:
     """Mean tokens per second of every setting over orders, each of which knows other answers."""
     costs, speeds = rule_costs(player.cost), []
-    for order in drawn:
-        known = player.remember(order, concurrency)
-        assert known is not None
-        columns, entries = known.columns, [np.arange(len(order), dtype=np.int32)]
+    for known in recordings:
+        columns, entries = known.columns, [np.arange(len(known), dtype=np.int32)]
 
         def walk(
             rules: NDArray[np.int64], columns: Columns = columns, entries: list[Ints] = entries
@@ -227,8 +214,9 @@ def _memory_speeds(
             cap, late = player.cap, player.is_late
             return rule_speeds(columns, rules, cap, entries, [concurrency], costs, late)
 
-        speeds.append(walk_grid(grid, walk, options, silent)[:, 0])
-    return np.mean(speeds, axis=0)
+        speeds.append(walk_grid(grid, walk, options, silent))
+    mean: Speeds = np.mean(speeds, axis=0)
+    return mean
 
 
 def adaptive_winners(

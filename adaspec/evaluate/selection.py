@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from adaspec.arguments import Paths
@@ -147,8 +148,13 @@ def _check_names(requests: list[Request], wanted: Wanted, where: str) -> None:
             f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "
             f"(has: {', '.join(workloads) or 'none'})"
         )
+    check_excluded(wanted.exclude, requests, where)
+
+
+def check_excluded(exclude: Iterable[str], requests: Iterable[Request], where: str) -> None:
+    """Refuse the name of a request to leave out, WORKLOAD/ID, that none of them has."""
     names = {f"{request.workload}/{request.id}" for request in requests}
-    for name in wanted.exclude:
+    for name in exclude:
         if name not in names:
             raise EvaluationError(
                 f"{where}: no request '{name}' to exclude{nearest(name, names)} (write WORKLOAD/ID)"

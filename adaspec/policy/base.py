@@ -23,6 +23,8 @@ class Needs:
     """The longest draft of all; None where that is not known."""
     tokens: bool = False
     """Whether it reads drafted tokens, which a trace may lack."""
+    probabilities: bool = False
+    """Whether it reads the probabilities of drafted tokens, likewise."""
     memory: bool = False
     """Whether it copies from the answers of earlier requests as well."""
 

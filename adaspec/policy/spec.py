@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from adaspec.errors import SpecError, nearest
@@ -82,6 +82,7 @@ _KN = Field("KN", 20, 1)
 _KE = Field("KE", 2, 1)
 _MX = Field("MX", 2, 1, NEVER)
 _KX = Field("KX", 5, 1)
+_T = Field("T", 40, 1, 99)
 
 FORMS = {
     form.head: form
@@ -102,10 +103,22 @@ FORMS = {
         ),
         # K neural tokens, always.
         Form("fixed:neural", (Field("K", 3, 1),), lambda k: StaticRule(neural_len=k)),
+        # K neural tokens at most, no more behind the first whose probability is below T percent.
+        Form(
+            "fixed:neural-until",
+            (Field("K", 5, 1), _T),
+            lambda k, percent: StaticRule(neural_len=k, least_percent=percent),
+        ),
         # KN n-gram tokens where the match is at least M long, else KE neural tokens.
         Form("hybrid", (_M, Field("KN", 16, 1), Field("KE", 3, 0)), StaticRule),
         # hybrid, and behind the neural tokens KX n-gram tokens where the match is MX long.
         Form("hybrid-splice", (_M, _KN, _KE, _MX, _KX), StaticRule),
+        # hybrid-splice, with no neural tokens behind the first that is less likely than T percent.
+        Form(
+            "hybrid-until",
+            (_M, _KN, replace(_KE, default=5), _T, _MX, _KX),
+            lambda m, kn, ke, percent, mx, kx: StaticRule(m, kn, ke, mx, kx, least_percent=percent),
+        ),
         # fixed:ngram and hybrid-splice, copying from the answers of earlier requests as well.
         Form(
             "fixed:memory",

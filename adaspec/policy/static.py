@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
+from adaspec.jit import compiled
+from adaspec.policy.adaptive import ranking
 from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
 
@@ -23,8 +25,10 @@ class StaticRule:
     Where the match is at least `min_match` long, `ngram_len` tokens are copied; elsewhere
     `neural_len` tokens are drafted, and where the match behind them is at least `splice_match`
     long, `splice_len` copied tokens follow. With `agree`, copying also needs the first drafted
-    neural token to be the candidate's. `vllm_match` = (min, max) takes n-gram drafts from vLLM's
-    own look-up instead of the default one. With `memory`, matches in earlier answers count as well.
+    neural token to be the candidate's. With `least_percent`, a row drafts on only while the last
+    drafted token's probability is so many percent or more. `vllm_match` = (min, max) takes n-gram
+    drafts from vLLM's own look-up instead of the default one. With `memory`, matches in earlier
+    answers count as well.
     """
 
     min_match: int = NEVER
@@ -33,6 +37,7 @@ class StaticRule:
     splice_match: int = NEVER
     splice_len: int = 0
     agree: bool = False
+    least_percent: int = 0
     vllm_match: tuple[int, int] | None = None
     memory: bool = False
 
@@ -43,7 +48,9 @@ class StaticRule:
 
     @property
     def deciding(self) -> Deciding:
-        """Where it copies, it has to look up."""
+        """Where it copies, it has to look up; where lengths follow probabilities, to read them."""
+        if self.least_percent > 0:
+            return Deciding.THRESHOLD
         copies = self.ngram_len > 0 or self.splice_len > 0
         return Deciding.LOOKUP if copies else Deciding.NOTHING
 
@@ -55,6 +62,7 @@ class StaticRule:
             neural_len=self.neural_len,
             draft_len=max(1, self.columns),
             tokens=self.agree,
+            probabilities=self.least_percent > 0,
             memory=self.memory,
         )
 
@@ -68,9 +76,16 @@ class StaticRule:
                 self.splice_match,
                 self.splice_len,
                 int(self.agree),
+                self.least_percent,
             ],
             dtype=np.int64,
         )
+
+
+@compiled
+def least_log_odds(percent: int) -> float:
+    """The log-odds of a probability in percent; below all others for 0."""
+    return np.log(percent / (100 - percent)) if percent > 0 else -np.inf
 
 
 class StaticPolicy(BasePolicy):
@@ -120,10 +135,17 @@ class StaticPolicy(BasePolicy):
         return self._neural_len if drafting.any() else 0
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """All forwards are run, unless agreement has sent every row to its candidate."""
-        if self.rule.agree and drafts.count == 1 and not self._is_late:
-            return bool(np.any(batch.holds_neural & ~self._agreed(batch, drafts)))
-        return True
+        """All forwards are run, unless no row wants one more.
+
+        Agreement may have sent every row to its candidate, or every row's last token be unlikely.
+        """
+        rule = self.rule
+        if self._is_late or not (rule.least_percent or (rule.agree and drafts.count == 1)):
+            return True
+        drafting = batch.holds_neural & ~self._takes_copy(batch, drafts)
+        if rule.least_percent:
+            drafting &= self._lengths(drafts, drafts.count + 1) > drafts.count
+        return bool(drafting.any())
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """The rule, row by row."""
@@ -132,12 +154,10 @@ class StaticPolicy(BasePolicy):
         if rule.vllm_match is not None:
             start, length = batch.context.vllm_match(*rule.vllm_match)
             copies = length > 0
-        elif rule.agree:
-            copies = self._agreed(batch, drafts)
         else:
-            copies = self._copies(batch)
+            copies = self._takes_copy(batch, drafts)
         # An engine's drafter may stop short of what was planned.
-        drafted = min(self._neural_len, drafts.count)
+        drafted = self._lengths(drafts, min(self._neural_len, drafts.count))
         neural_len = np.where(batch.holds_neural & ~copies, drafted, 0).astype(np.int32)
         ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
         if rule.neural_len > 0 and rule.splice_len > 0:
@@ -149,7 +169,19 @@ class StaticPolicy(BasePolicy):
     def _copies(self, batch: Batch) -> NDArray[np.bool_]:
         return batch.matches.length >= self.rule.min_match
 
-    def _agreed(self, batch: Batch, drafts: Drafts) -> NDArray[np.bool_]:
+    def _takes_copy(self, batch: Batch, drafts: Drafts) -> NDArray[np.bool_]:
+        """The rows that copy rather than draft, as far as the first drafted token tells."""
+        if not self.rule.agree:
+            return self._copies(batch)
         if drafts.count == 0:
             return np.zeros(len(batch), np.bool_)
         return self._copies(batch) & (batch.context.candidate(1)[:, 0] == drafts.tokens[:, 0])
+
+    def _lengths(self, drafts: Drafts, most: int) -> int | NDArray[np.int_]:
+        """Every row's draft: up to its first unlikely token, and `most` tokens at most."""
+        if not self.rule.least_percent:
+            return most
+        likely = ranking(drafts.confidences[:, : drafts.count]) >= least_log_odds(
+            self.rule.least_percent
+        )
+        return np.minimum(1 + np.cumprod(likely, axis=1).sum(axis=1), most)

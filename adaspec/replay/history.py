@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel
 from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_BYTES, LEAST_TOKENS, AnswerIndex, Stored
 from adaspec.replay.recording import Recording, build_recording
+from adaspec.trace.dialogues import Dialogues
 from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
@@ -34,7 +35,7 @@ class Answers:
         self.of = [numbers.setdefault(_content(each), at) for at, each in enumerate(requests)]
         """Every request's."""
         hidden = [{answer} for answer in self.of]
-        dialogues = _Dialogues(requests)
+        dialogues = Dialogues(requests)
         for number, request in enumerate(requests):
             for turn in dialogues.earlier_turns(request):
                 hidden[turn].add(self.of[number])
@@ -129,7 +130,7 @@ class History:
     def _order(self, requests: Sequence[Request]) -> list[int]:
         """A random order in which the turns of a dialogue come one after another."""
         order = np.random.default_rng([self.seed, 0xA115]).permutation(len(requests)).tolist()
-        dialogues = _Dialogues(requests)
+        dialogues = Dialogues(requests)
         places: dict[int, list[int]] = {}
         for place, number in enumerate(order):
             first = next(dialogues.earlier_turns(requests[number]), number)
@@ -143,7 +144,7 @@ class History:
 
 def answered_before(warm: Iterable[Request], requests: Sequence[Request]) -> list[Request]:
     """Those of `warm` that are no answer of the requests, nor of later turns of their dialogues."""
-    own, dialogues = set(map(_content, requests)), _Dialogues(requests)
+    own, dialogues = set(map(_content, requests)), Dialogues(requests)
     return [
         each
         for each in warm
@@ -183,23 +184,6 @@ class RememberedRecordings:
         history = History(self.before, running=running, in_turn=True)
         recording = build_recording(entries, self._cap, history)
         return recording if self._prefill is None else recording.with_prefill(self._prefill)
-
-
-class _Dialogues:
-    """Finds which requests begin with the whole prompt of another, as later turns do."""
-
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._numbers: dict[bytes, list[int]] = {}
-        for number, each in enumerate(requests):
-            self._numbers.setdefault(each.prompt_tokens.tobytes(), []).append(number)
-        self._lengths = sorted({len(each.prompt_tokens) for each in requests})
-
-    def earlier_turns(self, request: Request) -> Iterator[int]:
-        """The requests that it is a later turn of, the first turn first."""
-        prompt = request.prompt_tokens
-        for length in self._lengths:
-            if 0 < length < len(prompt):
-                yield from self._numbers.get(prompt[:length].tobytes(), ())
 
 
 def _turn(request: Request) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s, step_s
 from adaspec.jit import compiled
-from adaspec.policy.static import StaticRule
+from adaspec.policy.static import StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
     TOTALS,
     ClosedLoop,
@@ -60,12 +60,13 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
     `late`: in an async engine nobody knows which rows will draft, or how much. So every step runs
     all forwards, and every row verifies the longest draft.
     """
-    min_match, ngram_len, neural_len, splice_match, splice_len, agree = rule
+    min_match, ngram_len, neural_len, splice_match, splice_len, agree, percent = rule
     paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if late else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
     behind_match, behind_available = columns.behind_match, columns.behind_available
+    confidence, least_odds = columns.confidence, least_log_odds(percent)
     tokens_known = behind_match.shape[1] > 0
     start, steps = paths.start, paths.steps
     count = 0
@@ -83,7 +84,12 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
                 copied = min(ngram_len, available[i], cap)
                 accepted = min(run[i], copied)
             else:
-                neural = forwards = min(neural_len, cap)
+                neural = min(neural_len, cap)
+                if percent > 0:
+                    most, neural = neural, min(neural, 1)
+                    while neural < most and confidence[i, neural - 1] >= least_odds:
+                        neural += 1
+                forwards = neural
                 room = min(splice_len, cap - neural)
                 if neural > 0:
                     accepted = min(neural_accepted[i], neural)
@@ -209,6 +215,8 @@ def run_lockstep(
 class RuleCosts(NamedTuple):
     """What steps cost under rules of a grid."""
 
+    reading: Costs
+    """Of a rule that reads each forward: it has a threshold."""
     copying: Costs
     """With the look-ups of a rule that copies."""
     drafting: Costs
@@ -217,13 +225,15 @@ class RuleCosts(NamedTuple):
 
 def rule_costs(cost: CostModel) -> RuleCosts:
     """The costs in an engine, by what a rule does."""
-    charged = [cost.charged_to(each) for each in (Deciding.LOOKUP, Deciding.NOTHING)]
-    return RuleCosts(*(each.constants() for each in charged))
+    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
+    return RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
 
 
 @compiled
 def _charged(costs: RuleCosts, rule: Longs) -> Costs:
     """What steps cost under this rule, as `StaticRule.deciding` says."""
+    if rule[6] > 0:
+        return costs.reading
     return costs.copying if rule[1] > 0 or rule[4] > 0 else costs.drafting
 
 

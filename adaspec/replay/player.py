@@ -110,6 +110,8 @@ class Player:
             )
         if needs.tokens and not self.recording.shows_tokens:
             return f"'{name}' compares drafted tokens, but the trace holds none"
+        if needs.probabilities and not self.recording.shows_probabilities:
+            return f"'{name}' reads the probabilities of drafted tokens, but the trace holds none"
         if needs.memory and self.remembered is None:
             return f"'{name}' copies from earlier answers, and none are replayed here"
         if needs.memory and self.recording.charges_longest_splices:

@@ -159,6 +159,12 @@ class Recording:
         return self._arrays
 
     @property
+    def shows_probabilities(self) -> bool:
+        """Whether the log-probabilities of drafted tokens were recorded, and not margins alone."""
+        logprob = self.confidences[..., CONFIDENCES.index("logprob")]
+        return self.shows_confidences and not np.isnan(logprob).all()
+
+    @property
     def knows_answers(self) -> bool:
         """Whether its look-ups know earlier answers."""
         return len(self.answers) > 0

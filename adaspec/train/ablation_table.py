@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds
+from adaspec.evaluate.grids import GRIDS
+from adaspec.evaluate.hindsight import STATIC_BEST, search
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
@@ -130,9 +131,9 @@ def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
 def _best_splice(
     player: Player, orders: Orders, options: Options, progress: Progress
 ) -> dict[int, float]:
-    grid = [each for each in grid_of(player.recording) if each.spec.startswith("hybrid-splice:")]
-    if not grid:
+    if not player.recording.neural_cap:
         return {}
     cells: dict[Cell, list[Order]] = {(None, at): drawn for at, drawn in orders.items()}
-    best = grid_speeds(player, grid, cells, options, progress).max(axis=0)
+    grids = [grid for grid in GRIDS if grid.head == "hybrid-splice"]
+    best = search(player, cells, options, progress, grids)[1].max(axis=0)
     return dict(zip(orders, best.tolist(), strict=True))

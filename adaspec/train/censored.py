@@ -41,6 +41,7 @@ from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
 from adaspec.replay.recording import AGREE, AVAILABLE, LENGTH, SEEN, START, RecordedArrays
+from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train.examples import NO_SPLICES, Array, Examples, Floats, Longs, Sample, sample
 from adaspec.train.heads import (
     CURVE_BINS,
@@ -105,7 +106,10 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
     everyone = np.ones(len(log.recording), np.bool_)
     maker = TableMaker(log.recording, settings.seed)
     rng = np.random.default_rng([settings.seed, 0x106])
-    fold_of = rng.permutation(len(log.recording)) % FOLDS
+    _, first, turns = np.unique(
+        dialogue_hashes(log.recording.requests), return_index=True, return_inverse=True
+    )
+    fold_of = (rng.permutation(len(log.recording)) % FOLDS)[first[turns]]
     folds = [fold_of == fold for fold in range(FOLDS)]
     seen = seen_in(log, ((maker.make(everyone & ~fold), fold) for fold in folds))
     hazards = hazards_of(log)

@@ -10,6 +10,7 @@ from pathlib import Path
 from adaspec.arguments import Paths
 from adaspec.errors import TrainingError, nearest
 from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
+from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import Request
 
@@ -19,6 +20,8 @@ MIN_TRAINED, MIN_HELD_OUT = 6, 2
 """Fewest requests of each workload that folds, and intervals, need."""
 ENOUGH = 20
 """Requests per workload from which the hash very likely deals enough to both sides."""
+
+TURNS = "turns of a dialogue count as one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,18 @@ class Corpus:
 
 
 def gather(
-    paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+    paths: Paths,
+    exclude_workloads: Iterable[str] = (),
+    allow_mixed: bool = False,
+    exclude_requests: tuple[str, ...] = (),
 ) -> Corpus:
     """Read dense traces and split their requests; traces that cannot be trained on are refused."""
-    selection, readers = read_everything(paths, exclude_workloads, allow_mixed)
+    selection, readers = read_everything(paths, exclude_workloads, allow_mixed, exclude_requests)
     sides: dict[bool, list[Request]] = {False: [], True: []}
-    for request in selection.requests:
-        sides[is_held_out(request)].append(request)
+    for request, is_held_out in zip(
+        selection.requests, held_out_of(selection.requests), strict=True
+    ):
+        sides[is_held_out].append(request)
     trained, held_out = (replace(selection, requests=tuple(side)) for side in sides.values())
     _check_enough(selection, trained, held_out)
     tokenizers = known_of("tokenizer", readers)
@@ -46,7 +54,10 @@ def gather(
 
 
 def read_everything(
-    paths: Paths, exclude_workloads: Iterable[str] = (), allow_mixed: bool = False
+    paths: Paths,
+    exclude_workloads: Iterable[str] = (),
+    allow_mixed: bool = False,
+    exclude_requests: tuple[str, ...] = (),
 ) -> tuple[Selection, Sequence[TraceReader]]:
     """All requests of dense traces that can be replayed, and the readers of these traces."""
     readers = open_traces(paths)
@@ -59,7 +70,7 @@ def read_everything(
     if not allow_mixed:
         check_alike(readers, "train on one, or add --allow-mixed")
         _check_all_neural(readers)
-    return _without(select(paths, Wanted()), exclude_workloads), readers
+    return _without(select(paths, Wanted(exclude=exclude_requests)), exclude_workloads), readers
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
@@ -78,10 +89,25 @@ def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
     return hashes[0] if len(hashes) == 1 else None
 
 
-def is_held_out(request: Request) -> bool:
-    """True if a request is kept back. Only its content decides, so it never changes sides."""
-    digest = hashlib.sha256(f"held out: {content_hash(request)}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64
+def held_out_of(requests: Sequence[Request]) -> list[bool]:
+    """Which requests are kept back: all turns of a dialogue or none.
+
+    Only the content of a request, or of the first turn given of its dialogue, decides: none changes
+    sides as other requests come or go.
+    """
+    digests = (
+        hashlib.sha256(f"held out: {content}".encode()).digest()
+        for content in dialogue_hashes(requests)
+    )
+    return [int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64 for digest in digests]
+
+
+def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
+    """The distinct dialogues of each workload, by hash; a request in none is one of its own."""
+    dialogues: dict[str, set[str]] = {}
+    for request, dialogue in zip(requests, dialogue_hashes(requests), strict=True):
+        dialogues.setdefault(request.workload, set()).add(dialogue)
+    return dict(sorted(dialogues.items()))
 
 
 def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
@@ -135,12 +161,14 @@ def _check_all_neural(readers: Sequence[TraceReader]) -> None:
 
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
-    for workload, count in selection.counts.items():
-        train, kept = trained.counts.get(workload, 0), held_out.counts.get(workload, 0)
+    everything, *sides = (dialogues_of(each.requests) for each in (selection, trained, held_out))
+    for workload, dialogues in everything.items():
+        count = len(dialogues)
+        train, kept = (len(side.get(workload, ())) for side in sides)
         if train < MIN_TRAINED or kept < MIN_HELD_OUT:
             raise TrainingError(
-                f"workload '{workload}' has too few requests: of {count}, {train} are to train on "
-                f"and {kept} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
+                f"workload '{workload}' has too few requests: of {count} ({TURNS}), {train} are to "
+                f"train on and {kept} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
                 f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
                 f"--exclude-workload {workload}"
             )

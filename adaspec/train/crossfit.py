@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,17 +18,18 @@ from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Selection, content_hash
+from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
+from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
-from adaspec.train.corpus import MIN_TRAINED, contents_of, read_everything
+from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
 from adaspec.train.recipe import FRESH, check_learnable, remembering, tuned_rules
 from adaspec.train.training import Members, Trainer
@@ -54,6 +55,7 @@ def cross_fit(
     progress: Progress = silent,
     ablate: bool = False,
     memory: bool = False,
+    exclude_requests: tuple[str, ...] = (),
 ) -> CrossFit:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
@@ -63,7 +65,7 @@ def cross_fit(
     answers as well; while one is trained, only those of its own training requests are known.
     """
     progress("reading", 0, 1)
-    selection, _ = read_everything(traces, exclude_workloads, allow_mixed)
+    selection, _ = read_everything(traces, exclude_workloads, allow_mixed, exclude_requests)
     check_folds(selection, folds)
     recording = build_recording(selection.requests, selection.neural_cap)
     check_learnable(recording)
@@ -166,14 +168,15 @@ def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Mode
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
     """The fold of each request, with each workload spread as evenly over the folds as possible.
 
-    Within a workload the distinct contents are dealt out in turn, ordered by a hash of them. The
-    same content is always in the same fold, even if it occurs in several workloads.
+    Within a workload the distinct dialogues are dealt out in turn, ordered by a hash of their first
+    turns' contents; a request in no dialogue is one of its own. The same dialogue is always in the
+    same fold, even if it occurs in several workloads.
     """
     fold_of: dict[str, int] = {}
-    for contents in _contents(requests).values():
-        fresh = sorted(contents - fold_of.keys(), key=_shuffled)
-        fold_of |= {content: index % folds for index, content in enumerate(fresh)}
-    return np.array([fold_of[content_hash(request)] for request in requests], np.int32)
+    for dialogues in dialogues_of(requests).values():
+        fresh = sorted(dialogues - fold_of.keys(), key=_shuffled)
+        fold_of |= {dialogue: index % folds for index, dialogue in enumerate(fresh)}
+    return np.array([fold_of[dialogue] for dialogue in dialogue_hashes(requests)], np.int32)
 
 
 def check_folds(selection: Selection, folds: int) -> None:
@@ -183,30 +186,22 @@ def check_folds(selection: Selection, folds: int) -> None:
             f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
             "others to train on"
         )
-    for workload, contents in _contents(selection.requests).items():
-        count = len(contents)
+    for workload, dialogues in dialogues_of(selection.requests).items():
+        count = len(dialogues)
+        found = f"workload '{workload}' has {count} different requests ({TURNS})"
         if folds > count:
             raise TrainingError(
-                f"--crossfit {folds}: workload '{workload}' has {count} different requests, fewer "
-                f"than folds: ask for at most {count}, or leave it out with --exclude-workload "
-                f"{workload}"
+                f"--crossfit {folds}: {found}, fewer than folds: ask for at most {count}, or leave "
+                f"it out with --exclude-workload {workload}"
             )
         left = count - -(-count // folds)
         if left < MIN_TRAINED:
             raise TrainingError(
-                f"--crossfit {folds}: workload '{workload}' has {count} different requests, which "
-                f"leaves {left} of it to train on, {MIN_TRAINED} are needed: give more of it, "
-                f"or leave it out with --exclude-workload {workload}"
+                f"--crossfit {folds}: {found}, which leaves {left} of it to train on, "
+                f"{MIN_TRAINED} are needed: give more of it, or leave it out with "
+                f"--exclude-workload {workload}"
             )
 
 
-def _contents(requests: Iterable[Request]) -> dict[str, set[str]]:
-    """The distinct contents of each workload, by hash."""
-    contents: dict[str, set[str]] = {}
-    for request in requests:
-        contents.setdefault(request.workload, set()).add(content_hash(request))
-    return dict(sorted(contents.items()))
-
-
-def _shuffled(content: str) -> str:
-    return hashlib.sha256(f"fold: {content}".encode()).hexdigest()
+def _shuffled(dialogue: str) -> str:
+    return hashlib.sha256(f"fold: {dialogue}".encode()).hexdigest()

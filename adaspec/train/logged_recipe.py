@@ -22,6 +22,7 @@ from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import Text, foreign, simple_table
+from adaspec.evaluate.selection import check_excluded
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
@@ -36,7 +37,7 @@ from adaspec.train.corpus import (
     MIN_HELD_OUT,
     MIN_TRAINED,
     check_alike,
-    is_held_out,
+    held_out_of,
     known_of,
     vocabulary_of,
 )
@@ -70,6 +71,7 @@ def train_logged(
     force: bool = False,
     progress: Progress = silent,
     cluster: Cluster | None = None,
+    exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the logged requests, judge on the rest, and write the folder or nothing."""
     place = check_destination(folder, force)
@@ -77,9 +79,17 @@ def train_logged(
     readers = open_traces(traces)
     check_alike(readers, "train on one of them")
     requests, left_out = read_logged(readers)
-    requests = [each for each in requests if each.request.workload not in exclude_workloads]
-    kept_back = [each for each in requests if is_held_out(each.request)]
-    training = [each for each in requests if not is_held_out(each.request)]
+    where = ", ".join(str(reader.path) for reader in readers)
+    check_excluded(exclude_requests, (each.request for each in requests), where)
+    requests = [
+        each
+        for each in requests
+        if each.request.workload not in exclude_workloads
+        and f"{each.request.workload}/{each.request.id}" not in exclude_requests
+    ]
+    is_held_out = held_out_of([each.request for each in requests])
+    kept_back = [each for each, held_out in zip(requests, is_held_out, strict=True) if held_out]
+    training = [each for each, held_out in zip(requests, is_held_out, strict=True) if not held_out]
     if len(training) < MIN_TRAINED or len(kept_back) < MIN_HELD_OUT:
         raise TrainingError(
             f"too few requests: {len(training)} are to train on and {len(kept_back)} kept back, "

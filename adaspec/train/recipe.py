@@ -17,7 +17,7 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
-from adaspec.evaluate.hindsight import STATIC_BEST, grid_of, grid_speeds, static_winners
+from adaspec.evaluate.hindsight import STATIC_BEST, search, static_winners
 from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
@@ -90,6 +90,7 @@ def train_policy(
     crossfit_report: Path | None = None,
     ablate: bool = False,
     memory: bool = False,
+    exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
@@ -103,7 +104,7 @@ def train_policy(
     metrics: dict[str, Any] = {}
     earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
-    corpus = gather(traces, exclude_workloads, allow_mixed)
+    corpus = gather(traces, exclude_workloads, allow_mixed, exclude_requests)
     if earlier is not None and crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
         metrics["cross_fitted"] = crossfit_metrics(
@@ -235,8 +236,8 @@ def tuned_rules(
         ]
         for name, concurrency in cells
     }
-    grid = grid_of(recording)
-    winners = static_winners(grid, grid_speeds(player, grid, orders, options, tuning), cells)
+    grid, speeds = search(player, orders, options, tuning)
+    winners = static_winners(grid, speeds, cells, player.cap)
     return [
         {
             concurrency: winners[str(number), concurrency][STATIC_BEST].spec

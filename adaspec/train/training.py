@@ -28,6 +28,7 @@ from adaspec.predict.tables import Tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
+from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train.examples import NO_EVIDENCE, NO_SPLICES, Examples, evened, pooled, rollout
 from adaspec.train.heads import (
     Boosters,
@@ -233,10 +234,15 @@ class Trainer:
         return [np.flatnonzero(members & (self.recording.workload == w)) for w in workloads]
 
     def _folds(self, members: Members) -> list[Members]:
+        """Parts of the members, each workload spread evenly, no dialogue of it in two."""
         rng = np.random.default_rng([self.settings.seed, 0xF01D])
         fold_of = np.full(len(members), -1)
+        _, dialogue = np.unique(dialogue_hashes(self.recording.requests), return_inverse=True)
         for inside in self._by_workload(members):
-            fold_of[rng.permutation(inside)] = np.arange(len(inside)) % FOLDS
+            _, first, turns = np.unique(dialogue[inside], return_index=True, return_inverse=True)
+            dealt = np.full(len(inside), -1)
+            dealt[rng.permutation(np.sort(first))] = np.arange(len(first)) % FOLDS
+            fold_of[inside] = dealt[first[turns]]
         return [fold_of == fold for fold in range(FOLDS)]
 
     def _policy(

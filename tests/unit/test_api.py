@@ -267,6 +267,7 @@ WRONG = {
     "train for a negative load": trained(concurrency=[-4]),
     "train with a huge seed": trained(seed=2**40),
     "train without an unknown workload": trained(exclude_workloads="edit"),
+    "train without an unknown request": trained(exclude_requests="edits/none"),
     "train with a text as truth": trained(allow_mixed="no"),
     "train beside no report": trained(crossfit_report="none"),
     "write a report to a number": lambda trace, folder: adaspec.evaluate_policies(

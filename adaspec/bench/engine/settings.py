@@ -27,7 +27,7 @@ from adaspec.bench.engine.methods import (
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.hindsight import best_table, grid_of, grid_speeds
+from adaspec.evaluate.hindsight import best_table, search
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import parse_contender
@@ -147,12 +147,11 @@ def find_settings(
     recording = build_recording(requests, selection.neural_cap).with_prefill(cost)
     prompts = {tuple(each.prompt_tokens.tolist()): place for place, each in enumerate(requests)}
     settings = RankedSettings(Player(recording, cost, replayed.cap), replayed, prompts)
-    grid = grid_of(recording)
     cells: list[Cell] = [(None, each) for each in concurrency]
     orders = {
         cell: draw_orders(recording, None, cell[1], options.seed, replayed.orders) for cell in cells
     }
-    speeds = grid_speeds(settings.player, grid, orders, replayed, report)
+    grid, speeds = search(settings.player, orders, replayed, report)
     table = [best_table(grid, speeds, cells, None)] if recording.neural_cap else []
     ngram = [
         f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES

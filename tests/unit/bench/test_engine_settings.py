@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.bench.engine import settings
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import (
     METHODS,
@@ -24,6 +23,7 @@ from adaspec.bench.engine.settings import (
     shortened,
 )
 from adaspec.errors import BenchError
+from adaspec.evaluate import hindsight
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.synthetic import synthesize, write_synthetic
 
@@ -107,10 +107,10 @@ def test_suffix_runs_at_its_defaults_and_at_one_other():
 def ranked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces") / "made"
     write_synthetic(folder, 0, requests_per_workload=4)
-    whole = settings.grid_of
+    whole = hindsight.grid_of
     with pytest.MonkeyPatch.context() as patch:
         # Thousands of settings take half a minute, and a few dozen are ranked as well.
-        patch.setattr(settings, "grid_of", lambda recording: _thinned(whole(recording)))
+        patch.setattr(hindsight, "grid_of", lambda *each: _thinned(whole(*each)))
         options = replace(asked(), traces=(folder,), concurrency=(1, 4), max_tokens=64)
         return find_settings(options, frozenset(), lambda *_: None)
 

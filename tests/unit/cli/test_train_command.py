@@ -115,6 +115,9 @@ def test_train_refuses_what_it_cannot_learn_from(trace, mistake, tmp_path):
     assert "did you mean 'edits'?" in mistake(
         "train", trace, "-o", out, "--exclude-workload", "edit"
     )
+    for more in ([], ["--crossfit", "2"]):
+        said = mistake("train", trace, "-o", out, "--exclude-request", "edits/none", *more)
+        assert "no request 'edits/none' to exclude" in said
     assert "no cost model 'h200'" in mistake("train", trace, "-o", out, "--cost", "h200")
     write_synthetic(tmp_path / "few", 0, WORKLOADS, requests_per_workload=4)
     assert "too few requests" in mistake("train", tmp_path / "few", "-o", out)
@@ -185,7 +188,10 @@ def test_crossfit_needs_no_folder_and_prints_the_reports_document(crossed, trace
 def test_crossfit_refuses_what_it_cannot_do(policy, crossed, trace, mistake, tmp_path):
     fit = ("train", trace, "--crossfit")
     assert "1 is not in the range x>=2" in mistake(*fit, 1)
-    assert "has 24 different requests, fewer than folds" in mistake(*fit, 25)
+    assert (
+        "has 24 different requests (turns of a dialogue count as one), fewer than folds"
+        in mistake(*fit, 25)
+    )
     assert "is a policy's folder, and --crossfit writes a report" in mistake(*fit, 2, "-o", policy)
     assert "is a policy's folder" in mistake(*fit, 2, "-o", policy, "--force")
     assert "exists: choose another folder" in mistake(*fit, 2, "-o", crossed)

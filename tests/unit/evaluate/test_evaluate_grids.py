@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from adaspec.evaluate.hindsight import FIXED, HYBRID, NONE, SPLICE, grid_of
+from adaspec.evaluate import grids
+from adaspec.evaluate.grids import (
+    FIXED,
+    HYBRID,
+    NONE,
+    SPLICE,
+    UNTIL,
+    Grid,
+    Lines,
+    Setting,
+    grid_of,
+    grow,
+)
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.recording import build_recording
 
@@ -40,9 +53,12 @@ def test_without_drafted_tokens_there_are_6758_grid_of(bare):
     assert len(found) == 6_758
 
 
-def test_with_drafted_tokens_405_more_compare_them(recording):
-    assert len(grid_of(recording)) == 6_758 + 405
-    assert heads(grid_of(recording))["hybrid-agree"] == 405
+def test_with_drafted_tokens_405_more_compare_them_and_1359_read_their_probabilities(recording):
+    found = heads(grid_of(recording))
+    assert found["hybrid-agree"] == 405
+    assert found["fixed:neural-until"] == 7 * 9
+    assert found["hybrid-until"] == 4 * 3 * 3 * 4 * 3 * 3
+    assert len(grid_of(recording)) == 6_758 + 405 + 63 + 1_296
 
 
 def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(recording):
@@ -61,6 +77,8 @@ def test_families_follow_the_head(recording):
         ("hybrid", HYBRID),
         ("hybrid-splice", SPLICE),
         ("hybrid-agree", SPLICE),
+        ("hybrid-until", UNTIL),
+        ("fixed", UNTIL),
     }
 
 
@@ -85,9 +103,62 @@ def test_a_short_neural_cap_leaves_out_what_it_cannot_replay(requests_of, cap):
         ("hybrid:10:32:4", ("M=10", "KN=32", "KE=4")),
         ("hybrid-splice:4:20:2:2:5", ()),
         ("hybrid-splice:2:20:1:1:1", ("M=2",)),
-        ("hybrid-splice:32:48:4:10:15", ("M=32", "KN=48", "KE=4", "MX=10", "KX=15")),
+        # Drafts end at 48 tokens, so a longer one would be the same.
+        ("hybrid-splice:32:48:4:10:15", ("M=32", "KE=4", "MX=10", "KX=15")),
     ],
 )
-def test_an_edge_is_an_end_of_the_grid_beyond_which_values_are_legal(recording, spec, edge):
-    (found,) = [each for each in grid_of(recording) if each.spec == spec]
-    assert found.edge == edge
+def test_an_edge_is_an_end_of_the_grid_beyond_which_values_would_matter(recording, spec, edge):
+    tried = grid_of(recording)
+    (found,) = [each for each in tried if each.spec == spec]
+    assert Lines(tried).edge(found, 48) == edge
+
+
+def peak(*top):
+    """Speeds that fall with the distance from one setting."""
+
+    def run(settings):
+        distance = [np.abs(np.log(np.divide(each.values, top) + 0.01)).sum() for each in settings]
+        return 1 - np.array(distance)[:, None]
+
+    return run
+
+
+def best(settings, speeds):
+    return [int(np.argmax(speeds[:, 0]))]
+
+
+def grown(recording, run):
+    start = Grid("hybrid", HYBRID, ((4, 6), (8, 12), (2, 3)))
+    return grow(grid_of(recording, [start]), run, best, recording, 48)
+
+
+@pytest.mark.parametrize("top", [(1, 1, 1), (33, 48, 8), (1, 40, 7), (5, 10, 3)])
+def test_a_grid_grows_towards_a_winner_beyond_its_edge(recording, top):
+    grid, speeds = grown(recording, peak(*top))
+    winner = grid[best(grid, speeds)[0]]
+    distance = np.abs(np.log(np.divide(winner.values, top)))
+    assert distance.max() < np.log(1.5)
+    assert not set(Lines(grid).edge(winner, 48)) - {"KE=8"}
+    assert len({each.spec for each in grid}) == len(grid) == len(speeds)
+    assert len(grid) < 120
+
+
+def test_a_grid_whose_winner_lies_inside_does_not_grow(recording):
+    inside = Grid("hybrid", HYBRID, ((3, 4, 6), (8, 12, 16), (1, 2, 3)))
+    grid, _ = grow(grid_of(recording, [inside]), peak(4, 12, 2), best, recording, 48)
+    assert len(grid) == 27
+
+
+def test_a_winner_that_the_last_round_leaves_on_an_edge_is_flagged(recording, monkeypatch):
+    monkeypatch.setattr(grids, "ROUNDS", 2)
+    grid, speeds = grown(recording, peak(5, 48, 2))
+    winner = grid[best(grid, speeds)[0]]
+    assert Lines(grid).edge(winner, 48) == ("M=6", "KN=18", "KE=2")
+
+
+def test_what_a_trace_does_not_hold_is_an_edge_and_never_tried(requests_of):
+    short = build_recording(requests_of(count=1, cap=3), 3)
+    grid, _ = grown(short, peak(5, 10, 8))
+    assert max(each.rule.neural_len for each in grid) == 3
+    three = Setting(Grid("fixed:neural", FIXED, ((1, 2, 3),)), (3,))
+    assert Lines([three]).edge(three, 48) == ("K=3",)

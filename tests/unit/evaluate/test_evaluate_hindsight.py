@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.hindsight import (
-    FIXED,
-    HYBRID,
-    NONE,
-    Setting,
-    best_table,
-    grid_of,
-    grid_speeds,
-    static_winners,
-)
+from adaspec.evaluate.grids import FIXED, GRIDS, HYBRID, NONE, Grid, Setting, grid_of
+from adaspec.evaluate.hindsight import best_table, grid_speeds, search, static_winners
 from adaspec.evaluate.options import Options, silent
-from adaspec.policy.spec import parse_policy
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
@@ -25,15 +16,11 @@ from adaspec.replay.recording import build_recording
 CELLS = [(None, 1), (None, 8), ("chat", 1), ("chat", 8)]
 
 
-def setting(spec, family):
-    return Setting(spec, family, parse_policy(spec).rule, (spec,))
-
-
 GRID = [
-    setting("none", NONE),
-    setting("fixed:neural:1", FIXED),
-    setting("fixed:neural:5", FIXED),
-    setting("hybrid:4:16:3", HYBRID),
+    Setting(Grid("none", NONE, ()), ()),
+    Setting(Grid("fixed:neural", FIXED, ((1, 5),)), (1,)),
+    Setting(Grid("fixed:neural", FIXED, ((1, 5),)), (5,)),
+    Setting(Grid("hybrid", HYBRID, ((4,), (16,), (3,))), (4, 16, 3)),
 ]
 
 
@@ -45,7 +32,7 @@ def test_each_family_and_cell_has_its_own_winner():
     speeds = np.array(
         [[1.0, 9.0, 5.0, 5.0], [2.0, 4.0, 4.0, 4.0], [3.0, 1.0, 3.0, 3.0], [2.5, 5.0, 6.0, 7.0]]
     )
-    winners = static_winners(GRID, speeds, CELLS)
+    winners = static_winners(GRID, speeds, CELLS, 48)
     assert specs(winners, (None, 1)) == {
         "fixed:best": "fixed:neural:5",
         "hybrid:best": "hybrid:4:16:3",
@@ -56,18 +43,19 @@ def test_each_family_and_cell_has_its_own_winner():
     assert specs(winners, (None, 8))["fixed:best"] == "none"
     assert specs(winners, (None, 8))["static:best"] == "none"
     assert specs(winners, ("chat", 1))["static:best"] == "hybrid:4:16:3"
-    assert winners["chat", 1]["static:best"].edge == ("hybrid:4:16:3",)
+    assert winners["chat", 1]["static:best"].edge == ("M=4", "KN=16", "KE=3")
+    assert winners[None, 1]["static:best"].edge == ("K=5",)
 
 
 def test_static_one_wins_by_the_geometric_mean_over_loads_not_by_the_sum():
     speeds = np.array([[10.0, 10.0], [1.0, 40.0], [2.0, 2.0], [3.0, 3.0]])
-    winners = static_winners(GRID, speeds, CELLS[:2])
+    winners = static_winners(GRID, speeds, CELLS[:2], 48)
     assert {winners[cell]["static:one"].spec for cell in CELLS[:2]} == {"none"}
 
 
 def test_static_one_is_chosen_for_each_workload_by_itself():
     speeds = np.array([[9.0, 9.0, 1.0, 1.0], [1.0, 1.0, 9.0, 9.0], [2.0] * 4, [2.0] * 4])
-    winners = static_winners(GRID, speeds, CELLS)
+    winners = static_winners(GRID, speeds, CELLS, 48)
     assert winners[None, 8]["static:one"].spec == "none"
     assert winners["chat", 8]["static:one"].spec == "fixed:neural:1"
 
@@ -89,6 +77,22 @@ def test_grid_speeds_are_what_the_player_says_of_each_setting(requests_of, jobs)
         for column, (cell, drawn) in enumerate(orders.items()):
             runs = [player.play(each.policy(), order, cell[1]).tokens_per_s for order in drawn]
             assert speeds[at, column] == pytest.approx(np.mean(runs))
+
+
+@pytest.mark.parametrize("engine", ["sync", "async"])
+def test_grids_grow_until_no_winner_could_do_better_one_step_beyond_an_edge(requests_of, engine):
+    player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 20, engine=engine)
+    cells = {cell: draw_orders(player.recording, None, cell[1], 0, 1) for cell in CELLS[:2]}
+    small = [Grid(grid.head, grid.family, tuple(v[1:2] for v in grid.values)) for grid in GRIDS]
+    grid, speeds = search(player, cells, Options(jobs=1), silent, small)
+    assert len({each.spec for each in grid}) == len(grid) > len(small) + 10
+    for best in static_winners(grid, speeds, list(cells), 20).values():
+        for name, winner in best.items():
+            # The trace's drafts end at 8 tokens.
+            assert set(winner.edge) <= {"K=8", "KE=8"}, (name, winner)
+    for at, each in enumerate(grid):
+        runs = [player.play(each.policy(), drawn[0], n) for (_, n), drawn in cells.items()]
+        assert speeds[at] == pytest.approx([run.tokens_per_s for run in runs])
 
 
 def test_an_interrupt_cancels_what_is_left_of_the_grid(requests_of):

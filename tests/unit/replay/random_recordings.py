@@ -41,7 +41,9 @@ def random_request(
         draft += rng.integers(0, alphabet, neural_cap - len(draft)).tolist()
         accepted.append(right)
         drafted.append(draft)
-    return Request(prompt, output, accepted, drafted if tokens else None)
+    probability = rng.uniform(0.01, 0.99, (len(output), neural_cap)).tolist()
+    shown = (drafted, probability) if tokens else (None, None)
+    return Request(prompt, output, accepted, *shown)
 
 
 def recorded(
@@ -54,6 +56,8 @@ def recorded(
         if rng is not None:
             shape = (*drafted.shape, len(CONFIDENCES))
             confidences = (-rng.exponential(1.0, shape)).astype(np.float32)
+            if request.probability is not None:
+                confidences[..., CONFIDENCES.index("logprob")] = np.log(request.probability)
             confidences[0] = np.nan
     counts = np.array(request.accepted, np.int16)
     counts[0] = -1
@@ -126,6 +130,9 @@ _NEURAL = numbers(1, NEURAL_CAP)
 _HYBRID = (numbers(1, 6), numbers(1, 9), _NEURAL, numbers(1, 5), numbers(1, 6))
 
 
+_PERCENT = numbers(1, 99)
+
+
 def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
     """Every kind of static rule, and batch tables."""
     kinds = [
@@ -143,4 +150,6 @@ def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
     ]
     if tokens:
         kinds.append(joined(st.just("hybrid-agree"), *_HYBRID))
+        kinds.append(joined(st.just("fixed:neural-until"), _NEURAL, _PERCENT))
+        kinds.append(joined(st.just("hybrid-until"), *_HYBRID[:3], _PERCENT, *_HYBRID[3:]))
     return st.one_of(kinds)

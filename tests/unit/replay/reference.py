@@ -24,6 +24,8 @@ class Request:
     output: list[int]
     accepted: list[int]
     drafted: list[list[int]] | None = None
+    probability: list[list[float]] | None = None
+    """What the drafter says of each of `drafted`."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,11 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
         copied = match.copy[: min(rule.ngram_len, cap)]
         return Step(0, len(copied), verified(request, position, 0, copied), forwards)
     neural = min(rule.neural_len, cap)
+    if rule.least_percent and neural:
+        assert request.probability is not None
+        said = request.probability[position]
+        unlikely = [j for j in range(neural) if said[j] < rule.least_percent / 100]
+        neural = min([neural, *(j + 1 for j in unlikely)])
     copied = []
     if neural > 0 and rule.splice_len > 0:
         behind = splice_match(request, position, neural)
@@ -187,13 +194,14 @@ def play(
     least: int = 0,
     least_forwards: int = 0,
     decide_s: float = 0.0,
+    listen_s: float = 0.0,
 ) -> Played:
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, a request that enters takes the tokens of its prompt into a step of those that
     run, or into a step of its own if nobody does. Every row verifies at least `least` drafted
     tokens, be they none of its own, every step runs at least `least_forwards`, and deciding takes
-    `decide_s` of it.
+    `decide_s` of it, and `listen_s` for each forward.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -218,7 +226,10 @@ def play(
             max(least_forwards, *(step.forwards for step in steps)),
             holds_neural,
         )
-        played.seconds += seconds + decide_s
+        ran = max(least_forwards, *(step.forwards for step in steps))
+        if holds_neural:
+            ran = max(ran, cost.keep_alive_forwards)
+        played.seconds += seconds + decide_s + listen_s * ran
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
         unfilled = False
@@ -282,7 +293,8 @@ def play_rule(
         prefill=prefill,
         least=min(longest, cap) if is_async else 0,
         least_forwards=min(rule.neural_len, cap) if is_async else 0,
-        decide_s=lookup_s if copies else 0.0,
+        decide_s=lookup_s if copies or rule.least_percent else 0.0,
+        listen_s=cost.listen_s if rule.least_percent and not is_async else 0.0,
     )
 
 

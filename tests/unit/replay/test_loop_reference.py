@@ -20,6 +20,7 @@ from random_recordings import (
 from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
 
 from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import StepShape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
@@ -63,7 +64,8 @@ def assert_equal(a: Result, b: Result) -> None:
 
 def world(seed: int, *, tokens: bool) -> tuple[list[Request], Recording, np.random.Generator]:
     requests = random_requests(seed, 6, tokens=tokens)
-    return requests, recording_of(requests), np.random.default_rng([seed, 1])
+    recording = recording_of(requests, seed=seed if tokens else None)
+    return requests, recording, np.random.default_rng([seed, 1])
 
 
 def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) -> list[int]:
@@ -215,6 +217,35 @@ def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() ->
     # The true tokens 1, 6, 6: behind the first '1', which the prompt holds, three tokens follow;
     # behind '6' nothing; and at the output's end nothing is charged.
     assert Player(without, cost, 48).play(policy, order, 1).drafted == (1 + 3) + 1 + 1
+
+
+def test_a_batch_drafts_on_while_any_row_is_sure_and_each_row_stops_at_its_own_length() -> None:
+    sure, unsure = (
+        Request([1], [2, 3, 4, 5], [0, 0, 0, 0], [[9, 9, 9]] * 4, [probability] * 4)
+        for probability in ([0.9, 0.5, 0.9], [0.4, 0.9, 0.9])
+    )
+    recording = recording_of([sure, unsure], 3, seed=0)
+    player = Player(recording, random_cost(np.random.default_rng(0)), 48)
+    order = np.array([0, 1], np.int32)
+    # At 50%: two tokens and one of each, none of them right, in three steps of two forwards.
+    result = player.play(parse_contender("fixed:neural-until:3:50"), order, 2)
+    assert (result.drafted, result.steps) == (3 * (2 + 1), 3)
+    forwards = [StepShape(2, 4 + 2 * at, 0, 3, 0, 2, True) for at in range(3)]
+    costs = player.cost.constants()
+    assert result.time_s == pytest.approx(sum(step_s(costs, shape) for shape in forwards))
+
+
+def test_a_trace_without_probabilities_cannot_say_where_a_draft_would_have_stopped() -> None:
+    requests = random_requests(3, 2, tokens=True)
+    margins = [recorded(each, "0", rng=np.random.default_rng(0)) for each in requests]
+    for each in margins:
+        assert each.confidences is not None
+        each.confidences[..., 0] = np.nan
+    for recording in (recording_of(requests), build_recording(margins, NEURAL_CAP)):
+        player = Player(recording, random_cost(np.random.default_rng(0)), 48)
+        for spec in ("fixed:neural-until:3:50", "hybrid-until:3:4:2"):
+            with pytest.raises(EvaluationError, match="reads the probabilities of drafted tokens"):
+                player.check(parse_contender(spec))
 
 
 def test_stressed_splices_charge_every_wrong_draft_its_full_length() -> None:

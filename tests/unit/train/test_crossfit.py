@@ -13,6 +13,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.documents import json_types
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.report_folder import EvaluationReport
+from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import write_synthetic
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
@@ -97,6 +98,28 @@ def test_calibration_covers_both_sources_and_four_depths(seen):
         for each in judged:
             assert 0 <= each["ece"] <= 1
             assert set(each["without_tables"]) == {"auc", "log_loss"}
+
+
+def test_a_request_that_is_excluded_is_neither_trained_on_nor_judged(trace, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def stop(selection, folds):
+        raise Reached(selection.counts, selection.left_out)
+
+    monkeypatch.setattr(crossfit, "check_folds", stop)
+    apart = next(TraceReader(trace).requests())
+    with pytest.raises(Reached) as found:
+        cross_fit(
+            [trace],
+            2,
+            H100_LLAMA_3_1_8B,
+            OPTIONS,
+            exclude_requests=(f"{apart.workload}/{apart.id}",),
+        )
+    counts, left_out = found.value.args
+    assert counts == {"edits": 24, "talk": 24} | {apart.workload: 23}
+    assert left_out == {apart.workload: {"excluded": 1}}
 
 
 def test_processes_find_what_one_does(seen, trace):

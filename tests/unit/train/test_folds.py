@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from tiny_training import TINY
 
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.evaluate.selection import Wanted, select
+from adaspec.replay.recording import build_recording
 from adaspec.trace.synthetic import synthesize
+from adaspec.train.corpus import held_out_of
 from adaspec.train.crossfit import check_folds, deal
+from adaspec.train.heads import Settings
+from adaspec.train.training import Trainer
 
 
 def requests_of(count=12, workloads=TINY):
@@ -46,6 +51,56 @@ def test_the_same_content_is_never_on_both_sides_of_a_fold():
     assert list(dealt[:5]) == list(dealt[2 * count :])
 
 
+def later_turn(request, number=0):
+    """A request whose prompt is another's prompt and answer, and a question."""
+    prompt = [request.prompt_tokens, request.output_tokens, np.array([number], np.int32)]
+    return dataclasses.replace(
+        request, id=f"{request.id} later {number}", prompt_tokens=np.concatenate(prompt)
+    )
+
+
+def dialogues(requests):
+    """Dialogues of three turns, the third behind either second one; last turns come first."""
+    second = [later_turn(r) for r in requests]
+    return [*(later_turn(r, 1) for r in second), *second, *requests]
+
+
+def test_all_turns_of_a_dialogue_are_on_one_side():
+    requests = requests_of()
+    count = len(requests)
+    for sides in (deal(dialogues(requests), 3), held_out_of(dialogues(requests))):
+        third, second, first = (list(sides[at : at + count]) for at in (0, count, 2 * count))
+        assert third == second == first
+        assert len(set(first)) > 1
+    assert held_out_of(dialogues(requests))[-count:] == held_out_of(requests)
+
+
+def test_a_dialogue_counts_once_when_folds_are_filled():
+    requests = requests_of(9, TINY[:1])
+    dealt = deal([*requests, *(later_turn(requests[0], n) for n in range(30))], 3)
+    assert list(np.bincount(dealt[:9])) == [3, 3, 3]
+
+
+def test_answers_to_the_same_first_prompt_are_of_one_dialogue_where_it_goes_on():
+    first = requests_of(4, TINY[:1])
+    again = [dataclasses.replace(r, output_tokens=r.output_tokens[::-1]) for r in first]
+    on = [*first, *again, *map(later_turn, first)]
+    assert list(deal(on, 4)[:4]) == list(deal(on, 4)[4:8])
+    assert len(set(deal([*first, *again], 8))) == 8
+
+
+def test_a_policys_own_folds_keep_dialogues_together():
+    requests = requests_of(6)
+    recording = build_recording(dialogues(requests), 8)
+    everyone = np.ones(len(recording), np.bool_)
+    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(), 48, (1,))
+    parts = np.argmax(trainer._folds(everyone), axis=0)
+    first = parts[-len(requests) :]
+    assert list(parts) == [*first, *first, *first]
+    for workload in (0, 1):
+        assert list(np.bincount(first[recording.workload[-len(requests) :] == workload])) == [2] * 3
+
+
 @pytest.fixture
 def selection(trace):
     return select([trace], Wanted())
@@ -63,3 +118,6 @@ def test_folds_that_leave_nothing_to_judge_or_to_learn_are_refused(selection):
     with pytest.raises(TrainingError, match=r"'talk' has 7 .*leaves 3 .*6 are needed"):
         check_folds(small, 2)
     check_folds(small, 7)
+    talking = dataclasses.replace(small, requests=tuple(dialogues(small.requests)))
+    with pytest.raises(TrainingError, match=r"'talk' has 7 different requests \(turns of a"):
+        check_folds(talking, 8)

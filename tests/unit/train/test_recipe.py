@@ -26,7 +26,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
-from adaspec.train.corpus import HELD_OUT, gather, is_held_out
+from adaspec.train.corpus import HELD_OUT, gather, held_out_of
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def test_a_requests_content_alone_decides_its_side(trace):
         assert talk == [r.id for r in there.requests]
     requests = list(TraceReader(trace).requests())
     renamed = [dataclasses.replace(r, id="other", workload="other") for r in requests]
-    assert [is_held_out(r) for r in requests] == [is_held_out(r) for r in renamed]
+    assert held_out_of(requests) == held_out_of(renamed)
 
 
 def test_about_30_percent_are_kept_back():
@@ -84,7 +84,7 @@ def test_about_30_percent_are_kept_back():
         Request(prompt_tokens=rng.integers(0, 1000, 8).astype(np.int32), **base)
         for _ in range(4000)
     ]
-    share = np.mean([is_held_out(request) for request in requests])
+    share = np.mean(held_out_of(requests))
     assert abs(share - HELD_OUT) < 0.03
 
 
@@ -226,8 +226,9 @@ def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
 def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, tmp_path):
     only = TraceReader(trace)
     with TraceWriter(tmp_path / "seen", only.manifest) as writer:
-        for request in only.requests():
-            if not is_held_out(request):
+        requests = list(only.requests())
+        for request, is_held_out in zip(requests, held_out_of(requests), strict=True):
+            if not is_held_out:
                 writer.add(request)
     with pytest.raises(AdaspecError, match=r"workload 'edits'.*--include-training"):
         select([tmp_path / "seen"], Wanted(seen=frozenset(trained.manifest.training_requests)))

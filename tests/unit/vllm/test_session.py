@@ -16,6 +16,7 @@ from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import KINDS, parse_policy
 from adaspec.replay.loop import run_policy
+from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Observer, Serving, source_of
@@ -160,6 +161,10 @@ class ScriptedEngine:
         for count in range(most):
             said = [self.requests[at].drafted[self.position[at]][count] for at in self.running]
             sure = np.full((len(said), 3), -0.5, np.float32)
+            sure[:, CONFIDENCES.index("logprob")] = [
+                np.log(self.requests[at].probability[self.position[at]][count])
+                for at in self.running
+            ]
             if not self.session.take(np.array(said, np.int32), sure):
                 break
         for at, tokens in zip(self.running, self.session.finish(), strict=True):
@@ -172,7 +177,14 @@ def session_of(policy, rows, mode="serve", vocabulary=1000, stop_if_slow=False):
     return Session(policy, serving, stop_if_slow)
 
 
-POLICIES = ["none", "fixed:ngram:8:1", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "hybrid-agree"]
+POLICIES = [
+    "none",
+    "fixed:ngram:8:1",
+    "fixed:neural:3",
+    "hybrid-splice:2:8:3:1:5",
+    "hybrid-until:2:8:4:40:1:5",
+    "hybrid-agree",
+]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -181,7 +193,7 @@ def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     make = Dice if name == "dice" else lambda: parse_policy(name)
     replayed, served = Spy(make()), Spy(make())
-    recording = recording_of(requests)
+    recording = recording_of(requests, seed=seed)
     run_policy(recording, replayed, np.arange(5, dtype=np.int32), 5, COST, CAP, refills=False)
     session = session_of(served, 5)
     ScriptedEngine(requests, session).run()

@@ -1,0 +1,46 @@
+"""Which requests are turns of one dialogue: a later turn's prompt begins with an earlier one's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from adaspec.trace.identity import request_hash
+from adaspec.trace.schema import Request
+
+
+class Dialogues:
+    """Finds which requests begin with the whole prompt of another, as later turns do."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._numbers: dict[bytes, list[int]] = {}
+        for number, each in enumerate(requests):
+            self._numbers.setdefault(each.prompt_tokens.tobytes(), []).append(number)
+        self._lengths = sorted({len(each.prompt_tokens) for each in requests})
+
+    def earlier_turns(self, request: Request) -> Iterator[int]:
+        """The requests that it is a later turn of, the first turn first."""
+        prompt = request.prompt_tokens
+        for length in self._lengths:
+            if 0 < length < len(prompt):
+                yield from self._numbers.get(prompt[:length].tobytes(), ())
+
+
+def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
+    """A hash for each request, the same for all turns of a dialogue, whatever their order.
+
+    It is the least content hash among the first turns with the dialogue's first prompt, and of a
+    request in no dialogue its own.
+    """
+    dialogues = Dialogues(requests)
+    own = [request_hash(each.prompt_tokens, each.output_tokens) for each in requests]
+    first = [next(dialogues.earlier_turns(each), None) for each in requests]
+    begun = {requests[turn].prompt_tokens.tobytes() for turn in first if turn is not None}
+    hash_of: dict[bytes, str] = {}
+    for each, content in zip(requests, own, strict=True):
+        prompt = each.prompt_tokens.tobytes()
+        if prompt in begun:
+            hash_of[prompt] = min(content, hash_of.get(prompt, content))
+    return [
+        hash_of.get(requests[number if turn is None else turn].prompt_tokens.tobytes(), content)
+        for number, (turn, content) in enumerate(zip(first, own, strict=True))
+    ]
