@@ -131,7 +131,7 @@ def read_logged(
         causes = [f"{count:,} {why}" for why, count in sorted(counts.items())]
         why = "; ".join(causes) or "no steps"
         raise error(
-            f"{readers[0].path}: no request of this logged trace can teach ({why}): record with "
+            f"{readers[0].path}: no request of this logged trace is of use ({why}): record with "
             "text, positions and sources, or record a dense trace"
         )
     return requests, {name: dict(counts) for name, counts in left_out.items()}

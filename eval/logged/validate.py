@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import EvaluationError
@@ -53,6 +54,7 @@ LOGGING = {
     ("hybrid:4:16:3", 0.0): ("hybrid:4:16:2", "hybrid:8:16:3", "fixed:ngram:16:2"),
 }
 """Logging policy and the share of its decisions that explore -> policies to judge by its log."""
+SHARES = ("revealed_share", "unsupported_share", "effective_decisions", "decisions")
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
@@ -291,11 +293,14 @@ def rows_of(world: World, repetitions: list[dict[Any, Any]]) -> list[dict[str, A
         for target in targets:
             found = [each[spec, epsilon, target] for each in repetitions]
             judged = [each for each in found if not isinstance(each, str)]
+            if not judged:
+                refusal = {"estimator": "refused", "refused": len(found), "why": found[0]}
+                rows.append({"logging": spec, "explore": epsilon, "target": target, **refusal})
             truth = defaultdict(lambda: world.true_decisions(spec, epsilon, target))  # noqa: B023
             truth[PATH] = world.true_path(target)
             for name in ESTIMATORS:
                 figures = [row["estimates"][name] for row in judged if row["estimates"][name]]
-                if not figures:
+                if not figures:  # not given by a log without choice, or refused
                     continue
                 values = np.array([each["tokens_per_s"] for each in figures])
                 low, high = np.array([each["tokens_per_s_ci95"] for each in figures]).T
@@ -326,20 +331,20 @@ def rows_of(world: World, repetitions: list[dict[Any, Any]]) -> list[dict[str, A
     return rows
 
 
+def _mean(judged: list[dict[str, Any]], share: str) -> float | None:
+    known = [row[share] for row in judged if row[share] is not None]
+    return float(np.mean(known)) if known else None
+
+
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """The rows in Markdown."""
     heads = ["logged by", "explores", "judged", "estimator", "bias", "RMSE", "coverage of 95%"]
     lines = ["| " + " | ".join(heads) + " |", "| " + " | ".join("--" for _ in heads) + " |"]
     for row in rows:
-        cells = [
-            f"`{row['logging']}`",
-            f"{row['explore']:.0%}",
-            f"`{row['target']}`",
-            row["estimator"],
-            f"{row['bias']:+.1%}",
-            f"{row['rmse']:.1%}",
-            f"{row['coverage']:.1%}",
-        ]
+        cells = [f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`"]
+        cells.append(row["estimator"])
+        shown = ("bias", "+.1%"), ("rmse", ".1%"), ("coverage", ".1%")
+        cells += [format(row[name], form) if name in row else "" for name, form in shown]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -353,8 +358,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     began_s, world = time.monotonic(), World(given.traces)
-    run = Parallel(n_jobs=given.jobs)
-    repetitions = run(delayed(repetition)(world, seed) for seed in range(given.repetitions))
+    with threadpool_limits(1):  # matrices are small: threads would only wait for each other
+        run = Parallel(n_jobs=given.jobs)
+        repetitions = run(delayed(repetition)(world, seed) for seed in range(given.repetitions))
     rows = rows_of(world, repetitions)
     document = {
         "schema": 1,
@@ -372,9 +378,9 @@ def main() -> None:
         "# Estimates from logs against the truth",
         f"{given.repetitions} repetitions, each of {document['requests']} requests drawn with "
         f"replacement from the dense traces, {RUNNING} at once, costs of {document['cost']}, "
-        f"intervals of {document['resamples']} resamples. Errors are of tokens per second, relative "
-        "to the truth: for `path` that of the policy's own path, for all others that of the policy "
-        "at the logged decisions.",
+        f"intervals of {document['resamples']} resamples. Errors are of tokens per second, "
+        "relative to the truth: for `path` that of the policy's own path, for all others that of "
+        "the policy at the logged decisions.",
         "\n".join(table(rows)),
         f"Made by: `{document['command']}`",
     ]

@@ -201,7 +201,8 @@ def _add(
 
 def totals_of(sums: Sums, counts: Array) -> Sums:
     """The sums of samples in which each request stands so many times: (samples, requests)."""
-    return Sums._make(np.tensordot(counts, each, axes=1) for each in sums)
+    drawn = counts.any(axis=0)
+    return Sums._make(np.tensordot(counts[:, drawn], each[drawn], axes=1) for each in sums)
 
 
 def emitted_tokens(totals: Sums) -> dict[str, Array]:

@@ -131,7 +131,10 @@ def judge(
         outcomes = outcomes_of(log, plans_of(log, policy, cost, options.cap), cost)
         _check_support(policy.name, support_of(log, outcomes, np.ones(len(log.at), np.bool_)))
         sums = sums_of(log, outcomes, cells)
-        plans = plans_of(everywhere, policy, cost, options.cap)
+        # A trained policy's decisions hang on its history, which off the logged path is not known.
+        plans = None
+        if isinstance(policy, StaticPolicy):
+            plans = plans_of(everywhere, policy, cost, options.cap)
         for sample, own in zip(samples, ran, strict=True):
             support = support_of(log, outcomes, sample.members[log.request])
             row = _row(log, sample, policy.name, own.decisions[0]) | {
@@ -145,7 +148,7 @@ def judge(
             for estimator in _given(support, weighable):
                 values = (emitted[estimator], totals.seconds, totals.decisions)
                 estimates[estimator] = _figures(sample, values, speeds)
-            if not _missing(support):
+            if plans is not None and not _missing(support):
                 values = path_totals(log, everywhere, plans, cost, sums, sample.counts)
                 estimates[PATH] = _figures(sample, values, speeds)
             rows.append(row)

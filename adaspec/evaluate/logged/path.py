@@ -66,33 +66,30 @@ def path_totals(
     known = np.full(len(everywhere.position), -1, np.int64)
     step_at = everywhere.first[log.request] + log.position - 1
     known[step_at] = np.arange(len(log.position))
-    match = everywhere.recording.columns.match[everywhere.at]
-    totals = np.zeros((3, len(counts)))
-    for sample, count in enumerate(counts):
-        reached_by_match = np.tensordot(count, reached, 1)
-        taken_by_match = np.tensordot(count, taken, 1)
-        pooled = taken_by_match.sum(0) / np.maximum(reached_by_match.sum(0), 1.0)
-        by_match = (taken_by_match + IMAGINARY * pooled) / (reached_by_match + IMAGINARY)
-        totals[:, sample] = _walk(
-            count,
-            everywhere.first,
-            np.digitize(match, MATCHES),
-            known,
-            log.neural_len,
-            log.neural_accepted,
-            by_match,
-            reached.sum(1),
-            taken.sum(1),
-            outcomes.base,
-            np.ascontiguousarray(outcomes.gain[:, :tokens]),
-            outcomes.seconds,
-        )
+    match = np.digitize(everywhere.recording.columns.match[everywhere.at], MATCHES)
+    taken_by_match, reached_by_match = (np.tensordot(counts, each, 1) for each in (taken, reached))
+    pooled = taken_by_match.sum(1) / np.maximum(reached_by_match.sum(1), 1.0)
+    hazard = (taken_by_match + IMAGINARY * pooled[:, None]) / (reached_by_match + IMAGINARY)
+    totals = _walk(
+        counts,
+        everywhere.first,
+        match,
+        known,
+        log.neural_len,
+        log.neural_accepted,
+        hazard,
+        reached.sum(1),
+        taken.sum(1),
+        outcomes.base,
+        np.ascontiguousarray(outcomes.gain[:, :tokens]),
+        outcomes.seconds,
+    )
     return totals[0], totals[1], totals[2]
 
 
 @compiled
 def _walk(
-    count: Array,
+    counts: Array,
     first: Longs,
     match: Longs,
     known: Longs,
@@ -105,34 +102,36 @@ def _walk(
     gain: Array,
     seconds: Array,
 ) -> Array:
-    totals = np.zeros(3)
-    tokens = by_match.shape[1]
-    for r in range(first.shape[0] - 1):
-        if count[r] == 0:
-            continue
-        size = first[r + 1] - first[r]
-        visits = np.zeros(size + 1)
-        visits[0] = 1.0
-        totals[0] += count[r] * size
-        for p in range(size):
-            visit = visits[p]
-            if visit == 0:
+    """Tokens, seconds and steps of every sample."""
+    totals = np.zeros((3, counts.shape[0]))
+    tokens = gain.shape[1]
+    for sample in range(counts.shape[0]):
+        for r in range(first.shape[0] - 1):
+            count, size = counts[sample, r], first[r + 1] - first[r]
+            if count == 0:
                 continue
-            row = first[r] + p
-            totals[1] += count[r] * visit * seconds[row]
-            totals[2] += count[r] * visit
-            step = known[row]
-            emitted, chance = base[row], 1.0
-            for j in range(1, tokens + 1):
-                if gain[row, j - 1] == 0:
-                    break
-                if step >= 0 and j <= drafted[step]:
-                    more = 1.0 if j <= taken[step] else 0.0
-                else:
-                    own = taken_by_request[r, j - 1] + IMAGINARY * by_match[match[row], j - 1]
-                    more = own / (reached_by_request[r, j - 1] + IMAGINARY)
-                visits[min(p + int(emitted), size)] += visit * chance * (1 - more)
-                chance *= more
-                emitted += gain[row, j - 1]
-            visits[min(p + int(emitted), size)] += visit * chance
+            visits = np.zeros(size + 1)
+            visits[0] = 1.0
+            totals[0, sample] += count * size
+            for p in range(size):
+                visit = visits[p]
+                if visit == 0:
+                    continue
+                row = first[r] + p
+                totals[1, sample] += count * visit * seconds[row]
+                totals[2, sample] += count * visit
+                step = known[row]
+                emitted, chance = base[row], 1.0
+                for j in range(tokens):
+                    if gain[row, j] == 0:
+                        break
+                    if step >= 0 and j < drafted[step]:
+                        more = 1.0 if j < taken[step] else 0.0
+                    else:
+                        own = taken_by_request[r, j] + IMAGINARY * by_match[sample, match[row], j]
+                        more = own / (reached_by_request[r, j] + IMAGINARY)
+                    visits[min(p + int(emitted), size)] += visit * chance * (1 - more)
+                    chance *= more
+                    emitted += gain[row, j]
+                visits[min(p + int(emitted), size)] += visit * chance
     return totals

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
+from adaspec.evaluate.logged.decisions import plans_of_learned
 from adaspec.evaluate.logged.outcomes import Plans, plans_of_rule
+from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.logged import MAX_REACH, Log
 from adaspec.replay.player import Contender
@@ -12,6 +14,12 @@ from adaspec.replay.player import Contender
 
 def plans_of(log: Log, policy: Contender, cost: CostModel, cap: int) -> Plans:
     """What a policy would have proposed at every decision; refuses what a log cannot tell."""
+    if isinstance(policy, LearnedPolicy):
+        if policy.model.reads_evidence:
+            raise _refusal(policy, "it reads drafted tokens and confidences before it settles")
+        if policy.memory:
+            raise _refusal(policy, "a log does not say which earlier answers were known")
+        return plans_of_learned(log, policy, cost, cap)
     if not isinstance(policy, StaticPolicy):
         raise _refusal(policy, "it decides by more than a log holds of a decision")
     rule = policy.rule
