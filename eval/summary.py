@@ -402,11 +402,15 @@ def guard_table() -> list[list[str]]:
 
 def logged_table() -> list[list[str]]:
     """The table of estimates from logs against the truth."""
-    rows = [["logged by", "explores", "judged", "estimator", "bias", "RMSE", "coverage of 95%"]]
+    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
+             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
     for row in report("logged")["rows"]:
-        figures = ["refused: too few drafts reach so far", "", ""]
+        figures = ["", "", "", ""]
         if "bias" in row:
-            figures = [percent(row["bias"]), f"{row['rmse']:.1%}", f"{row['coverage']:.1%}"]
+            figures = [
+                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
+                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
+            ]  # fmt: skip
         rows.append([
             f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
             row["estimator"], *figures,

@@ -338,15 +338,38 @@ def _mean(judged: list[dict[str, Any]], share: str) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """The rows in Markdown."""
-    heads = ["logged by", "explores", "judged", "estimator", "bias", "RMSE", "coverage of 95%"]
+    heads = ["logged by", "explores", "judged", "estimator", "true tokens/s", "bias"]
+    heads += ["RMSE", "coverage of 95%"]
     lines = ["| " + " | ".join(heads) + " |", "| " + " | ".join("--" for _ in heads) + " |"]
     for row in rows:
         cells = [f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`"]
         cells.append(row["estimator"])
-        shown = ("bias", "+.1%"), ("rmse", ".1%"), ("coverage", ".1%")
+        shown = (
+            ("true_tokens_per_s", ",.0f"),
+            ("bias", "+.1%"),
+            ("rmse", ".1%"),
+            ("coverage", ".1%"),
+        )
         cells += [format(row[name], form) if name in row else "" for name, form in shown]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def write(document: dict[str, Any], folder: Path) -> None:
+    """Write report.json and report.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    text = [
+        "# Estimates from logs against the truth",
+        f"{document['repetitions']} repetitions, each of {document['requests']} requests drawn with "
+        f"replacement from the dense traces, {document['running']} at once, costs of {document['cost']}, "
+        f"intervals of {document['resamples']} resamples. Errors are of tokens per second, "
+        "relative to the truth: for `path` that of the policy's own path, for all others that of "
+        "the policy at the logged decisions.",
+        "\n".join(table(document["rows"])),
+        f"Made by: `{document['command']}`",
+    ]
+    (folder / "report.md").write_text("\n\n".join(text) + "\n", "utf-8")
 
 
 def main() -> None:
@@ -372,19 +395,7 @@ def main() -> None:
         "command": shlex.join(["python", *sys.argv]),
         "rows": rows,
     }
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "report.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    text = [
-        "# Estimates from logs against the truth",
-        f"{given.repetitions} repetitions, each of {document['requests']} requests drawn with "
-        f"replacement from the dense traces, {RUNNING} at once, costs of {document['cost']}, "
-        f"intervals of {document['resamples']} resamples. Errors are of tokens per second, "
-        "relative to the truth: for `path` that of the policy's own path, for all others that of "
-        "the policy at the logged decisions.",
-        "\n".join(table(rows)),
-        f"Made by: `{document['command']}`",
-    ]
-    (given.out / "report.md").write_text("\n\n".join(text) + "\n", "utf-8")
+    write(document, given.out)
     print("\n".join(table(rows)))
     print(f"{time.monotonic() - began_s:.0f} s", file=sys.stderr)
 

@@ -234,11 +234,14 @@ def _logged_outcomes(log: Log, cost: CostModel) -> Outcomes:
 def _exploration(log: Log, sample: Sample, cost: CostModel) -> dict[str, Any] | None:
     """What exploring cost, as a share of the tokens per second without; None if nobody explored.
 
+    A log of which most is by chance has no policy that explores.
+
     Without it the logging policy's own plans count, each by one over its propensity. Forwards of
     explored neural drafts count in full, as if nobody else had wanted them: it is an upper bound.
     """
     explored = log.propensity < _MOSTLY
-    if not explored[sample.members[log.request]].any():
+    share = float(explored[sample.members[log.request]].mean())
+    if not 0 < share < _MOSTLY:
         return None
     outcomes, requests = _logged_outcomes(log, cost), len(log.recording)
     own = np.where(explored | np.isnan(log.propensity), 0.0, 1 / log.propensity)
@@ -252,7 +255,7 @@ def _exploration(log: Log, sample: Sample, cost: CostModel) -> dict[str, Any] | 
     lost = 1 - speeds / without
     found = interval(float(lost[0]), lost[1:], bootstrap_ratio(min(sample.sizes)))
     return {
-        "explored_share": float(explored[sample.members[log.request]].mean()),
+        "explored_share": share,
         "tokens_per_s_without": float(without[0]),
         "lost_share": float(lost[0]),
         "lost_share_ci95": None if found is None else list(found),
