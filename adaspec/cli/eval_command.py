@@ -133,9 +133,9 @@ def command(
 ) -> None:
     """Judge policies over the traces in the folders TRACES, all dense or all logged.
 
-    Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static settings in hindsight, the
-    baselines that adapt, and the oracle bounds, at each concurrency. Of logged traces is estimated
-    what the policies would have achieved, at the logged load.
+    Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static
+    settings in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency. Of
+    logged traces is estimated what the policies would have achieved, at the logged load.
 
     \b
     Example:

@@ -54,6 +54,8 @@ LOGGING = {
     ("hybrid:4:16:3", 0.0): ("hybrid:4:16:2", "hybrid:8:16:3", "fixed:ngram:16:2"),
 }
 """Logging policy and the share of its decisions that explore -> policies to judge by its log."""
+SHOWN = (("true_tokens_per_s", ",.0f"), ("bias", "+.1%"), ("rmse", ".1%"), ("coverage", ".1%"))
+"""A row's figures in the table, and their form."""
 SHARES = ("revealed_share", "unsupported_share", "effective_decisions", "decisions")
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
@@ -344,13 +346,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         cells = [f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`"]
         cells.append(row["estimator"])
-        shown = (
-            ("true_tokens_per_s", ",.0f"),
-            ("bias", "+.1%"),
-            ("rmse", ".1%"),
-            ("coverage", ".1%"),
-        )
-        cells += [format(row[name], form) if name in row else "" for name, form in shown]
+        cells += [format(row[name], form) if name in row else "" for name, form in SHOWN]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -361,9 +357,9 @@ def write(document: dict[str, Any], folder: Path) -> None:
     (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     text = [
         "# Estimates from logs against the truth",
-        f"{document['repetitions']} repetitions, each of {document['requests']} requests drawn with "
-        f"replacement from the dense traces, {document['running']} at once, costs of {document['cost']}, "
-        f"intervals of {document['resamples']} resamples. Errors are of tokens per second, "
+        f"{document['repetitions']} repetitions, each of {document['requests']} requests drawn "
+        f"with replacement from the dense traces, {document['running']} at once, costs of "
+        f"{document['cost']}, intervals of {document['resamples']} resamples. Errors are of tokens per second, "
         "relative to the truth: for `path` that of the policy's own path, for all others that of "
         "the policy at the logged decisions.",
         "\n".join(table(document["rows"])),
