@@ -359,9 +359,9 @@ def write(document: dict[str, Any], folder: Path) -> None:
         "# Estimates from logs against the truth",
         f"{document['repetitions']} repetitions, each of {document['requests']} requests drawn "
         f"with replacement from the dense traces, {document['running']} at once, costs of "
-        f"{document['cost']}, intervals of {document['resamples']} resamples. Errors are of tokens per second, "
-        "relative to the truth: for `path` that of the policy's own path, for all others that of "
-        "the policy at the logged decisions.",
+        f"{document['cost']}, intervals of {document['resamples']} resamples. Errors are of "
+        "tokens per second, relative to the truth: for `path` that of the policy's own path, for "
+        "all others that of the policy at the logged decisions.",
         "\n".join(table(document["rows"])),
         f"Made by: `{document['command']}`",
     ]
