@@ -28,18 +28,8 @@ def learned(recording, seed, evidence=False):
     return random_policy(rng, tables, evidence=evidence, cap=48, neural_cap=5)
 
 
-def log_of_steps(recording, steps):
+def log_of_rows(recording, rows):
     """The log of a run with one request at once: what a server would have written of it."""
-    rows = [
-        (
-            int(seen.request[0]),
-            int(seen.position[0]),
-            int(cut.neural_len[0]),
-            int(cut.neural_len[0] + cut.ngram_len[0]),
-            int(accepted),
-        )
-        for seen, cut, accepted in steps
-    ]
     request, position, neural, drafted, accepted = np.array(rows, np.int32).T
     counts = np.bincount(request, minlength=len(recording))
     return Log(
@@ -60,15 +50,17 @@ def log_of_steps(recording, steps):
 def test_in_its_own_log_a_policy_decides_as_it_did(seed):
     recording, bare = random_recording(seed, "bare", 8), random_recording(seed, "no drafter", 8)
     policy = learned(recording, seed)
-    steps = []
+    rows = []
 
     def keep(seen):
-        cut = seen.step.cut
-        steps.append((seen, cut, min(seen.verified.accepted[0], seen.verified.left[0])))
+        neural, ngram = int(seen.step.cut.neural_len[0]), int(seen.step.cut.ngram_len[0])
+        accepted = min(int(seen.verified.accepted[0]), int(seen.verified.left[0]))
+        where = int(seen.request[0]), int(seen.position[0])
+        rows.append((*where, neural, neural + ngram, accepted))
 
     order = np.arange(len(recording), dtype=np.int32)
     run_policy(recording, policy, order, 1, COST, 48, observer=keep)
-    log = log_of_steps(bare, steps)
+    log = log_of_rows(bare, rows)
     plans = plans_of_learned(log, policy, COST, 48)
     wide = plans.neural > 0
     assert plans.neural.tolist() == log.neural_len.tolist()
