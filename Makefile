@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard validate-logged gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -28,6 +28,7 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
+	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
@@ -139,6 +140,9 @@ bench: $(READY)
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)
 	$(PY) eval/guard/bench.py -o eval/reports/guard
+
+validate-logged: $(READY)
+	$(PY) eval/logged/validate.py -o eval/reports/logged
 
 # What is done is not done again: eval/gpu/README.md says what else it takes.
 gpu-dry-run: $(READY) engine

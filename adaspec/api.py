@@ -75,6 +75,9 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
+    On logged traces, estimate what policies would have achieved at the logged decisions; options of
+    replays are refused.
+
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
     `prefill`. `engine` is sync or async, `batching` closed-loop or lockstep. What copies from
@@ -90,9 +93,12 @@ def evaluate_policies(
         refuse_beside,
         seen_in_training,
     )
+    from adaspec.evaluate.logged.evaluation import evaluate_log, refuse_replays
+    from adaspec.evaluate.logged.report import LoggedReport
     from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.evaluate.vocabulary import text_of_tokens
+    from adaspec.replay.logged import are_logged
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -118,6 +124,12 @@ def evaluate_policies(
         seen=frozenset() if keep_seen else seen_in_training(named),
     )
     folders = paths_of(traces, "traces", EvaluationError)
+    if are_logged(folders, EvaluationError, "judge by"):
+        refuse_replays(options, batching=batching, protocol=protocol, warm=warm or None)
+        model = _cost(cost, keep_alive)
+        document = evaluate_log(folders, wanted, named, model, options)
+        note_costs(document, model, given=cost is not None)
+        return LoggedReport(document, ())
     if protocol is not None:
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
@@ -171,8 +183,9 @@ def train_policy(
     well. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
+    from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
-    from adaspec.train.logged_recipe import are_logged, train_logged
+    from adaspec.train.logged_recipe import train_logged
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -193,7 +206,7 @@ def train_policy(
     for name, value in flags.items():
         truth(value, name, TrainingError)
     check_destination(out, force)
-    logged = are_logged(sources)
+    logged = are_logged(sources, TrainingError, "train on")
     if logged and (earlier is not None or ablations or memory):
         raise TrainingError(
             "--crossfit-report, --ablations and --memory rest on replays, which logged traces do "

@@ -400,6 +400,24 @@ def guard_table() -> list[list[str]]:
     return rows
 
 
+def logged_table() -> list[list[str]]:
+    """The table of estimates from logs against the truth."""
+    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
+             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
+    for row in report("logged")["rows"]:
+        figures = ["", "", "", ""]
+        if "bias" in row:
+            figures = [
+                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
+                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
+            ]  # fmt: skip
+        rows.append([
+            f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
+            row["estimator"], *figures,
+        ])  # fmt: skip
+    return rows
+
+
 def lookup_table() -> list[list[str]]:
     """The table of look-ups in earlier answers, beside arctic-inference's."""
     rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
@@ -483,6 +501,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "decide": decide_table(),
         "engines": engine_table(found),
         "guard": guard_table(),
+        "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),

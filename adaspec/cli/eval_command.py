@@ -122,10 +122,11 @@ def output_tokens(text: str | int) -> int | None:
 def command(
     traces: tuple[Path, ...], out: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Judge policies over the dense traces in the folders TRACES.
+    """Judge policies over the traces in the folders TRACES, all dense or all logged.
 
-    Every report holds no speculation, the best fixed, hybrid and static settings in hindsight, the
-    baselines that adapt, and the oracle bounds, at each concurrency.
+    Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static
+    settings in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency. Of
+    logged traces is estimated what the policies would have achieved, at the logged load.
 
     \b
     Example:

@@ -70,6 +70,8 @@ class LoggedStep:
     """Number of output tokens of the whole request."""
     propensity: float | None = None
     """Probability with which the live policy chose this plan."""
+    neural_propensity: NDArray[np.float32] | None = None
+    """Probability with which it drafted at least 1, 2, .. neural tokens here; 0 beyond the end."""
     step_s: float | None = None
     drafted_tokens: NDArray[np.int32] | None = None
     prompt_tokens: NDArray[np.int32] | None = None

@@ -40,6 +40,7 @@ from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import LEVELS, Tables
+from adaspec.replay.logged import Log
 from adaspec.replay.recording import AGREE, AVAILABLE, LENGTH, SEEN, START, RecordedArrays
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train.examples import NO_SPLICES, Array, Examples, Floats, Longs, Sample, sample
@@ -54,7 +55,6 @@ from adaspec.train.heads import (
     held_out_scores,
     model_of,
 )
-from adaspec.train.logged import Log
 from adaspec.train.token_tables import TableMaker
 
 Ints = NDArray[np.int32]

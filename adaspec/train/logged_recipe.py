@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
-from adaspec.arguments import Paths, paths_of
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
@@ -29,7 +28,8 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE, NGRAM_FIRST, NGRAM_MORE
 from adaspec.predict.network import predict
-from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
+from adaspec.trace.reader import open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, seen_in, survival
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
@@ -42,24 +42,11 @@ from adaspec.train.corpus import (
     vocabulary_of,
 )
 from adaspec.train.heads import MIN_EXAMPLES, Settings, model_text
-from adaspec.train.logged import Log, LoggedRequest, log_of, read_logged
 from adaspec.train.recipe import Product, manifest_of
 from adaspec.train.token_tables import MIN_REQUESTS
 
 Array = NDArray[np.float64]
 BINS = 15
-
-
-def are_logged(traces: Paths) -> bool:
-    """True if these are logged traces, False if dense; a mixture of both is refused."""
-    readers = [TraceReader(path) for path in paths_of(traces, "traces", TrainingError)]
-    kinds = {reader.manifest.kind: reader.path for reader in readers}
-    if len(kinds) > 1:
-        raise TrainingError(
-            f"{kinds['logged']} is a logged trace, {kinds['dense']} a dense one: train on one kind "
-            "(a dense trace says all that a logged one does, and what was not tried)"
-        )
-    return "logged" in kinds
 
 
 def train_logged(
@@ -78,7 +65,7 @@ def train_logged(
     progress("reading", 0, 1)
     readers = open_traces(traces)
     check_alike(readers, "train on one of them")
-    requests, left_out = read_logged(readers)
+    requests, left_out = read_logged(readers, TrainingError)
     where = ", ".join(str(reader.path) for reader in readers)
     check_excluded(exclude_requests, (each.request for each in requests), where)
     requests = [

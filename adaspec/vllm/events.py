@@ -47,6 +47,7 @@ class Serving:
     serve_fraction: float = 1.0
     max_context_tokens: int | None = None
     max_drafted_tokens: int | None = None
+    explore: float = 0.0
     """As in `options.Options`."""
     replica: int | None = None
     """This engine's index among the replicas; None if it is the only one."""

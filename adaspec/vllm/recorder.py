@@ -208,6 +208,13 @@ class Recorder(Observer):
             ngram_len = int(verified.drafted[row]) - neural_len
             accepted, step_s = int(verified.accepted[row]), verified.step_s
         context_tokens = int(event.step.context_tokens[row])
+        propensity, reach = self._serving.propensity, None
+        if event.exploration is not None and propensity is not None:
+            propensity = float(event.exploration.propensity[row])
+            reach = event.exploration.reach[row].astype(np.float32)
+            # Of a draft that the scheduler cut, nothing longer would have been verified either.
+            reach = reach[: neural_len if len(tokens) < len(event.chosen[row]) else None]
+            reach = reach[reach > 0]
         return LoggedStep(
             workload=record.workload,
             id=record.id,
@@ -220,7 +227,8 @@ class Recorder(Observer):
             running=len(event.requests),
             neural_len=neural_len,
             ngram_len=ngram_len,
-            propensity=self._serving.propensity,
+            propensity=propensity,
+            neural_propensity=reach,
             step_s=step_s,
             drafted_tokens=np.array(tokens, np.int32),
         )

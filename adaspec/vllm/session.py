@@ -37,6 +37,7 @@ from adaspec.vllm.batch import (
 )
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.events import Fault, Observers, Serving
+from adaspec.vllm.exploring import explore, own_of
 from adaspec.vllm.guarding import Guarded, word_of
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.mode_file import Told
@@ -131,7 +132,8 @@ class Session:
         self._shortened = getattr(policy, "shortened", None)
         self._any_recorded = False
         """Whether the current step has recorded rows."""
-        self._record_to = 0
+        self._draft_to = 0
+        """How many tokens the current step drafts at least, whatever the policy asks for."""
         self._executor = executor_of(policy, self.setup, self._running.index)
 
     @property
@@ -197,7 +199,21 @@ class Session:
         with self._stage("plan"):
             self._executor.plan(current.step)
         current.wants_forward = current.step.planned > 0
-        limit = max(current.step.planned, self._record_to)
+        if self.serving.explore and current.proposes:
+            with self._stage("plan"):
+                current.exploration = explore(
+                    current.number,
+                    current.requests,
+                    current.step,
+                    self.setup,
+                    self.serving.explore,
+                    current.room,
+                    current.copies,
+                    current.recorded,
+                    possible,
+                )
+                self._draft_to = max(self._draft_to, current.exploration.forwards)
+        limit = max(current.step.planned, self._draft_to)
         if limit and not possible:
             current.drafter_unable = True
             return 0
@@ -214,7 +230,7 @@ class Session:
                 current.wants_forward = self._executor.forward_ran(current.step)
         if self._failed:
             return False
-        return current.wants_forward or current.drafts.count < self._record_to
+        return current.wants_forward or current.drafts.count < self._draft_to
 
     def finish(self) -> list[list[int]]:
         """The proposed tokens, row by row of the engine's batch."""
@@ -225,6 +241,8 @@ class Session:
         with self._stage("settle"):
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
             self._shorten(current, cut)
+            if current.exploration is not None:
+                current.exploration.carry_out(cut, current.step, current.drafts.count)
             chosen = current.chosen_tokens(
                 self._executor.copied(current.step), self.serving.vocabulary
             )
@@ -299,7 +317,7 @@ class Session:
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
             if result.any_known:
-                self._executor.learn(pending.step, outcome)
+                self._executor.learn(pending.step, own_of(outcome, pending.exploration))
         if result is not None:
             self.observers.notify("verified", result)
             if result.dropped:
@@ -385,7 +403,7 @@ class Session:
             np.bool_,
         )
         self._any_recorded = bool(recorded.any())
-        self._record_to = self.serving.record_cap if self._any_recorded else 0
+        self._draft_to = self.serving.record_cap if self._any_recorded else 0
         slots, prompt, position, engine_rows = np.array(
             [
                 [request.slot for request in stepping],

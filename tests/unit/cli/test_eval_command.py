@@ -252,10 +252,11 @@ def test_the_same_request_twice_is_named_in_one_folder_and_across_two(mistake, t
     assert "is already in" in mistake(trace)
 
 
-def test_a_logged_trace_is_refused(mistake, tmp_path):
+def test_a_logged_trace_without_text_is_refused(mistake, tmp_path):
     with TraceWriter(tmp_path / "log", Manifest(kind="logged", target="a/target")) as writer:
         writer.add(LoggedStep("chat", "0", 0, draft_len=5, accepted=2))
-    assert "log: is a logged trace, which knows only what was tried" in mistake(tmp_path / "log")
+    said = mistake(tmp_path / "log")
+    assert "log: no request of this logged trace is of use (1 without their text)" in said
 
 
 def test_a_selection_that_leaves_nothing_says_why_and_what_to_do(mistake, trace):

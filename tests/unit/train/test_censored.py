@@ -15,12 +15,12 @@ from adaspec.policy.artifact import load_artifact
 from adaspec.policy.learned import load_policy
 from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE
 from adaspec.predict.network import predict
+from adaspec.replay.logged import Steps, are_logged, log_of, logged_request, read_logged
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, seen_in, survival
 from adaspec.train.heads import Settings
-from adaspec.train.logged import log_of, logged_request, read_logged
-from adaspec.train.logged_recipe import are_logged, train_logged
+from adaspec.train.logged_recipe import train_logged
 from adaspec.train.token_tables import TableMaker
 
 # One hit rate: the truth does not hang on which requests were drawn, nor on what was seen of them.
@@ -34,7 +34,7 @@ def requests():
 
 
 def log_from(path):
-    return log_of(read_logged([TraceReader(path)])[0])
+    return log_of(read_logged([TraceReader(path)], TrainingError)[0])
 
 
 def said_by(fitted, log):
@@ -110,11 +110,11 @@ def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests
     """Steps without a draft may be missing from a log; nothing changes for those that stand."""
     whole = log_from(write_logged(tmp_path / "whole", requests[:10], VARIED))
     reader = TraceReader(tmp_path / "whole")
-    rows = read_logged([reader])[0]
+    rows = read_logged([reader], TrainingError)[0]
     thinned = []
     for each in rows:
         keep = (each.neural_len > 0) | (np.arange(len(each.position)) == 0)
-        names = ("position", "neural_len", "drafted", "accepted", "weight")
+        names = [item.name for item in dataclasses.fields(Steps)]
         thinned.append(dataclasses.replace(each, **{n: getattr(each, n)[keep] for n in names}))
     thin = log_of(thinned)
     everyone = np.ones(len(rows), np.bool_)
@@ -136,7 +136,7 @@ VOCABULARIES = [f"128-{digit * 16}" for digit in "ab"]
 def product(requests, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logged")
     trace = write_logged(folder / "log", requests, VARIED, vocabulary_hash=VOCABULARIES[0])
-    assert are_logged([trace])
+    assert are_logged([trace], TrainingError, "train on")
     return train_logged([trace], folder / "mine", H100_LLAMA_3_1_8B, OPTIONS)
 
 
@@ -214,4 +214,4 @@ def test_dense_and_logged_traces_together_are_refused(requests, tmp_path):
     logged = write_logged(tmp_path / "log", requests[:4], VARIED)
     write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)
     with pytest.raises(TrainingError, match="train on one kind"):
-        are_logged([logged, tmp_path / "dense"])
+        are_logged([logged, tmp_path / "dense"], TrainingError, "train on")

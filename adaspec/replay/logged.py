@@ -1,6 +1,6 @@
-"""Logged traces in the form that training takes: each request's text and its steps.
+"""Logged traces laid out flat: each request's text and its steps, to learn from and to judge by.
 
-A logged request can be learned from only if its text is known (`prompt_tokens` and `output_tokens`
+A logged request is of use only if its text is known (`prompt_tokens` and `output_tokens`
 at its first step), and every step has its position and the number of neural tokens in its draft.
 Requests that lack one of these are left out and counted.
 """
@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import TrainingError
+from adaspec.arguments import Paths, paths_of
+from adaspec.errors import AdaspecError
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
@@ -22,6 +23,8 @@ from adaspec.trace.schema import LoggedStep, Request
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
+MAX_REACH = 32
+"""The longest neural draft that is judged by a log."""
 MAX_WEIGHT = 20.0
 """The largest weight that a rare choice of the logging policy may get."""
 
@@ -37,6 +40,13 @@ class Steps:
     """Accepted tokens of the whole draft, neural or not."""
     weight: Array
     """1 / propensity, at most `MAX_WEIGHT`; 1 if the propensity is not known."""
+    propensity: Array
+    """NaN where it is not known."""
+    reach: Array
+    """(steps, tokens) the probability of a draft of at least 1, 2, .. neural tokens; NaN where it
+    is not known, and 0 beyond."""
+    running: Ints
+    """Requests in the engine's batch; 0 where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,17 @@ class Log(Steps):
         return self.recording.columns.offset[self.request] + self.position
 
     @property
+    def left(self) -> Ints:
+        """Tokens of the output that each step does not know yet."""
+        return (self.recording.columns.length[self.request] - self.position).astype(np.int32)
+
+    @property
+    def context_tokens(self) -> Ints:
+        """Known tokens at each step."""
+        prompt = self.recording.columns.prompt[self.request]
+        return (prompt + self.position).astype(np.int32)
+
+    @property
     def neural_accepted(self) -> Ints:
         """Accepted neural tokens of each step."""
         return np.minimum(self.accepted, self.neural_len)
@@ -77,10 +98,22 @@ class Log(Steps):
         return self.position + self.neural_accepted >= length
 
 
+def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
+    """True if these are logged traces, False if dense; a mixture of both is refused."""
+    readers = [TraceReader(path) for path in paths_of(traces, "traces", error)]
+    kinds = {reader.manifest.kind: reader.path for reader in readers}
+    if len(kinds) > 1:
+        raise error(
+            f"{kinds['logged']} is a logged trace, {kinds['dense']} a dense one: {use} one kind "
+            "(a dense trace says all that a logged one does, and what was not tried)"
+        )
+    return "logged" in kinds
+
+
 def read_logged(
-    readers: Sequence[TraceReader],
+    readers: Sequence[TraceReader], error: type[AdaspecError]
 ) -> tuple[list[LoggedRequest], dict[str, dict[str, int]]]:
-    """The requests to learn from, and the number of unusable ones by workload and reason."""
+    """The requests of use, and the number of the others by workload and reason; `error` if none."""
     requests: list[LoggedRequest] = []
     left_out: dict[str, Counter[str]] = {}
     for reader in readers:
@@ -97,8 +130,8 @@ def read_logged(
         counts = sum(left_out.values(), Counter())
         causes = [f"{count:,} {why}" for why, count in sorted(counts.items())]
         why = "; ".join(causes) or "no steps"
-        raise TrainingError(
-            f"{readers[0].path}: no request of this logged trace can teach ({why}): record with "
+        raise error(
+            f"{readers[0].path}: no request of this logged trace is of use ({why}): record with "
             "text, positions and sources, or record a dense trace"
         )
     return requests, {name: dict(counts) for name, counts in left_out.items()}
@@ -146,7 +179,24 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         drafted=np.array([step.draft_len for step in steps], np.int32),
         accepted=accepted,
         weight=np.array([min(MAX_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
+        propensity=np.array([step.propensity or np.nan for step in steps]),
+        reach=_reach(steps, np.array(neural, np.int32)),
+        running=np.array([step.running or 0 for step in steps], np.int32),
     )
+
+
+def _reach(steps: Sequence[LoggedStep], neural_len: Ints) -> Array:
+    """The probability of each number of neural tokens: that of a plan without choice is known."""
+    reach = np.zeros((len(steps), MAX_REACH))
+    for row, step in enumerate(steps):
+        if step.neural_propensity is not None:
+            known = step.neural_propensity[:MAX_REACH]
+            reach[row, : len(known)] = known
+        elif step.propensity == 1.0:
+            reach[row, : neural_len[row]] = 1.0
+        else:
+            reach[row] = np.nan
+    return reach
 
 
 def _neural_len(step: LoggedStep) -> int | None:

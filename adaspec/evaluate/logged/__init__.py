@@ -1,0 +1,1 @@
+"""What a log of one policy says of another: estimates at the logged decisions."""
