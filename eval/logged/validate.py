@@ -39,6 +39,8 @@ from adaspec.replay.logged import MAX_REACH, MAX_WEIGHT, Log
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.reader import open_traces
 
+COST = H100_LLAMA_3_1_8B.without_deciding()
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
 DRAWN = 40
@@ -242,7 +244,7 @@ class World:
         return float((visits * self._emitted(outcomes)).sum() / (visits * outcomes.seconds).sum())
 
     def _outcomes(self, target: str) -> Outcomes:
-        return outcomes_of(self.log, plans_for(self.log, target, 48), H100_LLAMA_3_1_8B)
+        return outcomes_of(self.log, plans_for(self.log, target, 48), COST)
 
     def _emitted(self, outcomes: Outcomes) -> Array:
         counts = np.arange(1, outcomes.gain.shape[1] + 1)
@@ -278,7 +280,7 @@ def repetition(world: World, seed: int) -> dict[tuple[str, float, str], dict[str
         for target in targets:
             try:
                 options = Options(seed=seed)
-                rows, _ = judge(log, [parse_policy(target)], H100_LLAMA_3_1_8B, options)
+                rows, _ = judge(log, [parse_policy(target)], COST, options)
             except EvaluationError as error:
                 found[spec, epsilon, target] = str(error)
                 continue
@@ -386,7 +388,7 @@ def main() -> None:
         "repetitions": given.repetitions,
         "requests": DRAWN * len(world.recording.workloads),
         "running": RUNNING,
-        "cost": H100_LLAMA_3_1_8B.name,
+        "cost": COST.name,
         "resamples": Options().resamples,
         "command": shlex.join(["python", *sys.argv]),
         "rows": rows,

@@ -111,10 +111,12 @@ def judge(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of all policies, and notes; refuses policies that the log says too little of.
 
-    The first rows are those of the logging policy itself and of no speculation.
+    The first rows are those of the logging policy itself and of no speculation. Steps are priced
+    without deciding: what the logging policy spent on it is not known.
     """
+    priced = cost.without_deciding()
     cells, samples = cells_of(log), samples_of(log, options.resamples, options.seed)
-    logged = _logged_outcomes(log, cost)
+    logged = _logged_outcomes(log, priced)
     deterministic = bool((log.propensity == 1.0).all())
     weighable = not deterministic and not np.isnan(log.reach).any()
     ran = [totals_of(sums_of(log, logged, cells), sample.counts) for sample in samples]
@@ -124,11 +126,11 @@ def judge(
         speeds = totals.base / totals.seconds
         values = (totals.base, totals.seconds, totals.decisions)
         row["estimates"] = {"shown": _figures(sample, values, speeds)}
-        row["exploration"] = _exploration(log, sample, cost)
+        row["exploration"] = _exploration(log, sample, priced)
         rows.append(row)
     everywhere = every_position(log)
     for policy in (StaticPolicy(NONE, StaticRule()), *named):
-        outcomes = outcomes_of(log, plans_of(log, policy, cost, options.cap), cost)
+        outcomes = outcomes_of(log, plans_of(log, policy, cost, options.cap), priced)
         _check_support(policy.name, support_of(log, outcomes, np.ones(len(log.at), np.bool_)))
         sums = sums_of(log, outcomes, cells)
         # A trained policy's decisions hang on its history, which off the logged path is not known.
@@ -149,7 +151,7 @@ def judge(
                 values = (emitted[estimator], totals.seconds, totals.decisions)
                 estimates[estimator] = _figures(sample, values, speeds)
             if plans is not None and not _missing(support):
-                values = path_totals(log, everywhere, plans, cost, sums, sample.counts)
+                values = path_totals(log, everywhere, plans, priced, sums, sample.counts)
                 estimates[PATH] = _figures(sample, values, speeds)
             rows.append(row)
     return rows, _notes(log, deterministic)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaspec.api import evaluate_policies
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.logged.estimators import cells_of, emitted_tokens, sums_of, totals_of
@@ -24,6 +24,8 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep
 from adaspec.trace.writer import TraceWriter
+
+COST = H100_LLAMA_3_1_8B.without_deciding()
 
 RUNNING = 4
 OPTIONS = Options(resamples=10)

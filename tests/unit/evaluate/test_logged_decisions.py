@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.logged.decisions import plans_of_learned
 from adaspec.evaluate.logged.targets import plans_of
@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
 from learned_recordings import random_recording
 from random_models import random_policy
+
+COST = H100_LLAMA_3_1_8B.without_deciding()
 
 
 def learned(recording, seed, evidence=False):
