@@ -12,6 +12,11 @@ the deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, d
 other schemes), which is exact for a mean over entries; `variance_ratio` has the formula. The other
 effect of an order, which requests run side by side, is not rescaled, so intervals are rather too
 wide than too narrow.
+
+At concurrency 1 no two requests share a step: a request takes as long in whatever order it stands,
+but for what a policy that adapts has learned by then. So every request is replayed once, and a
+replicate adds up what those of its order took. Whatever copies from earlier answers is replayed
+again all the same.
 """
 
 from __future__ import annotations
@@ -25,8 +30,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.policy.base import needs_of
 from adaspec.replay.orders import draw_order, entries, resampled
 from adaspec.replay.player import Contender, Player, is_compiled
+from adaspec.replay.suffix import SuffixDecoding
 
 Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
@@ -49,6 +56,11 @@ def replicate_speeds(
     )
     count = options.resamples
     progress("intervals", 0, count)
+    alone = {
+        cell: _seconds_alone(player, cell, contenders_of_cell, options)
+        for cell, contenders_of_cell in contenders.items()
+        if cell[1] == 1
+    }
     # With one job joblib runs all replicates in this process, one after another.
     workers = Parallel(
         n_jobs=options.workers,
@@ -57,7 +69,7 @@ def replicate_speeds(
     )
     replicates = []
     for speeds in workers(
-        delayed(_replicate)(player, contenders, options, number) for number in range(count)
+        delayed(_replicate)(player, contenders, alone, options, number) for number in range(count)
     ):
         replicates.append(speeds)
         progress("intervals", len(replicates), count)
@@ -67,6 +79,7 @@ def replicate_speeds(
 def _replicate(
     player: Player,
     contenders: Mapping[Cell, Sequence[Contender]],
+    alone: Mapping[Cell, Sequence[Speeds | None]],
     options: Options,
     number: int,
 ) -> dict[Cell, Speeds]:
@@ -80,13 +93,46 @@ def _replicate(
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
         known = player.remember(order, concurrency)
+        tokens = float((player.recording.columns.length[order] - 1).sum())
+        taken = alone.get(cell, [None] * len(contenders_of_cell))
         speeds[cell] = np.array(
             [
                 player.play(contender, order, concurrency, known=known).tokens_per_s
-                for contender in contenders_of_cell
+                if seconds is None
+                else tokens / float(seconds[order].sum())
+                for contender, seconds in zip(contenders_of_cell, taken, strict=True)
             ]
         )
     return speeds
+
+
+def _seconds_alone(
+    player: Player, cell: Cell, contenders: Sequence[Contender], options: Options
+) -> list[Speeds | None]:
+    """What each request of a cell takes each contender, one at a time, its prefill included.
+
+    None for a contender that copies from earlier answers, to which the order matters.
+    """
+    columns, rng = player.recording.columns, np.random.default_rng([options.seed, BOOTSTRAP])
+    order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
+    found: list[Speeds | None] = []
+    for contender in contenders:
+        if isinstance(contender, SuffixDecoding) or needs_of(contender).memory:
+            found.append(None)
+            continue
+        run = player.play(contender, order, 1)
+        seconds = np.full(len(columns.length), np.nan)
+        seconds[order] = run.token_s * (columns.length[order] - 1)
+        waited_s = run.time_s - float(seconds[order].sum())
+        # What is left was spent on prompts: by the target, and by the drafter where it read them.
+        for prompts_s in (columns.entry_s, columns.draft_entry_s):
+            whole_s = float(prompts_s[order].sum())
+            if whole_s > 0:
+                share = min(max(waited_s / whole_s, 0.0), 1.0)
+                seconds[order] += share * prompts_s[order]
+                waited_s -= share * whole_s
+        found.append(seconds)
+    return found
 
 
 def interval(point: float, replicates: NDArray[np.float64], ratio: float = 1.0) -> Interval | None:

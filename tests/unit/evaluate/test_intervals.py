@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate import intervals
 from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent
@@ -90,6 +91,26 @@ def test_the_interval_of_a_policy_against_itself_is_exactly_its_ratio(population
     cell = cell_of(population[:30], 0)
     for spec in SPECS:
         assert cell.ratio_interval(spec, spec) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("prefill", [False, True], ids=["decoding", "prefill"])
+def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
+    population, monkeypatch, prefill
+):
+    recording = build_recording(population[:30], 8)
+    if prefill:
+        recording = recording.with_prefill(H100_LLAMA_3_1_8B)
+    player = Player(recording, H100_LLAMA_3_1_8B, 48)
+    specs = (*SPECS, "fixed:ngram:5:2", "batch-table:1-=2", "oracle:combine", "oracle:dp-splice")
+    named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}
+    options = Options(concurrency=(1,), resamples=6, jobs=1)
+    summed = replicate_speeds(player, named, options, silent)[None, 1]
+    monkeypatch.setattr(intervals, "_seconds_alone", lambda *_: [None] * len(named[None, 1]))
+    replayed = replicate_speeds(player, named, options, silent)[None, 1]
+    np.testing.assert_allclose(summed[:, : len(specs)], replayed[:, : len(specs)], rtol=1e-9)
+    # What adapts to what came before differs a little.
+    np.testing.assert_allclose(summed, replayed, rtol=0.02)
+    assert np.ptp(replayed, axis=0).min() > 0
 
 
 def test_without_two_replicates_there_is_no_interval():
