@@ -256,6 +256,12 @@ def test_what_the_manifest_has_no_place_for_is_refused(
         ({"source": "none"}, "source is none, but draft_len=5"),
         ({"propensity": 0.0}, "propensity=0.0 is not in (0, 1]"),
         ({"propensity": float("nan")}, "propensity=nan is not in (0, 1]"),
+        ({"neural_propensity": np.array([0.5, 0.6])}, "a longer draft cannot be likelier"),
+        ({"neural_propensity": np.array([0.5, 0.0])}, "is not all in (0, 1]"),
+        (
+            {"neural_propensity": np.array([0.5]), "neural_len": 2, "ngram_len": 3},
+            "the one that ran was possible",
+        ),
         ({"step_s": float("nan")}, "step_s=nan is not a time"),
         ({"running": 0}, "running=0 is below 1"),
         ({"drafted_tokens": np.arange(4)}, "4 drafted tokens, draft_len=5"),

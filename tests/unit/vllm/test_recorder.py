@@ -44,6 +44,7 @@ def proposed(step, position):
         cut=SimpleNamespace(neural_len=np.zeros(1, np.int32), ngram_len=np.ones(1, np.int32)),
         chosen=[[int(TEXT[position])]],
         proposes=False,
+        exploration=None,
     )
 
 
