@@ -53,12 +53,12 @@ def test_without_drafted_tokens_there_are_6758_grid_of(bare):
     assert len(found) == 6_758
 
 
-def test_with_drafted_tokens_405_more_compare_them_and_1359_read_their_probabilities(recording):
+def test_with_drafted_tokens_405_more_compare_them_and_1791_read_their_probabilities(recording):
     found = heads(grid_of(recording))
     assert found["hybrid-agree"] == 405
     assert found["fixed:neural-until"] == 7 * 9
-    assert found["hybrid-until"] == 4 * 3 * 3 * 4 * 3 * 3
-    assert len(grid_of(recording)) == 6_758 + 405 + 63 + 1_296
+    assert found["hybrid-until"] == 4 * 3 * 4 * 4 * 3 * 3
+    assert len(grid_of(recording)) == 6_758 + 405 + 63 + 1_728
 
 
 def test_no_setting_comes_twice_and_each_spec_names_its_own_rule(recording):

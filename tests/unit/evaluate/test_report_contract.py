@@ -97,16 +97,16 @@ def test_rows_say_latency_and_winners_say_their_spec_and_edges(rows):
         assert ("spec" in row["detail"]) == (policy in BASELINES)
 
 
-def test_a_winner_at_the_end_of_a_grid_is_flagged(rows):
-    flagged = 0
+def test_no_winner_lies_on_an_edge_but_that_of_the_trace(rows):
     for (_, _, policy), row in rows.items():
-        if policy not in ("static:best", "hybrid:best", "fixed:best", "static:one"):
-            continue
-        head, _, values = row["detail"]["spec"].partition(":")
-        if head == "hybrid-splice" and values.split(":")[0] in ("2", "32"):
-            assert f"M={values.split(':')[0]}" in row["detail"]["edge"]
-            flagged += 1
-    assert flagged
+        if policy in ("static:best", "hybrid:best", "fixed:best", "static:one"):
+            # Neural drafts end at 8 tokens in these traces.
+            assert set(row["detail"]["edge"]) <= {"K=8", "KE=8"}
+
+
+def grew(settings, start):
+    """Whether a grid of so many settings has grown around some winners, and no further."""
+    return start <= settings < start + 300
 
 
 def test_none_is_the_measure_of_speedups(rows):
@@ -155,7 +155,7 @@ def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, 
     specs += sorted(
         spec for spec in won - {*specs} if spec.startswith(tuple(grid.head for grid in GRIDS))
     )
-    assert report["settings"] >= len(specs)
+    assert grew(report["settings"], len(specs))
     policies = [parse_contender(spec) for spec in specs]
     speeds = np.array(
         [
@@ -171,7 +171,7 @@ def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, 
     families = {
         "static:best": lambda spec: True,
         "hybrid:best": lambda spec: spec.startswith("hybrid:"),
-        "fixed:best": lambda spec: spec.startswith(("fixed", "none")),
+        "fixed:best": lambda spec: spec.startswith(("fixed:ngram", "fixed:neural:", "none")),
     }
     for at, n in enumerate((1, 4)):
         for name, member in families.items():
@@ -221,13 +221,15 @@ def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of
         assert entry["lift_over_static_best"] is not None
     assert any("no neural drafts" in note for note in found["notes"])
     # Fixed n-gram, hybrids without neural tokens, and none.
-    assert found["settings"] == 24 + 7 * 7 + 1
+    assert grew(found["settings"], 24 + 7 * 7 + 1)
 
 
 def test_a_short_neural_cap_cuts_the_grids(requests_of, report_of):
     found = report_of(requests_of(cap=3), ["hybrid:4:16:3"], cap=3, concurrency=(2,))
-    # none, n-gram; K up to 3; KE 0..3 of 0..4; KE 1..3 of 1..4; and all that agree, with KE 1..3.
-    assert found["settings"] == 1 + 24 + 3 + 245 * 4 // 5 + 6480 * 3 // 4 + 405
+    # none, n-gram; K up to 3; KE 0..3 of 0..4; KE 1..3 of 1..4; all that agree, with KE 1..3; and
+    # of those that stop by confidence K 2 and 3, KE 2 and 3 of 2, 3, 5, 8.
+    start = 1 + 24 + 3 + 245 * 4 // 5 + 6480 * 3 // 4 + 405 + 2 * 9 + 1728 // 2
+    assert grew(found["settings"], start)
 
 
 def test_a_single_workload_is_its_own_mix(requests_of, report_of):
@@ -315,7 +317,7 @@ def test_stressed_splices_cost_what_splices_behind_wrong_drafts(requests_of, rep
     assert longest[key]["tokens_per_s"] < plain[key]["tokens_per_s"]
     assert longest[key]["accepted_per_step"] == plain[key]["accepted_per_step"]
     assert longest["talk", 4, "none"] == plain["talk", 4, "none"]
-    assert found["settings"] == 6_758
+    assert grew(found["settings"], 6_758)
 
 
 def test_the_seed_decides_everything(requests_of, report_of, report):
