@@ -125,10 +125,17 @@ def grown(
     run: Callable[[Sequence[Setting]], Speeds],
     order: Sequence[Cell],
 ) -> tuple[list[Setting], Speeds]:
-    """All settings of the grids, grown around the winners of these cells, with what `run` says."""
+    """All settings of the grids, grown around the winners of these cells, with what `run` says.
+
+    Each grid also grows around its own best, so that none is a worse rival beside others.
+    """
 
     def winners(grid: Sequence[Setting], speeds: Speeds) -> list[int]:
-        return [at for best in _winning(grid, speeds, order).values() for at in best.values()]
+        found = [at for best in _winning(grid, speeds, order).values() for at in best.values()]
+        for head in {setting.grid.head for setting in grid}:
+            members = np.array([at for at, each in enumerate(grid) if each.grid.head == head])
+            found += members[speeds[members].argmax(axis=0)].tolist()
+        return found
 
     return grow(grid_of(player.recording, grids), run, winners, player.recording, player.cap)
 

@@ -106,7 +106,7 @@ def test_no_winner_lies_on_an_edge_but_that_of_the_trace(rows):
 
 def grew(settings, start):
     """Whether a grid of so many settings has grown around some winners, and no further."""
-    return start <= settings < start + 300
+    return start <= settings < start + 1000
 
 
 def test_none_is_the_measure_of_speedups(rows):
