@@ -49,6 +49,8 @@ LATE = {
     "reference-pair-h100": "reference-pair",
 }
 """Cross-fitted report -> the report of what late decisions cost on the same recordings."""
+FREE = {True: "", False: ", deciding and prompts free"}
+"""What a replay that charges everything, or not, is called."""
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
@@ -79,10 +81,14 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
         spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
         emitted = 1 + adaspec_row["accepted_per_step"]
         step_s = load * emitted / adaspec_row["tokens_per_s"]
-        decision_s = decision(REPLAYS[name][1], load)
+        # Reports from before deciding was charged know no share of it.
+        charged = bool(crossfit.get("charge_decisions"))
+        share = entry["decide_share_of_step"] if charged else None
+        decision_s = decision(REPLAYS[name][1], load) if share is None else share * step_s
         rows.append(
             {
                 "concurrency": load,
+                "charged": charged,
                 "speedup": adaspec_row["speedup"],
                 "speedup_ci95": adaspec_row["ci95"],
                 "vllm_best": spec,
@@ -238,7 +244,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
         for row in found["replays"][name]:
             low, high = row["lift_ci95"]
             rows.append([
-                f"[replay: {models}](eval/reports/{name}/report.md)",
+                f"[replay{FREE[row['charged']]}: {models}](eval/reports/{name}/report.md)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
                 f"{percent(row['lift_over_vllm_best'])} ({method(row['vllm_best'])})",
