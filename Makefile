@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard validate-logged gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard validate-logged evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -28,6 +28,7 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
+	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
@@ -143,6 +144,10 @@ bench-guard: $(READY)
 
 validate-logged: $(READY)
 	$(PY) eval/logged/validate.py -o eval/reports/logged
+
+# The public recordings are read from the folder in SPECDECODE_BENCH.
+evidence: $(READY)
+	$(PY) eval/evidence.py
 
 # What is done is not done again: eval/gpu/README.md says what else it takes.
 gpu-dry-run: $(READY) engine
