@@ -133,5 +133,7 @@ def _unshared(costs: Costs, running: Ints, context_tokens: Ints, forwards: Ints)
     for row in range(running.shape[0]):
         rows = running[row]
         beyond = max(forwards[row] - costs.keep_alive_forwards, 0)
-        seconds[row] = (rows - 1) / rows * beyond * forward_s(costs, rows * context_tokens[row])
+        seconds[row] = (
+            (rows - 1) / rows * beyond * forward_s(costs, rows, rows * context_tokens[row])
+        )
     return seconds

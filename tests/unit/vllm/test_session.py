@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
 from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
@@ -27,6 +27,8 @@ from adaspec.vllm.session import Session, follow, is_recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_recordings import NEURAL_CAP, random_requests, recording_of
+
+COST = H100_LLAMA_3_1_8B.without_deciding()
 
 CAP = 12
 
