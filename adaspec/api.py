@@ -165,6 +165,8 @@ def train_policy(
     exclude_requests: str | Iterable[str] = (),
     allow_mixed: bool = False,
     engine: str = SYNC,
+    prefill: bool = True,
+    free_decisions: bool = False,
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     crossfit_report: AnyPath | None = None,
@@ -193,6 +195,8 @@ def train_policy(
         resamples=resamples,
         seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
         engine=engine,
+        prefill=prefill,
+        free_decisions=free_decisions,
         jobs=jobs,
     )
     sources = paths_of(traces, "traces", TrainingError)
