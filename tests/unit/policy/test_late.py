@@ -16,6 +16,7 @@ from random_recordings import random_cost, with_hidden_overhead
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
+from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import (
@@ -166,7 +167,8 @@ def test_a_budget_follows_from_earlier_choices_and_is_what_the_step_is_charged_f
             drafted = shape.copied + shape.neural + shape.spliced
             first = bool((step.batch.position == 1).any())
             charged.append((drafted, drafted + shape.idle, shape.forwards, first))
-            assert found.step_s == pytest.approx(cost.under(ASYNC).step_s(shape), rel=1e-12)
+            paid = cost.under(ASYNC).charged_to(deciding_of(watched, self.setup.shows_tokens))
+            assert found.step_s == pytest.approx(paid.step_s(shape), rel=1e-12)
             if step.holds_neural.any():
                 forwards = 2 if len(step.slots) == 1 else 1
                 forwards += first and len(step.slots) == 1

@@ -20,7 +20,7 @@ from random_recordings import (
 from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import StepShape, step_s
+from adaspec.cost.model import Deciding, StepShape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
@@ -231,7 +231,7 @@ def test_a_batch_drafts_on_while_any_row_is_sure_and_each_row_stops_at_its_own_l
     result = player.play(parse_contender("fixed:neural-until:3:50"), order, 2)
     assert (result.drafted, result.steps) == (3 * (2 + 1), 3)
     forwards = [StepShape(2, 4 + 2 * at, 0, 3, 0, 2, True) for at in range(3)]
-    costs = player.cost.constants()
+    costs = player.cost.charged_to(Deciding.THRESHOLD).constants()
     assert result.time_s == pytest.approx(sum(step_s(costs, shape) for shape in forwards))
 
 

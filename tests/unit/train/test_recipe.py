@@ -242,9 +242,7 @@ def test_the_compiled_loop_says_what_the_generic_one_says(trained):
     for concurrency, refills in ((1, True), (4, True), (3, False)):
         entering = order if refills else np.full(concurrency, 2, np.int32)
         fast = player.play(policy, entering, concurrency, refills)
-        slow = run_policy(
-            recording, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills, False
-        )
+        slow = run_policy(recording, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills)
         assert fast.tokens_per_s == pytest.approx(slow.tokens_per_s, rel=1e-12)
         assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
             slow.steps,
