@@ -261,6 +261,32 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
     return _without_repeats(rows)
 
 
+def charged_table() -> list[list[str]]:
+    """The table of the second set's leads, with deciding and prompts free and with all charged."""
+    leads = ["over no speculation", "over the best static rule", "worst workload"]
+    rows = [[AT_ONCE, *leads, *(f"all charged: {lead}" for lead in leads), "deciding"]]
+    documents = [report("reference-pair-h100"), report("reference-pair-h100-charged")]
+    by_load: dict[int, list[str]] = {}
+    for document in documents:
+        (policy,) = document["policies"]
+        speedups = {
+            row["concurrency"]: row["speedup"]
+            for row in document["rows"]
+            if _mixed(row) and row["policy"] == policy
+        }
+        for entry in filter(_mixed, document["headline"]):
+            low, high = entry["lift_ci95"]
+            by_load.setdefault(entry["concurrency"], []).extend([
+                times(speedups[entry["concurrency"]]),
+                f"{percent(entry['lift_over_static_best'])} ({percent(low)} .. {percent(high)})",
+                percent(entry["worst_workload_lift"]),
+            ])  # fmt: skip
+    shares = {e["concurrency"]: e["decide_share_of_step"] for e in documents[1]["headline"]
+              if _mixed(e)}  # fmt: skip
+    rows += [[str(load), *cells, f"{shares[load]:.1%}"] for load, cells in by_load.items()]
+    return rows
+
+
 def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
     """The table of all opponents in one cross-fitted report."""
     opponents = ["vLLM's own best", "suffix decoding", "best static rule", "perfect foresight"]
@@ -504,6 +530,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     rows_of_table = {
         "headline": headline_table(found),
         "agents": agents_table(),
+        "charged": charged_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
         "guard": guard_table(),
