@@ -144,7 +144,7 @@ def _write(options: argparse.Namespace) -> None:
     manifest = policy.manifest
     assert manifest is not None
     selection = select([options.traces], Wanted(seen=frozenset(manifest.training_requests)))
-    recording = build_recording(selection.requests, selection.neural_cap)
+    recording = build_recording(selection.requests, selection.neural_cap).with_prefill(cost)
     player = Player(recording, cost, CAP)
     loads = [int(load) for load in options.concurrency.split(",")]
     lifts: dict[str, dict[str, float]] = {name: {} for name in PARTS}

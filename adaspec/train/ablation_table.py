@@ -52,6 +52,10 @@ def ablation_table(
         for concurrency in options.concurrency
     }
     best = _speeds(report, STATIC_BEST)
+    if options.free_decisions:
+        cost = cost.without_deciding()
+    if options.prefill:
+        recording = recording.with_prefill(cost)
     player = Player(recording, cost, options.cap)
 
     def row(name: str, without: str, speeds: Mapping[int, float]) -> Row:
