@@ -122,7 +122,7 @@ def _seconds_alone(
             continue
         run = player.play(contender, order, 1)
         seconds = np.full(len(columns.length), np.nan)
-        seconds[order] = run.token_s * (columns.length[order] - 1)
+        seconds[order] = run.token_s * (columns.length[order] - 1) + columns.alone_s
         waited_s = run.time_s - float(seconds[order].sum())
         # What is left was spent on prompts: by the target, and by the drafter where it read them.
         for prompts_s in (columns.entry_s, columns.draft_entry_s):

@@ -249,10 +249,11 @@ def fill_cheapest(
 
 def cheapest_s(
     recording: Recording, request: int, copies: int, cost: CostModel, cap: int, splices: bool
-) -> float:
-    """Least seconds in which any plan within the caps decodes one request, `copies` in lockstep.
+) -> tuple[float, float]:
+    """Least seconds in which any plan within the caps ends one request, `copies` in lockstep.
 
-    A request that never holds the neural drafter pays no keep-alive: both ways are tried.
+    The seconds on prompts, and those behind them. A request that never holds the neural drafter
+    pays no keep-alive: both ways are tried.
     """
     columns = recording.columns
     costs = cost.charged_to(Deciding.NOTHING).constants()
@@ -263,8 +264,8 @@ def cheapest_s(
             columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best
         )
         entering_s = columns.alone_s + copies * entry_s(columns, request, holds)
-        seconds.append(float(best[1]) + entering_s)
-    return min(seconds)
+        seconds.append((entering_s, float(best[1])))
+    return min(seconds, key=sum)
 
 
 def run_cheapest(
@@ -274,16 +275,20 @@ def run_cheapest(
     copies: int,
     cost: CostModel,
     cap: int,
+    refills: bool,
 ) -> Result:
     """Requests of `order` one after another, each the cheapest way, in `copies` of lockstep."""
     splices = oracle.kind == "dp-splice"
     seconds = {
         int(r): cheapest_s(recording, int(r), copies, cost, cap, splices) for r in set(order)
     }
-    latency = np.array([seconds[int(r)] for r in order])
+    prompts_s, latency = np.array([seconds[int(r)] for r in order]).T
+    time_s = float(prompts_s.sum() + latency.sum())
+    if not refills:  # as in every lockstep, clocks run from the start
+        latency = latency + prompts_s
     return Result(
         tokens=copies * float((recording.columns.length[order] - 1).sum()),
-        time_s=float(latency.sum()),
+        time_s=time_s,
         steps=0,
         row_steps=0,
         accepted=0,

@@ -261,7 +261,7 @@ class Player:
                 f"closed loop at concurrency {concurrency}; see --batching lockstep"
             )
         one = order if refills else order[:1]
-        return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap)
+        return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap, refills)
 
     def _memory(self) -> Memory:
         """The memory of suffix decoding as a run begins."""

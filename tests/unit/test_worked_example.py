@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.model import StepShape, forward_s, paid_forwards, token_s
+from adaspec.cost.model import Deciding, StepShape, forward_s, paid_forwards, token_s
 from adaspec.policy.planner.curves import weigh_splice
 from adaspec.policy.planner.forwards import (
     BatchState,
@@ -33,7 +33,7 @@ HEADING = "## A worked example"
 
 A, B, C = range(3)
 CAP, NEURAL_CAP = 48, 5
-CONTEXT, TOKENS, SECONDS, BUSY_RATE = 2000, 7164, 8.3277, 10_000
+CONTEXT, TOKENS, SECONDS, BUSY_RATE = 2000, 7164, 8.3273, 10_000
 NGRAM = {A: [0.90, 0.86, 0.82, 0.79, 0.76, 0.73, 0.70, 0.68], B: [0.30, 0.12, 0.05, 0.02]}
 NEURAL = {
     A: [0.80, 0.60, 0.45, 0.33, 0.24],
@@ -45,7 +45,8 @@ SEEN_NGRAM, SEEN_NEURAL = {A: 0.97, B: 0.05}, {A: 0.92, B: 0.93, C: 0.20}
 SPLICE = [0.80, 0.60, 0.45]
 """What could be copied behind two neural tokens of B."""
 
-COST = H100_LLAMA_3_1_8B.without_deciding().constants()
+MODEL = H100_LLAMA_3_1_8B.charged_to(Deciding.REVISION)
+COST = MODEL.constants()
 ROWS = RowFacts(
     slots=np.arange(3, dtype=np.int32),
     prompt_tokens=np.array([900, 500, 200], np.int32),
@@ -125,7 +126,7 @@ PLANS = {
 def step_of(plan: tuple[float, int, int, bool]) -> tuple[float, float]:
     """Expected emitted tokens and seconds of a step."""
     accepted, drafted, forwards, held = plan
-    return 3 + accepted, H100_LLAMA_3_1_8B.step_s(
+    return 3 + accepted, MODEL.step_s(
         StepShape(3, CONTEXT, drafted, 0, 0, forwards, held)
     )
 
@@ -233,7 +234,7 @@ def statements_of_the_page() -> list[str]:
     memory = before_drafting()
     rate, price, forward = prices(memory)
     imagined, speedup = KNOBS["prior_steps"], KNOBS["prior_speedup"]
-    imagined_s = imagined * H100_LLAMA_3_1_8B.step_s(StepShape(3, CONTEXT))
+    imagined_s = imagined * MODEL.step_s(StepShape(3, CONTEXT))
     gain, gain_s = NEURAL[B][1] + NEURAL[C][1], forward + 2 * token_s(COST)
     emitted, seconds = step_of(PLANS["as chosen: two forwards"])
     own = emitted / seconds

@@ -152,7 +152,8 @@ def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
 
 
 def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
-    requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20))
+    # Over a large alphabet, so that no prompt goes on from the answer before it.
+    requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20), alphabet=1000)
     recording = recording_of(requests)
     cost = random_cost(np.random.default_rng(8)).without_deciding()
     cache = LookUp()
