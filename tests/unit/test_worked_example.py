@@ -126,9 +126,7 @@ PLANS = {
 def step_of(plan: tuple[float, int, int, bool]) -> tuple[float, float]:
     """Expected emitted tokens and seconds of a step."""
     accepted, drafted, forwards, held = plan
-    return 3 + accepted, MODEL.step_s(
-        StepShape(3, CONTEXT, drafted, 0, 0, forwards, held)
-    )
+    return 3 + accepted, MODEL.step_s(StepShape(3, CONTEXT, drafted, 0, 0, forwards, held))
 
 
 def weighed(memory: Memory, forwards: int) -> tuple[list[str], float, float]:
