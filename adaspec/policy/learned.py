@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import Deciding
+from adaspec.cost.model import Costs, Deciding, StepShape
+from adaspec.cost.refit import CostRefit
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
@@ -31,6 +33,8 @@ from adaspec.predict.model import Model, feature_fingerprint, model_from
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
+KNOWN_TOKENS = 200.0
+"""So many tokens expected lately, of the most that are remembered, say whether they come."""
 SHOWN_SURVIVAL = 8
 """How far the curve of a copy is told, of up to 48 tokens."""
 
@@ -101,9 +105,32 @@ class LearnedPolicy:
         self._pinned = Pinned(planner)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
-        self.planner: Planner = self._pinned.value
-        """The memory that the compiled stages work on."""
+        self.refit = CostRefit(planner.costs) if setup.learns else None
         self._observed = self._forwards = 0
+
+    @property
+    def planner(self) -> Planner:
+        """The memory that the compiled stages work on."""
+        planner: Planner = self._pinned.value
+        return planner
+
+    def timed(self, shape: StepShape, seconds: float) -> Costs | None:
+        """Take in what a step took by the engine's clock; what steps cost, if that has changed."""
+        costs = None if self.refit is None else self.refit.note(shape, seconds)
+        if costs is not None:
+            self._pinned.replace(costs=costs)
+        return costs
+
+    def came(self) -> list[float]:
+        """Accepted over expected tokens of drafts of each source, lately; NaN where few are known.
+
+        The sources are n-gram, neural and splice.
+        """
+        record = self.planner.memory.record
+        return [
+            float(each["accepted"] / each["expected"]) if each["expected"] >= KNOWN_TOKENS else nan
+            for each in record
+        ]
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter as long as it pays for its keep-alive."""

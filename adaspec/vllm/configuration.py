@@ -58,7 +58,7 @@ def speculative_config(
     )
     if options.mode == "off" and options.mode_file is None:
         return None
-    _check_combination(target_model_config, target_parallel_config, options.memory_dir)
+    _check_combination(target_model_config, target_parallel_config, options)
     config, options = translated(options, target_model_config, needs_v1(args))
     if options.runner == "V1" and getattr(args, "async_scheduling", None):
         raise ServingError(
@@ -160,7 +160,7 @@ def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _check_combination(target: Any, parallel: Any, memory_dir: str | None) -> None:
+def _check_combination(target: Any, parallel: Any, options: Options) -> None:
     """Refuse vLLM settings with which the plug-in cannot serve."""
     pipelines, replicas = parallel.pipeline_parallel_size, parallel.data_parallel_size
     contexts, ranks = parallel.decode_context_parallel_size, parallel.tensor_parallel_size
@@ -176,10 +176,13 @@ def _check_combination(target: Any, parallel: Any, memory_dir: str | None) -> No
             "drafter in step: serve one replica per address",
         ),
         (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
-        (
-            ranks > 1 and memory_dir is not None,
-            f"memory_dir and tensor_parallel_size={ranks}: every rank would read the file for "
-            "itself, and must not find another one: leave memory_dir out",
+        *(
+            (
+                ranks > 1 and getattr(options, name) is not None,
+                f"{name} and tensor_parallel_size={ranks}: every rank would read the file for "
+                f"itself, and must not find another one: leave {name} out",
+            )
+            for name in ("memory_dir", "learned_dir")
         ),
     ):
         if is_asked_for:
@@ -200,8 +203,10 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
-    if options.memory_dir is not None:
-        _check_writable("memory_dir", Path(options.memory_dir))
+    for name in ("memory_dir", "learned_dir"):
+        folder = getattr(options, name)
+        if folder is not None:
+            _check_writable(name, Path(folder))
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.refit import GROUPS
 from adaspec.documents import parse_json
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
 from adaspec.policy.guard import HOLD, WORDS
 from adaspec.vllm.batch import EngineStep, Verification
-from adaspec.vllm.events import Fault, Observer, source_of
+from adaspec.vllm.events import SOURCES, Fault, Observer, source_of
 from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.options import MODES
 
@@ -75,6 +76,7 @@ STAGES = (
     "expects",
     "mode_file",
     "request",
+    "refit",
     "other",
 )
 SPECULATION = ("with", "without")
@@ -167,6 +169,22 @@ METRICS = (
         "without.",
         ("speculation",),
         SPECULATION,
+        is_gauge=True,
+    ),
+    Metric(
+        "cost_factor",
+        "What a step takes in any case, a verified token and a forward of the drafter take, over "
+        "what the cost model says, as learned from steps at the present load.",
+        ("part",),
+        tuple(GROUPS),
+        is_gauge=True,
+    ),
+    Metric(
+        "accepted_over_expected",
+        "Accepted tokens over those that the trained model expected, in about the last thousand "
+        "drafts of each source; 0 until enough were drafted. Far below 1: train it again.",
+        ("source",),
+        SOURCES[1:],
         is_gauge=True,
     ),
     Metric(
@@ -383,6 +401,14 @@ class MetricsObserver(Observer):
         for name, rate in rates:
             if rate == rate:  # NaN: nothing is known yet
                 counters.put(f"guard_tokens_per_second/{name}", rate)
+
+    def learned(self, factors: list[float], came: list[float]) -> None:
+        """Note what step costs are multiplied by, and what comes of drafts."""
+        for part, factor in zip(GROUPS, factors, strict=True):
+            self.counters.put(f"cost_factor/{part}", factor)
+        for source, share in zip(SOURCES[1:], came, strict=True):
+            if share == share:  # NaN: too little is known
+                self.counters.put(f"accepted_over_expected/{source}", share)
 
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""

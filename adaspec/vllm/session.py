@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.cost.model import StepShape
 from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.guard import HOLD, PLAN, PROBE
+from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Arrival, Bools, Floats, Ints, Policy
 from adaspec.step.cut import Cut, fit
 from adaspec.step.phased import executor_of
@@ -36,10 +38,12 @@ from adaspec.vllm.batch import (
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
+from adaspec.vllm.clocked import ClockedSteps
 from adaspec.vllm.events import Fault, Observers, Serving
 from adaspec.vllm.exploring import explore, own_of
 from adaspec.vllm.guarding import Guarded, word_of
 from adaspec.vllm.kept_answers import answers_of
+from adaspec.vllm.kept_learning import restore_learned
 from adaspec.vllm.mode_file import Told
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
@@ -72,6 +76,7 @@ def follow(serves: Any, told: Told | None, guarded: Guarded | None) -> None:
     serves.word = word_of(guarded)
     if guarded is not None:
         serves.observers.notify("guarded", guarded)
+        _learn_costs(serves, guarded)
     if told is None:
         return
     if told.problem:
@@ -80,6 +85,28 @@ def follow(serves: Any, told: Told | None, guarded: Guarded | None) -> None:
     if told.mode != serves.mode:
         serves.mode = told.mode
         serves.observers.notify("switched", told.mode)
+
+
+def _learn_costs(serves: Any, guarded: Guarded) -> None:
+    """Take in what steps took; if that fails, costs stay as they are."""
+    clocked: ClockedSteps | None = serves.clocked
+    if clocked is None:
+        return
+    try:
+        if clocked.follow(guarded):
+            clocked.log_costs()
+            clocked.log_drift()
+            serves.observers.notify("learned", clocked.refit.factors.tolist(), clocked.came())
+    except Exception as error:
+        serves.clocked = None
+        serves.breaker.note(serves.step, "refit", error)
+
+
+def clocked_steps(learner: Any, policy: Policy) -> ClockedSteps | None:
+    """What joins the steps of a started policy with their times; None if it does not refit."""
+    if not isinstance(policy, LearnedPolicy) or policy.refit is None:
+        return None
+    return ClockedSteps(learner, policy.refit, policy.came)
 
 
 def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
@@ -135,6 +162,11 @@ class Session:
         self._draft_to = 0
         """How many tokens the current step drafts at least, whatever the policy asks for."""
         self._executor = executor_of(policy, self.setup, self._running.index)
+        restore_learned(serving, policy)
+        self.clocked = clocked_steps(self._executor, policy)
+        """The steps that the policy refits costs by; None if it does not."""
+        self._verified_shape: StepShape | None = None
+        """What the target verified in the current step; None if not just the last proposal."""
 
     @property
     def answers(self) -> AnswerIndex | None:
@@ -187,6 +219,7 @@ class Session:
         self.step += 1
         self._engine_rows = rows
         self._current, self._failed = None, False
+        self._verified_shape = None
         self._decision_s = 0.0
         # If anything fails from now on, the drafter still runs, so that its KV gets no holes.
         self._keeps_alive = self._ever_held and self.mode != "off" and self.word == PLAN
@@ -269,6 +302,10 @@ class Session:
     def drafter_ran(self, drafting: int, keep_alive: int) -> None:
         """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
+        shape = self._verified_shape
+        if self.clocked is not None and shape is not None:
+            runs = drafting + keep_alive > 0
+            self.clocked.ran(shape._replace(forwards=drafting, holds_neural=runs))
 
     def _shorten(self, current: EngineStep, cut: Cut) -> None:
         """Propose nothing for recorded rows, for others what requests and the operator allow."""
@@ -316,6 +353,7 @@ class Session:
             )
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
+            self._verified_shape = pending.step.shape if result.complete else None
             if result.any_known:
                 self._executor.learn(pending.step, own_of(outcome, pending.exploration))
         if result is not None:

@@ -15,6 +15,7 @@ from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import check_runner_v2
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
+from adaspec.vllm.kept_learning import keeping_learned
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
@@ -77,7 +78,11 @@ def worker_of(runner: Any, options: Options) -> Worker:
     )
     if parallel.rank == 0:
         index = None if worker.memory is None else worker.memory.index
-        worker.observers.add(*observers_of(options, serving), *keeping(serving, index))
+        worker.observers.add(
+            *observers_of(options, serving),
+            *keeping(serving, index),
+            *keeping_learned(serving, policy),
+        )
         announce(config, choice, serving, options)
     return worker
 

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import batch_shape, step_s, token_price
+from adaspec.cost.model import StepShape, batch_shape, step_s, token_price
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.planner.rate import rate_of
 from adaspec.policy.planner.recalibration import factor_of
+from adaspec.policy.planner.state import Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.v2.report import Report
 
@@ -80,7 +81,7 @@ class Host:
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
         assert setup.engine == ASYNC
         policy.start(setup)
-        self._policy, self._planner = policy, policy.planner
+        self._policy = policy
         self._knobs = policy.planner.knobs[0]
         self._neural_cap = policy.planner.limits["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
@@ -88,6 +89,10 @@ class Host:
         self._price = 0.0
         self._reads_prompt = np.zeros(setup.slots, np.bool_)
         """By slot: whether its request has entered and was not drafted for yet."""
+
+    @property
+    def _planner(self) -> Planner:
+        return self._policy.planner
 
     @property
     def most_forwards(self) -> int:
@@ -137,6 +142,10 @@ class Host:
             return int(self._lengths[-1])
         gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
         return int(self._lengths[np.argmax(gains)])
+
+    def timed(self, shape: StepShape, seconds: float) -> None:
+        """Take in what a step took."""
+        self._policy.timed(shape, seconds)
 
     def note(self, decided: Decided, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""

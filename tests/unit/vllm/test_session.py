@@ -159,8 +159,9 @@ class ScriptedEngine:
             else np.array([self.shortest - 1 - self.position[at] for at in self.running]),
         )
         self.session.begin(rows, self.states)
-        most = self.session.forwards()
+        most, ran = self.session.forwards(), 0
         for count in range(most):
+            ran += 1
             said = [self.requests[at].drafted[self.position[at]][count] for at in self.running]
             sure = np.full((len(said), 3), -0.5, np.float32)
             sure[:, CONFIDENCES.index("logprob")] = [
@@ -169,6 +170,7 @@ class ScriptedEngine:
             ]
             if not self.session.take(np.array(said, np.int32), sure):
                 break
+        self.session.drafter_ran(ran, int(ran == 0 and self.session.keeps_alive))
         for at, tokens in zip(self.running, self.session.finish(), strict=True):
             self.drafts[at] = tokens
 
