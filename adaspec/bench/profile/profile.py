@@ -192,7 +192,9 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
         }
     profile = fit_profile(measurement, known, grid.seed, facts)
     time_decisions = bench_served if on_cpu else bench_decide
-    decided = time_decisions(find_benched(()), (_CONTEXT,), batches, _DECISIONS, report)
+    # What deciding takes is a line over the batch, and needs two.
+    sizes = batches if len(batches) > 1 else tuple(sorted({1, max(*batches, 8)}))
+    decided = time_decisions(find_benched(()), (_CONTEXT,), sizes, _DECISIONS, report)
     return replace(profile, cost=profile.cost.with_deciding(deciding_constants(decided.rows)))
 
 

@@ -78,14 +78,17 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
     future = rng.permutation(first.output[now:]).tolist()
     output = first.output[:now] + future
     accepted = list(first.accepted)
-    drafted = None
+    drafted = probability = None
     if first.drafted is not None:
         # The drafts up to now are held; those behind may be anything.
         fresh = random_requests(seed + 1, 1, tokens=True, output_tokens=(len(output), len(output)))[
             0
         ]
         assert fresh.drafted is not None
+        assert first.probability is not None
+        assert fresh.probability is not None
         drafted = first.drafted[: now + 1] + fresh.drafted[now + 1 :]
+        probability = first.probability[: now + 1] + fresh.probability[now + 1 :]
         accepted = [common(d, output[p:]) for p, d in enumerate(drafted)]
         before = [common(d, first.output[p:]) for p, d in enumerate(first.drafted)]
     else:
@@ -98,7 +101,7 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
     logs = []
     for request in (
         replace(first, accepted=before),
-        Request(first.prompt, output, accepted, drafted),
+        Request(first.prompt, output, accepted, drafted, probability),
     ):
         witness = Witness(policy)
         run_policy(recording_of([request], seed=shown), witness, np.zeros(1, np.int32), 1, cost, 9)
