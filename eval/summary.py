@@ -265,7 +265,7 @@ def charged_table() -> list[list[str]]:
     """The table of the second set's leads, with deciding and prompts free and with all charged."""
     leads = ["over no speculation", "over the best static rule", "worst workload"]
     rows = [[AT_ONCE, *leads, *(f"all charged: {lead}" for lead in leads), "deciding"]]
-    documents = [report("reference-pair-h100"), report("reference-pair-h100-charged")]
+    documents = [report("reference-pair-h100-free"), report("reference-pair-h100")]
     by_load: dict[int, list[str]] = {}
     for document in documents:
         (policy,) = document["policies"]
