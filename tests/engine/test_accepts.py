@@ -26,7 +26,11 @@ def test_fixed_neural_accepts_what_the_stock_method_does(engines, prompts, head)
             "num_speculative_tokens": 4,
         }
     )
-    assert judged(engine, prompts) == expected
+    outputs, steps = judged(engine, prompts)
+    assert outputs == expected[0]
+    # Where two tokens are as likely to the drafter, batches of other rows may draft the other one.
+    differ = [one for one, other in zip(steps, expected[1], strict=True) if one != other]
+    assert len(differ) <= 1
 
 
 def test_fixed_ngram_vllm_accepts_what_the_stock_method_does(engines, prompts):
