@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard validate-logged evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard bench-learning validate-logged evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -28,6 +28,7 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
+	@echo 'make bench-learning  policies whose step costs are wrong, learning them: one table, over an hour'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
@@ -141,6 +142,9 @@ bench: $(READY)
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)
 	$(PY) eval/guard/bench.py -o eval/reports/guard
+
+bench-learning: $(READY)
+	$(PY) eval/learning/bench.py -o eval/reports/learning
 
 validate-logged: $(READY)
 	$(PY) eval/logged/validate.py -o eval/reports/logged

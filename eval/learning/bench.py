@@ -125,7 +125,7 @@ def run(
             raise _Enough
 
     rng = np.random.default_rng([order, load])
-    entries = np.concatenate([rng.permutation(len(recording)) for _ in range(12)])
+    entries = np.concatenate([rng.permutation(len(recording)) for _ in range(20)])
     try:
         run_policy(
             recording,
