@@ -30,6 +30,12 @@ PREPARED = {
     "work/reference-pair-memory": "adaspec train eval/traces/reference-pair --memory "
     "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
     "-o work/reference-pair-memory --force",
+    "traces/llama-3.1-8b-no-drafter": "python eval/without_drafter.py traces/llama-3.1-8b "
+    "-o traces/llama-3.1-8b-no-drafter --force",
+    "work/no-drafter": "adaspec train traces/llama-3.1-8b-no-drafter --cost h100-llama-3.1-8b "
+    "--resamples 0 --orders 1 --seed 0 -o work/no-drafter --force",
+    "work/no-drafter-memory": "adaspec train traces/llama-3.1-8b-no-drafter --memory "
+    "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 -o work/no-drafter-memory --force",
     PREPARED_BY_DEMO: DEMO,
 }
 """What commands read that is not committed -> the command that makes it."""
@@ -59,6 +65,9 @@ def reports() -> dict[str, str]:
 def needed(commands: list[str]) -> list[str]:
     """What has to be there before these commands run, and is not committed."""
     words = {word for command in commands for word in shlex.split(command)}
+    for path, command in reversed(PREPARED.items()):
+        if path in words:
+            words.update(shlex.split(command))
     return [path for path in PREPARED if path in words]
 
 

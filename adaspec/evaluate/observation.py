@@ -1,8 +1,8 @@
 """Policies watched step by step: what their steps lost, and single requests to look into.
 
-Every cell's first order is replayed once more under the named policies and the best static rule,
-by the loop for any policy, with an observer in it. Where the loss lies, and what single requests
-did, is kept; the figures of the report do not rest on it.
+The beginning of every cell's first order is replayed once more under the named policies and the
+best static rule, by the loop for any policy, with an observer in it. Where the loss lies, and what
+single requests did, is kept; the figures of the report do not rest on it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from adaspec.trace.schema import Request
 Ints = NDArray[np.int32]
 
 REFERENCE = Oracle("plan-splice")
+WATCHED_TOKENS, WATCHED_TOKENS_OF_WORKLOAD = 25_000, 10_000
+"""Output tokens of the mix, and of a workload alone, that are enough to watch: the loop for any
+policy is slow. At high loads there are more: an order fills the batch three times."""
 SAMPLED = 3
 """The most requests of a workload that are kept step by step, per load and policy."""
 MAX_OUTPUT_SHOWN = 400
@@ -82,7 +85,8 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """What every request of the mix did under a policy at a load; arrays run over `request`."""
+    """What the watched requests of the mix did under a policy at a load; arrays run over
+    `request`."""
 
     concurrency: int
     policy: str
@@ -129,7 +133,7 @@ def observe(
     for done, cell in enumerate(every):
         progress("steps", done, len(every))
         workload, load = cell[0] or ALL, cell[1]
-        order = draw_orders(recording, *cell, options.seed, 1)[0]
+        order = _beginning(recording, draw_orders(recording, *cell, options.seed, 1)[0], cell)
         reference = player.play(REFERENCE, order, load)
         if load not in best:
             best[load] = hindsight(recording, load, player.cost, player.cap)
@@ -150,6 +154,13 @@ def observe(
     seen.passages = _kept(seen.passages, recording)
     progress("steps", len(every), len(every))
     return seen
+
+
+def _beginning(recording: Recording, order: Ints, cell: Cell) -> Ints:
+    """As much of an order as is watched."""
+    enough = WATCHED_TOKENS if cell[0] is None else WATCHED_TOKENS_OF_WORKLOAD
+    before = np.cumsum(recording.columns.length[order])
+    return order[: max(int(np.searchsorted(before, enough)) + 1, 3 * cell[1])]
 
 
 def sample(recording: Recording, order: Ints, concurrency: int) -> Ints:

@@ -44,4 +44,8 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
         read = {word for word in words if "/" in word and word != out}
         missing = {path for path in read if not (CHECKOUT / path).exists()}
         assert missing <= set(evidence.PREPARED), name
-        assert set(evidence.needed([command])) == read & set(evidence.PREPARED)
+        needed = evidence.needed([command])
+        assert read & set(evidence.PREPARED) <= set(needed)
+        for path in needed:  # what that is made from is there too, and comes before it
+            made_from = set(shlex.split(evidence.PREPARED[path])) & set(evidence.PREPARED) - {path}
+            assert made_from <= set(needed[: needed.index(path)])
