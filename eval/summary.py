@@ -53,6 +53,7 @@ FREE = {True: "", False: ", deciding and prompts free"}
 """What a replay that charges everything, or not, is called."""
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
+ALL_WORKLOADS = "all, in equal parts"
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
@@ -389,7 +390,31 @@ def memory_by_workload_table() -> list[list[str]]:
             here = cell["reference-pair-memory"]
             over = [cell["reference-pair-h100"], cell[best_suffix(cell)]]
             line.append(" / ".join(percent(here / each - 1) for each in over))
-        rows.append(["all, in equal parts" if workload == "all" else workload, *line])
+        rows.append([ALL_WORKLOADS if workload == "all" else workload, *line])
+    return rows
+
+
+def no_drafter_table() -> list[list[str]]:
+    """The table of what is gained where no neural drafter is served."""
+    found = speedups("llama-3.1-8b-no-drafter")
+    rows = [[
+        "workload", AT_ONCE, "best static rule", "policy", "best static rule with memory",
+        "policy with memory", "over the policy without", "suffix decoding", "over it",
+    ]]  # fmt: skip
+    for workload, load in sorted(found):
+        cell = found[workload, load]
+        suffix, own, mine = best_suffix(cell), cell["no-drafter"], cell["no-drafter-memory"]
+        rows.append([
+            ALL_WORKLOADS if workload == "all" else workload,
+            str(load),
+            times(cell["static:best"]),
+            times(own),
+            times(cell["static:memory"]),
+            f"**{times(mine)}**",
+            percent(mine / own - 1),
+            f"{times(cell[suffix])} `{suffix}`",
+            percent(mine / cell[suffix] - 1),
+        ])  # fmt: skip
     return rows
 
 
@@ -401,7 +426,7 @@ def agents_table() -> list[list[str]]:
         cell = found[workload, load]
         suffix = best_suffix(cell)
         rows.append([
-            "all, in equal parts" if workload == "all" else workload,
+            ALL_WORKLOADS if workload == "all" else workload,
             str(load),
             times(cell["static:best"]),
             times(cell["static:memory"]),
@@ -538,6 +563,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),
+        "no-drafter": no_drafter_table(),
         "servers": server_table(found, "servers"),
         "servers-alone": server_table(found, "servers_alone"),
     }

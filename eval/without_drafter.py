@@ -1,6 +1,6 @@
 """A dense trace without what its neural drafter did: what an operator who has none would record.
 
-    python eval/without_drafter.py traces/llama-3.1-8b -o traces/llama-3.1-8b-no-drafter
+python eval/without_drafter.py traces/llama-3.1-8b -o traces/llama-3.1-8b-no-drafter
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ def main() -> int:
     try:
         reader = read_trace(arguments.traces)
         requests = [replace(each, **dict.fromkeys(drafted)) for each in reader.requests()]
-        write_trace(
-            arguments.out, requests, target=reader.manifest.target, force=arguments.force
-        )
+        write_trace(arguments.out, requests, target=reader.manifest.target, force=arguments.force)
     except (AdaspecError, OSError) as error:
         print(f"without_drafter: {error}", file=sys.stderr)
         return 2

@@ -72,7 +72,7 @@ class Options:
     """The fraction of requests drafted for, of those that do not say whether they shall be."""
     guard: bool = True
     """Whether speculation is held off where it is measured to be slower than none."""
-    learn: bool = False
+    learn: bool = True
     """Whether step costs are refitted by what steps take, which the guard measures."""
     learned_dir: str | None = None
     """The folder in which what is learned is kept for a server that is started again."""

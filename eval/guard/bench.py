@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,6 +277,18 @@ def line(cell: Cell) -> str:
     return f"| {' | '.join(values)} |"
 
 
+def write_report(
+    folder: Path, script: str, document: dict[str, Any], said: list[str], table: list[str]
+) -> None:
+    """Write report.json and report.md, both with the command that this process was started by."""
+    command = shlex.join(["python", script, *sys.argv[1:]])
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {**document, "command": command}
+    (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n")
+    text = "\n\n".join([*said, "\n".join(table), f"Made by:\n\n```sh\n{command}\n```"])
+    (folder / "report.md").write_text(text + "\n")
+
+
 def main() -> None:
     """Replay all cells; write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -301,7 +314,6 @@ def main() -> None:
         *(f"Left out: {why}." for why in left_out),
     ]
     print("\n".join(said), f"{time.monotonic() - began:.0f} s", sep="\n")
-    command = shlex.join(["python", "eval/guard/bench.py", *sys.argv[1:]])
     document = {
         "seed": SEED,
         "least": {
@@ -311,13 +323,8 @@ def main() -> None:
         "missed": len(missed),
         "left_out": left_out,
         "cells": [asdict(cell) for cell in found],
-        "command": command,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    table = "\n".join([*heads, *map(line, found)])
-    text = "\n\n".join([*said, table, f"Made by:\n\n```sh\n{command}\n```"])
-    (options.out / "report.md").write_text(text + "\n")
+    write_report(options.out, "eval/guard/bench.py", document, said, [*heads, *map(line, found)])
 
 
 if __name__ == "__main__":

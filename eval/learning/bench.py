@@ -12,8 +12,6 @@ was not trained on, in random orders; prompts are not charged.
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import statistics
 import sys
 import time
@@ -25,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "guard"))
 
-from bench import LLAMA, PAIR_COST, PUBLIC, public_recording
+from bench import LLAMA, PAIR_COST, PUBLIC, public_recording, write_report
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
@@ -202,19 +200,13 @@ def main() -> None:
             f"cell of all {len(found)}: {least:+.1%}."
         )
     print("\n".join(said), f"{time.monotonic() - began:.0f} s", sep="\n")
-    command = shlex.join(["python", "eval/learning/bench.py", *sys.argv[1:]])
     document = {
         "orders": ORDERS,
         "steps": {str(load): steps for load, steps in STEPS.items()},
         "said": said,
         "cells": [asdict(cell) for cell in found],
-        "command": command,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    table = "\n".join([*heads, *map(line, found)])
-    text = "\n\n".join([*said, table, f"Made by:\n\n```sh\n{command}\n```"])
-    (options.out / "report.md").write_text(text + "\n")
+    write_report(options.out, "eval/learning/bench.py", document, said, [*heads, *map(line, found)])
 
 
 if __name__ == "__main__":

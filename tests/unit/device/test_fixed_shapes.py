@@ -63,7 +63,7 @@ def run_steps(predictor: Predictor, device: torch.device, forwards: int, budget:
 
 @pytest.mark.parametrize("remembers", [False, True])
 @pytest.mark.parametrize("budget", [False, True])
-@pytest.mark.parametrize("forwards", [0, 1, 3, 8])
+@pytest.mark.parametrize("forwards", [0, 3])
 @pytest.mark.parametrize("evidence", [False, True])
 def test_a_step_needs_no_tensors_values(
     evidence: bool, forwards: int, budget: bool, remembers: bool
