@@ -53,6 +53,7 @@ class CircuitBreaker:
         self._outstanding_steps += STEPS_PER_FAULT
         self.counts[stage] += 1
         in_a_row = self._in_a_row >= MAX_IN_A_ROW
+        was_off = self.off
         self.off |= in_a_row or self._outstanding_steps >= MAX_OUTSTANDING * STEPS_PER_FAULT
         if self.counts[stage] == 1:
             log.warning(
@@ -64,7 +65,7 @@ class CircuitBreaker:
                 in_one_line(error, 300),
             )
             log.debug("%s", "".join(traceback.format_exception(error)))
-        if self.off:
+        if self.off and not was_off:  # batches that cannot be read go on failing
             log.error(
                 "adaspec: policy '%s' is switched off %s (failures since the start: %s): serving "
                 "goes on without speculation until a restart",

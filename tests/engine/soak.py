@@ -63,7 +63,8 @@ class Soak:
 
     def __init__(self, runner, models, folder, rng):
         from long_requests import Draw
-        from long_run import Run, Shape
+        from long_run import Run
+        from long_shapes import Shape
 
         self.is_v2 = runner.__name__ == "long_v2"
         self.places = {
@@ -226,6 +227,7 @@ def main():
             soak.spell(min(time.monotonic() + spell_s, ends_s), progress)
             print(f"[{time.monotonic() - began_s:6.0f} s] {dict(soak.counts)}", flush=True)
         took_s = time.monotonic() - began_s
+        soak.recorder.close()
         soak.engine.close()
     warm = [size for at, size in samples if at >= took_s / 3]
     tenth = max(1, len(warm) // 10)

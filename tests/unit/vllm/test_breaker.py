@@ -70,3 +70,13 @@ def test_ranks_that_see_the_same_steps_switch_off_at_the_same_one():
 def test_the_log_says_which_it_was(pattern, says, caplog):
     breaker_after(pattern)
     assert says in caplog.text
+
+
+def test_a_breaker_that_is_off_logs_no_more_whatever_still_fails(caplog):
+    breaker = CircuitBreaker("fixed:ngram:8:2", Observers())
+    for step in range(3 * MAX_IN_A_ROW):
+        breaker.fault(step, "batch", IndexError("lost"), 1)
+    assert breaker.off
+    assert breaker.counts["batch"] == 3 * MAX_IN_A_ROW
+    said = [each for each in caplog.records if "is switched off" in each.message]
+    assert len(said) == 1
