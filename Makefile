@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults engine lint bench bench-guard bench-learning validate-logged evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-learning validate-logged evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
 	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
+	@echo 'make soak            one engine per model runner under mixed load, faults and mode switches: an hour'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
@@ -119,6 +120,11 @@ FAULTS := tests/engine/test_faults.py tests/engine/test_operating_faults.py test
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
 	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"
+
+MINUTES ?= 30
+soak: $(READY) engine
+	$(PY) tests/engine/soak.py v1 --minutes $(MINUTES) -o eval/reports/soak/v1
+	$(PY) tests/engine/soak.py v2 --minutes $(MINUTES) -o eval/reports/soak/v2
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there. What was said of it is
 # kept: whoever needs vLLM and finds none says why.

@@ -13,6 +13,7 @@ import numpy as np
 from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.kept_learning import keeping_learned
@@ -20,9 +21,10 @@ from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
-from adaspec.vllm.serving import announce, serving_of
-from adaspec.vllm.session import RecordPolicy, Session, follow, warm_up
+from adaspec.vllm.serving import RecordPolicy, announce, serving_of
+from adaspec.vllm.session import Session
 from adaspec.vllm.tracing import observers_of
+from adaspec.vllm.warm_up import warm_up
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
 _NO_LIMIT = 1 << 30

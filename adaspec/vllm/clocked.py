@@ -13,6 +13,8 @@ from typing import Any
 
 from adaspec.cost.model import StepShape
 from adaspec.cost.refit import CostRefit
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Policy
 from adaspec.vllm.events import SOURCES
 from adaspec.vllm.guarding import Guarded
 
@@ -79,3 +81,10 @@ class ClockedSteps:
             token / step,
             forward / step,
         )
+
+
+def clocked_steps(learner: Any, policy: Policy) -> ClockedSteps | None:
+    """What joins the steps of a started policy with their times; None if it does not refit."""
+    if not isinstance(policy, LearnedPolicy) or policy.refit is None:
+        return None
+    return ClockedSteps(learner, policy.refit, policy.came)

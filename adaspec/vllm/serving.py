@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.model import CostModel
+from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.protocol import Arrival, Policy, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
@@ -16,9 +17,18 @@ from adaspec.vllm.events import Serving
 from adaspec.vllm.kept_learning import learned_file
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
-from adaspec.vllm.session import RecordPolicy
 
 log = logging.getLogger("vllm.adaspec")
+
+
+class RecordPolicy(BasePolicy):
+    """Proposes nothing, and gives no request the drafter: recorded requests get it anyway."""
+
+    name = "record"
+
+    def admit(self, arrival: Arrival) -> bool:
+        """Refuse the drafter to every request."""
+        return False
 
 
 def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:

@@ -22,10 +22,8 @@ import numpy as np
 
 from adaspec.cost.model import StepShape
 from adaspec.draft.answers import AnswerIndex
-from adaspec.policy.base import BasePolicy
 from adaspec.policy.guard import HOLD, PLAN, PROBE
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Arrival, Bools, Floats, Ints, Policy
+from adaspec.policy.protocol import Bools, Floats, Ints, Policy
 from adaspec.step.cut import Cut, fit
 from adaspec.step.phased import executor_of
 from adaspec.vllm.batch import (
@@ -34,79 +32,20 @@ from adaspec.vllm.batch import (
     EngineStep,
     RunningRequest,
     RunningRequests,
-    common_prefix_len,
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.clocked import ClockedSteps
-from adaspec.vllm.events import Fault, Observers, Serving
+from adaspec.vllm.clocked import clocked_steps
+from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.exploring import explore, own_of
-from adaspec.vllm.guarding import Guarded, word_of
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.kept_learning import restore_learned
-from adaspec.vllm.mode_file import Told
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
 log = logging.getLogger("vllm.adaspec")
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
-_WARM_UP_TEXT = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3]
-_WARM_UP_STEPS = 3
-_LONG_WARM_UP_S = 5.0
-
-
-class RecordPolicy(BasePolicy):
-    """Proposes nothing, and gives no request the drafter: recorded requests get it anyway."""
-
-    name = "record"
-
-    def admit(self, arrival: Arrival) -> bool:
-        """Refuse the drafter to every request."""
-        return False
-
-
-def is_recorded(request: str, fraction: float) -> bool:
-    """Whether a request is in the recorded fraction; its id decides, so that all ranks agree."""
-    return is_chosen(request, fraction)
-
-
-def follow(serves: Any, told: Told | None, guarded: Guarded | None) -> None:
-    """Take a session, or a worker of V2, over to the mode of the step that begins next."""
-    serves.word = word_of(guarded)
-    if guarded is not None:
-        serves.observers.notify("guarded", guarded)
-        _learn_costs(serves, guarded)
-    if told is None:
-        return
-    if told.problem:
-        fault = Fault(serves.step, "mode_file", told.problem, serves.breaker.off)
-        serves.observers.notify("fault", fault)
-    if told.mode != serves.mode:
-        serves.mode = told.mode
-        serves.observers.notify("switched", told.mode)
-
-
-def _learn_costs(serves: Any, guarded: Guarded) -> None:
-    """Take in what steps took; if that fails, costs stay as they are."""
-    clocked: ClockedSteps | None = serves.clocked
-    if clocked is None:
-        return
-    try:
-        if clocked.follow(guarded):
-            clocked.log_costs()
-            clocked.log_drift()
-            serves.observers.notify("learned", clocked.refit.factors.tolist(), clocked.came())
-    except Exception as error:
-        serves.clocked = None
-        serves.breaker.note(serves.step, "refit", error)
-
-
-def clocked_steps(learner: Any, policy: Policy) -> ClockedSteps | None:
-    """What joins the steps of a started policy with their times; None if it does not refit."""
-    if not isinstance(policy, LearnedPolicy) or policy.refit is None:
-        return None
-    return ClockedSteps(learner, policy.refit, policy.came)
 
 
 def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
@@ -406,7 +345,7 @@ class Session:
             request.recorded = (
                 whole
                 and request.limits is not NOTHING
-                and is_recorded(name, self.serving.record_fraction)
+                and is_chosen(name, self.serving.record_fraction)
             )
             request.holds_neural = request.recorded and self.serving.record_cap > 0
             with self._stage("admit"):  # if this fails, the request runs without the drafter
@@ -517,41 +456,3 @@ class _Stage:
         # A nested stage has already added its time, which must not count twice.
         self._session._decision_s = self._before_s + perf_counter() - self._began_s
         return failed
-
-
-def warm_up(session: Session) -> None:
-    """Run a short, repetitive request through a session that is thrown away afterwards.
-
-    Every stage runs before anything is served, so that no request waits for a compiler.
-    """
-    session.counts_slow_decisions = False
-    began_s = perf_counter()
-    state = object()
-    tokens = np.array([_WARM_UP_TEXT + [4, 1, 2, 3] * (_WARM_UP_STEPS + 1) * 8], np.int32)
-    known_tokens = len(_WARM_UP_TEXT)
-    sampled, proposed = [int(tokens[0, known_tokens])], list[int]()
-    for _ in range(_WARM_UP_STEPS):
-        batch = EngineBatch(
-            requests=["warm-up"],
-            states=[state],
-            tokens=tokens,
-            prompt_tokens=np.array([len(_WARM_UP_TEXT)], np.int32),
-            known=np.array([known_tokens], np.int32),
-            sampled=[sampled],
-            verified={"warm-up": proposed},
-            room=np.full(1, session.setup.cap, np.int32),
-        )
-        session.begin(batch, {"warm-up": state})
-        known_tokens += len(sampled)
-        for count in range(session.forwards()):
-            drafted = np.array([tokens[0, known_tokens + count]], np.int32)
-            if not session.take(drafted, np.array([[-0.1, 2.0, 0.3]], np.float32)):
-                break
-        proposed = session.finish()[0]
-        expected_tokens = tokens[0, known_tokens : known_tokens + len(proposed) + 1].tolist()
-        sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
-    empty = np.zeros(0, np.int32)
-    session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
-    took_s = perf_counter() - began_s
-    if took_s > _LONG_WARM_UP_S:
-        log.info("adaspec: compiled for %.0f s; the next start on this machine need not", took_s)

@@ -80,6 +80,7 @@ class Soak:
         self.running, self.found, self.leaving = {}, {}, {}
         self.engine = self._start(models, folder)
         self.guard = self.engine.scheduler.adaspec_timed.guard
+        self.content = False
         self.served = self.recorder = None
         self._serve()
 
@@ -125,19 +126,12 @@ class Soak:
         """Some seconds of one load, one mode and at most one fault."""
         from long_faults import injected
 
-        from adaspec.policy.guard import Guard
-        from adaspec.vllm.guarding import LAGS
-
         load = int(self.rng.choice(LOADS))
         mode = str(self.rng.choice(["serve", "serve", "serve", "shadow", "off"]))
         fault = str(self.rng.choice(list(self.places))) if self.rng.random() < 0.4 else None
         self.counts["mode switches"] += self.mode_file.read_text() != mode
         self.mode_file.write_text(mode)
-        # On models this small nothing is faster than no speculation: half of the time, the guard
-        # has to believe that something is.
-        timed, content = self.engine.scheduler.adaspec_timed, self.rng.random() < 0.5
-        lag = LAGS["V2" if self.is_v2 else "V1"]
-        timed.guard = Guard(lambda rows, context: 1e6, lag) if content else self.guard
+        self._trust(bool(self.rng.random() < 0.5))
         before = dict(self.served.breaker.counts)
         with injected(self.places.get(fault), self.served, self.recorder):
             while time.monotonic() < ends_s:
@@ -153,6 +147,24 @@ class Soak:
         if self.served.breaker.off:
             self.counts["switched off"] += 1
             self._serve()
+
+    def _trust(self, content):
+        """Let the engine's own guard judge, or one that holds nothing off.
+
+        On models this small nothing is faster than no speculation. Requests end first: a guard is
+        told of no step that another one judged.
+        """
+        from adaspec.policy.guard import Guard
+        from adaspec.vllm.guarding import LAGS
+
+        if content == self.content:
+            return
+        while self.running:
+            self._step(0)
+        self.content, timed = content, self.engine.scheduler.adaspec_timed
+        timed._in_flight.clear()
+        lag = LAGS["V2" if self.is_v2 else "V1"]
+        timed.guard = Guard(lambda rows, context: 1e6, lag) if content else self.guard
 
     def _step(self, load):
         core = self.engine.llm.llm_engine

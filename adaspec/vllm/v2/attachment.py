@@ -13,6 +13,7 @@ from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.kept_learning import keeping_learned
@@ -20,7 +21,6 @@ from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
-from adaspec.vllm.session import follow
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.running import Request

@@ -28,11 +28,12 @@ from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
+from adaspec.vllm.clocked import clocked_steps
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.kept_learning import restore_learned
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED
-from adaspec.vllm.session import SLOW_S, clocked_steps, is_recorded, limits_or_note
+from adaspec.vllm.request_limits import NOTHING, UNLIMITED, is_chosen
+from adaspec.vllm.session import SLOW_S, limits_or_note
 from adaspec.vllm.v2.answers import Memory
 from adaspec.vllm.v2.drafting import Drafting, Step
 from adaspec.vllm.v2.events import drafted_event, verified_event
@@ -125,7 +126,7 @@ class Worker:
             request.limits = limits_or_note(
                 request.name, request.params, self.serving, self.breaker
             )
-            request.recorded = request.limits is not NOTHING and is_recorded(
+            request.recorded = request.limits is not NOTHING and is_chosen(
                 request.name, self.serving.record_fraction
             )
             self._requests[request.name] = request

@@ -19,9 +19,10 @@ from adaspec.policy.protocol import Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.vllm.clocked import ClockedSteps
 from adaspec.vllm.events import Fault, Observer, Serving
+from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.kept_learning import KeptLearning, learned_file
-from adaspec.vllm.session import Session, follow
+from adaspec.vllm.session import Session
 from adaspec.vllm.v2.host import Host
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -18,7 +18,7 @@ from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.session import is_recorded
+from adaspec.vllm.request_limits import is_chosen
 from adaspec.vllm.trace_output import TraceOutput
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,11 +57,11 @@ def output(folder, lost, manifest=DENSE):
 
 
 def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
-    chosen = [is_recorded(f"request-{at}", 0.2) for at in range(5000)]
-    assert chosen == [is_recorded(f"request-{at}", 0.2) for at in range(5000)]
+    chosen = [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
+    assert chosen == [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
     assert abs(np.mean(chosen) - 0.2) < 0.03
-    assert not any(is_recorded(str(at), 0.0) for at in range(100))
-    assert all(is_recorded(str(at), 1.0) for at in range(100))
+    assert not any(is_chosen(str(at), 0.0) for at in range(100))
+    assert all(is_chosen(str(at), 1.0) for at in range(100))
 
 
 @pytest.mark.parametrize("name", ["none", "fixed:neural:3", "hybrid-splice:2:8:3:1:5", "dice"])

@@ -20,10 +20,12 @@ from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Observer, Serving, source_of
+from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
 from adaspec.vllm.mode_file import Told
-from adaspec.vllm.session import Session, follow, is_recorded
+from adaspec.vllm.request_limits import is_chosen
+from adaspec.vllm.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from random_recordings import NEURAL_CAP, random_requests, recording_of
@@ -400,7 +402,7 @@ def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once(
 
 @pytest.mark.parametrize("name", [*POLICIES, "dice"])
 def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
-    from adaspec.vllm.session import warm_up
+    from adaspec.vllm.warm_up import warm_up
 
     session = session_of(Dice() if name == "dice" else parse_policy(name), 4)
     warm_up(session)
@@ -409,7 +411,7 @@ def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
 
 
 def test_compiling_in_a_warm_up_is_no_slow_decision(monkeypatch):
-    from adaspec.vllm.session import warm_up
+    from adaspec.vllm.warm_up import warm_up
 
     monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Drowsy.LIMIT_S)
     session = session_of(Drowsy(), 4, stop_if_slow=True)
@@ -468,7 +470,7 @@ def test_recorded_requests_hold_a_drafter_that_others_let_go():
     serving = Serving("p", "why", "serve", setup, "t", "d", record_fraction=0.5, vocabulary=1000)
     session = Session(policy, serving, False)
     engine = ScriptedEngine(random_requests(7, 20, tokens=True, output_tokens=(40, 44)), session)
-    recorded = [is_recorded(f"r{at}", 0.5) for at in range(20)]
+    recorded = [is_chosen(f"r{at}", 0.5) for at in range(20)]
     assert 0 < sum(recorded) < 20
     for _ in range(8):
         engine.step()
