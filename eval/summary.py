@@ -396,7 +396,7 @@ def memory_by_workload_table() -> list[list[str]]:
 
 def no_drafter_table() -> list[list[str]]:
     """The table of what is gained where no neural drafter is served."""
-    found = speedups("llama-3.1-8b-no-drafter")
+    found = speedups("llama-3.1-8b-no-drafter-memory")
     rows = [[
         "workload", AT_ONCE, "best static rule", "policy", "best static rule with memory",
         "policy with memory", "over the policy without", "suffix decoding", "over it",
