@@ -29,7 +29,7 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
-	@echo 'make bench-learning  policies whose step costs are wrong, learning them: one table, over an hour'
+	@echo 'make bench-learning  policies whose step costs are wrong, learning them: one table, some 15 minutes'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'

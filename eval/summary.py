@@ -418,6 +418,17 @@ def no_drafter_table() -> list[list[str]]:
     return rows
 
 
+def learning_table() -> list[list[str]]:
+    """The table of what is gained by refitting wrong step costs while serving."""
+    rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
+    for cell in report("learning")["cells"]:
+        gains = (
+            percent(cell[key] / cell["believed"] - 1) for key in ("told", "learned", "bad_clock")
+        )
+        rows.append([cell["costs"], str(cell["load"]), *gains])
+    return rows
+
+
 def agents_table() -> list[list[str]]:
     """The table of made-up agent-like traffic."""
     found = speedups("agents-memory")
@@ -559,6 +570,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "decide": decide_table(),
         "engines": engine_table(found),
         "guard": guard_table(),
+        "learning": learning_table(),
         "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
