@@ -202,6 +202,7 @@ class Soak:
 
         number = self.running.pop(name)
         gone = self.leaving.pop(name, None)
+        self.engine.judged.clear()
         found = [output_of(each) for each in self.found.pop(name).values()]
         self.counts["given up" if gone is not None else "ended"] += 1
         self.counts["tokens"] += sum(len(each.tokens) for each in found)
