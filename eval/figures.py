@@ -1,0 +1,232 @@
+"""The figures that README and docs show, from the committed reports."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+REPORTS = CHECKOUT / "eval" / "reports"
+REPLAYS = {
+    "llama-3.1-8b-instruct-h100": (
+        "Llama-3.1-8B-Instruct with EAGLE, public recordings",
+        "llama-3.1-8b-instruct-h100",
+    ),
+    "reference-pair-h100": (
+        "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
+        "reference-pair-cpu",
+    ),
+}
+"""Cross-fitted report -> its models, and the shipped policy with the same kind of evidence."""
+VLLM_OFFERS = ("fixed:best", "adaptive:best")
+"""The rows of a report that stand for vLLM's own methods; suffix decoding has its own report."""
+MIXES = {
+    1: ("1", "1-suffix", "1-heads", "all-methods-1"),
+    4: ("4", "4-workloads", "4-suffix", "all-methods-4"),
+    16: ("16", "16-workloads", "16-suffix", "16-refit", "all-methods-16"),
+}
+"""Requests at once -> the benchmarks of full servers on the mix of all workloads."""
+ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
+"""Requests at once -> the benchmarks of full servers on one workload alone."""
+SERVER_METHODS = ("none", "ngram", "neural", "suffix", "batch-table")
+CONTEXT_TOKENS = 1024
+"""The context length of the decisions with quoted times; longer contexts take as long."""
+
+
+def report(name: str) -> dict[str, Any]:
+    """A committed report."""
+    document: dict[str, Any] = json.loads((REPORTS / name / "report.json").read_text("utf-8"))
+    return document
+
+
+def replay_rows(name: str) -> list[dict[str, Any]]:
+    """The figures of one cross-fitted report per load, beside vLLM's methods and static rules."""
+    crossfit, suffix = report(name), report(f"{name}-suffix")
+    (policy,) = crossfit["policies"]
+    cells = {(row["concurrency"], row["policy"]): row for row in crossfit["rows"] if is_mixed(row)}
+    suffixes = [row for row in suffix["rows"] if row["policy"].startswith("suffix")]
+    rows = []
+    for entry in filter(is_mixed, crossfit["headline"]):
+        load = entry["concurrency"]
+        adaspec_row = cells[load, policy]
+        offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
+        suffixes_at_load = [row for row in suffixes if row["concurrency"] == load]
+        offered += [(row["policy"], row) for row in suffixes_at_load if is_mixed(row)]
+        spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
+        emitted = 1 + adaspec_row["accepted_per_step"]
+        step_s = load * emitted / adaspec_row["tokens_per_s"]
+        # Reports from before deciding was charged know no share of it.
+        charged = bool(crossfit.get("charge_decisions"))
+        share = entry["decide_share_of_step"] if charged else None
+        decision_s = decision(REPLAYS[name][1], load) if share is None else share * step_s
+        rows.append(
+            {
+                "concurrency": load,
+                "charged": charged,
+                "speedup": adaspec_row["speedup"],
+                "speedup_ci95": adaspec_row["ci95"],
+                "vllm_best": spec,
+                "vllm_best_speedup": best["speedup"],
+                "lift_over_vllm_best": adaspec_row["tokens_per_s"] / best["tokens_per_s"] - 1,
+                "suffix_best_speedup": max(
+                    row["speedup"] for row in suffixes_at_load if is_mixed(row)
+                ),
+                "worst_workload_over_suffix": min(
+                    row["tokens_per_s"]
+                    / max(
+                        each["tokens_per_s"]
+                        for each in suffixes_at_load
+                        if each["workload"] == row["workload"]
+                    )
+                    - 1
+                    for row in crossfit["rows"]
+                    if (row["concurrency"], row["policy"]) == (load, policy) and not is_mixed(row)
+                ),
+                "static_best": cells[load, "static:best"]["detail"]["spec"],
+                "static_best_speedup": cells[load, "static:best"]["speedup"],
+                "lift_over_static_best": entry["lift_over_static_best"],
+                "lift_ci95": entry["lift_ci95"],
+                "worst_workload_lift": entry["worst_workload_lift"],
+                "foresight_speedup": cells[load, "oracle:plan-splice"]["speedup"],
+                "step_s": step_s,
+                "decision_s": decision_s,
+                "decision_share_of_step": decision_s / step_s,
+            }
+        )
+    return rows
+
+
+def engine_rows(name: str) -> list[dict[str, Any]]:
+    """The leads of one cross-fitted report per load, and those of its counterpart for async."""
+    by_engine = {"sync": report(name), "async": report(f"{name}-async")}
+    entries, speeds = {}, {}
+    for engine, document in by_engine.items():
+        (policy,) = document["policies"]
+        entries[engine] = [entry for entry in document["headline"] if is_mixed(entry)]
+        speeds[engine] = {
+            row["concurrency"]: row["tokens_per_s"]
+            for row in document["rows"]
+            if is_mixed(row) and row["policy"] == policy
+        }
+    rows = []
+    for sync, late in zip(entries["sync"], entries["async"], strict=True):
+        load = sync["concurrency"]
+        assert late["concurrency"] == load
+        rows.append(
+            {
+                "concurrency": load,
+                "sync_over_static_best": sync["lift_over_static_best"],
+                "sync_over_static_best_ci95": sync["lift_ci95"],
+                "sync_over_static_tuned": sync["lift_over_static_tuned"],
+                "sync_over_static_tuned_ci95": sync["lift_over_static_tuned_ci95"],
+                "async_over_static_fresh": late["lift_over_static_fresh"],
+                "async_over_static_fresh_ci95": late["lift_over_static_fresh_ci95"],
+                "async_over_static_best": late["lift_over_static_best"],
+                "async_over_static_best_ci95": late["lift_ci95"],
+                "async_over_sync": speeds["async"][load] / speeds["sync"][load] - 1,
+            }
+        )
+    return rows
+
+
+def decision(policy: str, batch: int) -> float:
+    """The median seconds of a full decision of a shipped policy, by `adaspec bench decide`."""
+    (row,) = (row for row in decisions() if (row["policy"], row["batch"]) == (policy, batch))
+    return float(row["median_us"]) * 1e-6
+
+
+def decisions() -> list[dict[str, Any]]:
+    """The rows of `adaspec bench decide --json` for one context length."""
+    rows: list[dict[str, Any]] = report("decide")["rows"]
+    return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
+
+
+def server_row(name: str, load: int) -> dict[str, Any]:
+    """A benchmark of full servers: adaspec over no speculation and over the best other methods."""
+    rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if is_mixed(row)]
+    speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
+    (adaspec_row,) = (row for row in rows if row["method"] == "adaspec")
+
+    def over(methods: tuple[str, ...]) -> tuple[str | None, float | None]:
+        candidates = [key for key in speed if key[0] in methods]
+        best = max(candidates, key=lambda key: speed[key], default=None)
+        return (
+            (None, None)
+            if best is None
+            else (" ".join(best).strip(), adaspec_row["speedup"] / speed[best])
+        )
+
+    # If neither of vLLM's two best methods ran, the best of the others means little.
+    ran = any(key[0] in ("ngram", "suffix") for key in speed)
+    vllm, over_vllm = over(SERVER_METHODS) if ran else (None, None)
+    static, over_static = over(("hybrid-splice",))
+    return {
+        "report": name,
+        "concurrency": load,
+        "rounds": adaspec_row["rounds"],
+        "speedup": adaspec_row["speedup"],
+        "vllm_best": vllm,
+        "over_vllm_best": over_vllm,
+        "static_best": static,
+        "over_static_best": over_static,
+    }
+
+
+def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The geometric means over all benchmarks at one load, weighted by their rounds."""
+
+    def mean(key: str) -> dict[str, Any]:
+        known = [row for row in rows if row[key] is not None]
+        rounds = sum(row["rounds"] for row in known)
+        logs = sum(row["rounds"] * math.log(row[key]) for row in known)
+        values = [row[key] for row in known]
+        spread = [min(values), max(values)]
+        return {
+            "rounds": rounds,
+            "runs": len(known),
+            "mean": math.exp(logs / rounds),
+            "range": spread,
+        }
+
+    return {"concurrency": rows[0]["concurrency"]} | {
+        key: mean(key) for key in ("speedup", "over_vllm_best", "over_static_best")
+    }
+
+
+def summary() -> dict[str, Any]:
+    """All derived figures that README and docs show."""
+    servers = [server_row(name, load) for load, names in MIXES.items() for name in names]
+    return {
+        "schema": 1,
+        "command": "python eval/summary.py",
+        "replays": {name: replay_rows(name) for name in REPLAYS},
+        "engines": {name: engine_rows(name) for name in REPLAYS},
+        "servers": servers,
+        "servers_alone": [
+            server_row(name, load) for load, names in ALONE.items() for name in names
+        ],
+        "servers_pooled": [
+            pooled([row for row in servers if row["concurrency"] == load]) for load in MIXES
+        ],
+    }
+
+
+def speedups(name: str) -> dict[tuple[str, int], dict[str, float]]:
+    """A report's speedups over no speculation, by cell and row."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in report(name)["rows"]:
+        cell = found.setdefault((row["workload"], row["concurrency"]), {})
+        cell[row["policy"]] = row["speedup"]
+    return found
+
+
+def best_suffix(cell: dict[str, float]) -> str:
+    """Suffix decoding at its best setting in hindsight."""
+    return max((name for name in cell if name.startswith("suffix")), key=lambda name: cell[name])
+
+
+def is_mixed(row: dict[str, Any]) -> bool:
+    """Whether a row is of all workloads together."""
+    return bool(row["workload"] == "all")
