@@ -89,7 +89,7 @@ demo: $(READY)
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
 test: $(READY) engine
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --ignore tests/engine
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/engine
 	$(ENGINE_TESTS) -m 'not thorough'
 	$(V2_TESTS) -m 'not thorough'
 

@@ -30,6 +30,11 @@ PREPARED = {
     "work/reference-pair-memory": "adaspec train eval/traces/reference-pair --memory "
     "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
     "-o work/reference-pair-memory --force",
+    "work/llama-3.1-8b": "adaspec train traces/llama-3.1-8b --cost h100-llama-3.1-8b "
+    "--resamples 0 --orders 1 --seed 0 -o work/llama-3.1-8b --force",
+    "work/llama-3.1-8b-memory": "adaspec train traces/llama-3.1-8b --memory "
+    "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
+    "-o work/llama-3.1-8b-memory --force",
     "traces/llama-3.1-8b-no-drafter": "python eval/without_drafter.py traces/llama-3.1-8b "
     "-o traces/llama-3.1-8b-no-drafter --force",
     "work/no-drafter": "adaspec train traces/llama-3.1-8b-no-drafter --cost h100-llama-3.1-8b "

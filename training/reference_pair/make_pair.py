@@ -36,7 +36,7 @@ class Size:
 
 
 SIZES = {
-    # Some five minutes on a busy core.
+    # Some three minutes on a busy core.
     "tiny": Size(
         ("--slots", "32", "--length", "256", "--max-new", "96"),
         30_000,
@@ -44,7 +44,7 @@ SIZES = {
         15_000,
         ("--warmup", "20", "--rate", "2e-3", "--say-every", "10"),
         256,
-        250_000,
+        120_000,
     ),
     "smollm2": Size(
         (), 2_000_000, 1_000_000, 60_000, ("--single-tokens", "600000"), 8192, 12_000_000
