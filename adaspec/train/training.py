@@ -43,7 +43,6 @@ from adaspec.train.heads import (
 from adaspec.train.token_tables import TableMaker
 
 Members = NDArray[np.bool_]
-Matrix = NDArray[np.float64]
 
 FOLDS = 3
 STAGES = 5
@@ -72,15 +71,6 @@ Forwards = Mapping[int, tuple[int, int]]
 """Load -> forwards of an async engine, and those of a step that is some request's first."""
 Spread = Callable[..., list[Any]]
 """A function that calls a method for many arguments, as `map` does, several at once if it can."""
-
-
-def typical_gain(speeds: Matrix, others: Matrix) -> float:
-    """How much larger log throughputs are: the median over folds (rows), summed over loads.
-
-    The mean will not do: under high load a fold's throughput depends by up to 10% on how long its
-    longest request runs alone in the end, which is chance and hides what a knob brings.
-    """
-    return float(np.median(speeds - others, axis=0).sum())
 
 
 def in_threads(workers: int) -> Spread:
@@ -334,17 +324,17 @@ class Trainer:
     ) -> dict[str, float]:
         """Knobs tuned in rollouts of training requests, each fold under the model of the others."""
 
-        def speeds_of(knobs: dict[str, float]) -> Matrix:
-            return self._speeds(models, folds, self.loads, knobs, engine, forwards)
+        def speed_of(knobs: dict[str, float]) -> float:
+            return self._speed(models, folds, self.loads, knobs, engine, forwards)
 
         best: dict[str, float] = {}
-        best_speeds = speeds_of(best)
+        best_speed = speed_of(best)
         for name, values in KNOB_GRID.items():
             for value in values:
                 tried = best | {name: value}
-                speeds = speeds_of(tried)
-                if typical_gain(speeds, best_speeds) > 0:
-                    best, best_speeds = tried, speeds
+                speed = speed_of(tried)
+                if speed > best_speed:
+                    best, best_speed = tried, speed
         return best
 
     def _tuned_forwards(
@@ -360,25 +350,25 @@ class Trainer:
         tuned = {}
         for load in self.loads:
 
-            def speeds_of(pair: tuple[int, int], load: int = load) -> Matrix:
-                return self._speeds(models, folds, [load], knobs, ASYNC, {load: pair})
+            def speed_of(pair: tuple[int, int], load: int = load) -> float:
+                return self._speed(models, folds, [load], knobs, ASYNC, {load: pair})
 
             least = min(self.cost.keep_alive_forwards, 1, most)
             best = least, least
-            best_speeds = speeds_of(best)
+            best_speed = speed_of(best)
             for usual in range(least + 1, most + 1):
-                speeds = speeds_of((usual, usual))
-                if typical_gain(speeds, best_speeds) <= 0:
+                speed = speed_of((usual, usual))
+                if speed <= best_speed:
                     break
-                best, best_speeds = (usual, usual), speeds
+                best, best_speed = (usual, usual), speed
             for first in range(best[0] + 1, min(best[0] + FIRST_STEP_MORE, most) + 1):
-                speeds = speeds_of((best[0], first))
-                if typical_gain(speeds, best_speeds) > 0:
-                    best, best_speeds = (best[0], first), speeds
+                speed = speed_of((best[0], first))
+                if speed > best_speed:
+                    best, best_speed = (best[0], first), speed
             tuned[load] = best
         return tuned
 
-    def _speeds(
+    def _speed(
         self,
         models: list[Model],
         folds: list[Members],
@@ -386,14 +376,13 @@ class Trainer:
         knobs: Mapping[str, float],
         engine: str,
         forwards: Forwards,
-    ) -> Matrix:
-        """The log throughput by fold and load."""
+    ) -> float:
+        """The log throughput summed over folds and loads."""
         pairs = list(zip(models, folds, strict=True))
         calls = [
             (model, fold, load, knobs, engine, forwards) for model, fold in pairs for load in loads
         ]
-        found = list(self._spread(self._log_throughput, *zip(*calls, strict=True)))
-        return np.array(found).reshape(len(folds), len(loads))
+        return sum(self._spread(self._log_throughput, *zip(*calls, strict=True)))
 
     def _log_throughput(
         self,
