@@ -22,8 +22,10 @@ _UNLOADED, _FALL = 0.75, 4.2
 """Tokens that a row gains per step by the drafter where verifying is free, and how that falls with
 a token's price at no speculation. An EAGLE-3 head's under the costs of a GPU and of a CPU; where
 another drafter's differ, experience corrects them."""
-_PRIOR_TOKENS = 100.0
-"""Expected tokens that weigh as much as experience."""
+_PRIOR_TOKENS, _PRIOR_STEPS = 100.0, 16.0
+"""Expected tokens that weigh as much as experience, and steps in which every row brings as expected:
+the more of both. All requests begin at once where a server begins, in steps that are like no later
+ones, and requests that lose the drafter then are without it to their end."""
 _ROW_FADE = 0.9999
 """Per step of a row: what one brings varies far more than what is at stake."""
 _INERTIA = 0.25
@@ -46,8 +48,9 @@ def _usual_gain(costs: Costs, rows: int, context: int) -> float:
 @inlined
 def _expected_gain(drafter: Any, costs: Costs, rows: int, context: int) -> float:
     """Tokens per row and step that the drafter is expected to bring, nothing paid."""
-    experience = (drafter.brought + _PRIOR_TOKENS) / (drafter.expected + _PRIOR_TOKENS)
-    return experience * _usual_gain(costs, rows, context)
+    usual = _usual_gain(costs, rows, context)
+    prior = max(_PRIOR_TOKENS, _PRIOR_STEPS * rows * usual)
+    return (drafter.brought + prior) / (drafter.expected + prior) * usual
 
 
 @compiled
