@@ -23,9 +23,9 @@ _UNLOADED, _FALL = 0.75, 4.2
 a token's price at no speculation. An EAGLE-3 head's under the costs of a GPU and of a CPU; where
 another drafter's differ, experience corrects them."""
 _PRIOR_TOKENS, _PRIOR_STEPS = 100.0, 16.0
-"""Expected tokens that weigh as much as experience, and steps in which every row brings as expected:
-the more of both. All requests begin at once where a server begins, in steps that are like no later
-ones, and requests that lose the drafter then are without it to their end."""
+"""Expected tokens that weigh as much as experience, and steps in which every row brings them: the
+more of both. Where many requests begin at once, their first steps are like no later ones, and those
+that lose the drafter then are without it to their end."""
 _ROW_FADE = 0.9999
 """Per step of a row: what one brings varies far more than what is at stake."""
 _INERTIA = 0.25
