@@ -190,3 +190,17 @@ def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without()
     assert not policy.admit(Arrival(4, 20_000, 4))
     policy.start(Setup(CPU, CAP, 8, 8, True, True))
     assert policy.admit(Arrival(0, 20_000, 4))
+
+
+def test_a_few_steps_that_bring_nothing_do_not_take_the_drafter_from_many_but_more_do() -> None:
+    policy, rows, context = optimist(evidence=False), 128, 128 * 210
+    policy.start(Setup(H100_LLAMA_3_1_8B, CAP, 8, rows, True, True))
+    memory, costs = policy.planner.memory, H100_LLAMA_3_1_8B.constants()
+    assert all(policy.admit(Arrival(slot, 200, rows)) for slot in range(rows))
+    kept = []
+    for step in range(60):
+        update_drafter(memory, costs, 10_000.0, rows, rows, context, 0, 0.0)
+        kept.append(policy.admit(Arrival(step, 200, rows)) or policy.keep(batch_of(rows, rows)))
+    print(kept.index(False))
+    assert all(kept[:4])
+    assert not any(kept[40:])
