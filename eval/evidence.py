@@ -22,7 +22,6 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 REPORTS = Path("eval") / "reports"
 DEMO, PREPARED_BY_DEMO = "make demo", "demo/SmolLM2-135M-Instruct"
-PUBLIC_WORKLOADS = ("cnn", "gsm8k", "instructcoder", "sharegpt")
 PREPARED = {
     "traces/llama-3.1-8b": "adaspec import specdecode-bench $SPECDECODE_BENCH "
     "-o traces/llama-3.1-8b --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force",
@@ -36,12 +35,6 @@ PREPARED = {
     "work/llama-3.1-8b-memory": "adaspec train traces/llama-3.1-8b --memory "
     "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
     "-o work/llama-3.1-8b-memory --force",
-    **{
-        f"work/llama-3.1-8b-without-{workload}": "adaspec train traces/llama-3.1-8b "
-        f"--exclude-workload {workload} --cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
-        f"-o work/llama-3.1-8b-without-{workload} --force"
-        for workload in PUBLIC_WORKLOADS
-    },
     "traces/llama-3.1-8b-no-drafter": "python eval/without_drafter.py traces/llama-3.1-8b "
     "-o traces/llama-3.1-8b-no-drafter --force",
     "work/no-drafter": "adaspec train traces/llama-3.1-8b-no-drafter --cost h100-llama-3.1-8b "

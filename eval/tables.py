@@ -200,27 +200,6 @@ def public_memory_table(name: str) -> list[list[str]]:
     return rows
 
 
-def left_out_table() -> list[list[str]]:
-    """The table of how policies do on a workload that they were trained with, and without."""
-    name, policy = "llama-3.1-8b-without-workload", "llama-3.1-8b"
-    rows = [["workload", AT_ONCE, "trained with it", "trained without it"]]
-    leads = {
-        (each["workload"], each["concurrency"], each["policy"]): each
-        for each in report(name)["headline"]
-    }
-    for workload, load, judged in leads:
-        if judged != f"{policy}-without-{workload}":
-            continue
-        cells = [workload, str(load)]
-        for each in (policy, judged):
-            row = leads[workload, load, each]
-            low, high = row["lift_ci95"]
-            lead = percent(row["lift_over_static_best"])
-            cells.append(f"{lead} ({percent(low)} .. {percent(high)})")
-        rows.append(cells)
-    return rows
-
-
 def learning_table() -> list[list[str]]:
     """The table of what is gained by refitting wrong step costs while serving."""
     rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
