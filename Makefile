@@ -25,7 +25,7 @@ help:
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
 	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
-	@echo 'make soak            one engine per model runner under mixed load, faults and mode switches: an hour'
+	@echo 'make soak            one engine per model runner under mixed load, faults and mode switches: 80 minutes'
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
