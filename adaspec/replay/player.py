@@ -24,12 +24,13 @@ from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_per_token
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
-from adaspec.replay.history import Answers, RememberedRecordings
+from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import Observer, run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
 from adaspec.replay.recording import Recording
+from adaspec.replay.remembered import RememberedRecordings
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
 

@@ -1,6 +1,7 @@
 """Imports run one way: from the command line down to the traces, never up."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,20 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path):
         if (layer := layer_of(name)) is not None and LAYERS.index(layer) < LAYERS.index(own)
     ]
     assert upward == []
+
+
+def test_no_modules_import_each_other():
+    names = {".".join(dotted(path)): path for path in modules()}
+
+    def needs(path):
+        for _, name in imported(path):
+            module = name if name in names else name.rpartition(".")[0]
+            if module in names and module != "adaspec" and path != names[module]:
+                yield module
+
+    graph = {name: set(needs(path)) for name, path in names.items()}
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    assert set(order) == set(names)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(CHECKOUT)))

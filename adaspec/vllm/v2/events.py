@@ -3,81 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.step.cut import Cut
-from adaspec.vllm.batch import Reasons, Verification
+from adaspec.vllm.batch import Verification
+from adaspec.vllm.v2.drafted_step import Batch, Context, DraftedStep, Drafts, Proposal, Step
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
-
-if TYPE_CHECKING:
-    from adaspec.vllm.v2.running import Pending, Request
-
-
-@dataclass(slots=True)
-class _Context:
-    outputs: list[list[int]]
-
-    def tail(self, count: int) -> Ints:
-        """(rows, count) the last emitted tokens of each row, flush right."""
-        rows = np.full((len(self.outputs), count), -1, np.int32)
-        for row, tokens in enumerate(self.outputs):
-            last = tokens[-count:] if count else []
-            rows[row, count - len(last) :] = last
-        return rows
-
-
-@dataclass(slots=True)
-class _Batch:
-    position: Ints
-    context: _Context
-
-
-@dataclass(slots=True)
-class _Proposal:
-    ngram_len: Ints
-
-
-@dataclass(slots=True)
-class _Step:
-    batch: _Batch
-    proposal: _Proposal
-    holds_neural: Bools
-    context_tokens: Ints
-    forwards: int
-
-
-@dataclass(slots=True)
-class _Drafts:
-    tokens: Ints
-    confidences: Floats
-    count: int
-
-
-@dataclass(slots=True)
-class DraftedStep:
-    """A step whose drafts are known, as `vllm.batch.EngineStep` has it."""
-
-    number: int
-    requests: list[str]
-    step: _Step
-    drafts: _Drafts
-    recorded: Bools
-    cut: Cut
-    chosen: list[list[int]]
-    decision_s: float
-    proposes: bool
-    room: None = None
-    limited: Bools | None = None
-    exploration: None = None
-    expected: Floats | None = None
-    reasons: Reasons | None = None
-    proposed: list[list[int]] = field(default_factory=list)
+from adaspec.vllm.v2.running import Pending, Request
 
 
 def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> DraftedStep:
@@ -93,9 +29,9 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         request = running.get(name)
         outputs.append([] if request is None else request.output)
     position = (report.context - decided.prompt_tokens).astype(np.int32)
-    step = _Step(
-        batch=_Batch(position, _Context(outputs)),
-        proposal=_Proposal(report.available),
+    step = Step(
+        batch=Batch(position, Context(outputs)),
+        proposal=Proposal(report.available),
         holds_neural=decided.holds_neural,
         context_tokens=report.context,
         forwards=decided.forwards,
@@ -105,7 +41,7 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         number=pending.number,
         requests=pending.requests,
         step=step,
-        drafts=_Drafts(report.drafted, report.confidences, pending.drafter_runs),
+        drafts=Drafts(report.drafted, report.confidences, pending.drafter_runs),
         recorded=pending.recorded,
         cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
         chosen=chosen,

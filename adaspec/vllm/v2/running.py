@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.v2.events import DraftedStep
+from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Decided
 from adaspec.vllm.v2.report import Copy
 

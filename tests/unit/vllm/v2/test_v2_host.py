@@ -13,7 +13,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.batch import EngineStep
-from adaspec.vllm.v2.events import DraftedStep
+from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Host, Verified, expected_tokens, fitting, warm_up
 
 CAP = 6

@@ -1,0 +1,49 @@
+"""Requests as a server gets them that remembers what it answered to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import CostModel
+from adaspec.replay.history import History, answered_before
+from adaspec.replay.recording import Recording, build_recording
+from adaspec.trace.schema import Request
+
+Ints = NDArray[np.int32]
+
+
+class RememberedRecordings:
+    """Requests with the answers that they know, as they come in an order."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        neural_cap: int,
+        warm: Iterable[Request] = (),
+        prefill: CostModel | None = None,
+    ) -> None:
+        """`prefill` is the cost model by which reading prompts is charged, if it is."""
+        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
+        given = tuple(warm)
+        self.before = tuple(answered_before(given, self.requests))
+        """The answers of other traces that every request knows."""
+        self.left_out = len(given) - len(self.before)
+        self._alone: Recording | None = None
+
+    def at(self, order: Ints, running: int) -> Recording:
+        """A recording of the entries of an order, one after another, where so many run at once."""
+        return self._recording([self.requests[number] for number in order.tolist()], running)
+
+    def alone(self) -> Recording:
+        """A recording of the requests where none knows the answer of another of them."""
+        if self._alone is None:
+            self._alone = self._recording(self.requests, len(self.requests))
+        return self._alone
+
+    def _recording(self, entries: Sequence[Request], running: int) -> Recording:
+        history = History(self.before, running=running, in_turn=True)
+        recording = build_recording(entries, self._cap, history)
+        return recording if self._prefill is None else recording.with_prefill(self._prefill)
