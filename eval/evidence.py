@@ -42,6 +42,11 @@ PREPARED = {
     "work/no-drafter-memory": "adaspec train traces/llama-3.1-8b-no-drafter --memory "
     "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 -o work/no-drafter-memory --force",
     PREPARED_BY_DEMO: DEMO,
+} | {
+    f"work/llama-3.1-8b-without-{workload}": "adaspec train traces/llama-3.1-8b "
+    f"--exclude-workload {workload} --cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
+    f"-o work/llama-3.1-8b-without-{workload} --force"
+    for workload in ("cnn", "gsm8k", "instructcoder", "sharegpt")
 }
 """What commands read that is not committed -> the command that makes it."""
 PRINTED = {

@@ -200,6 +200,27 @@ def public_memory_table(name: str) -> list[list[str]]:
     return rows
 
 
+def left_out_table() -> list[list[str]]:
+    """The table of how policies do on a workload that they were trained with, and without."""
+    policy = "llama-3.1-8b"
+    rows = [["workload", AT_ONCE, "trained with it", "trained without it", "beside each other"]]
+    leads = {
+        (each["workload"], each["concurrency"], each["policy"]): each
+        for each in report(f"{policy}-without-workload")["headline"]
+    }
+    for workload, load, judged in leads:
+        if judged == f"{policy}-without-{workload}":
+            cells = [leads[workload, load, each] for each in (policy, judged)]
+            speedups_here = [1 + each["lift_over_static_best"] for each in cells]
+            rows.append([
+                workload,
+                str(load),
+                *(with_interval(each, "lift_over_static_best", "lift_ci95") for each in cells),
+                percent(speedups_here[1] / speedups_here[0] - 1),
+            ])  # fmt: skip
+    return _without_repeats(rows)
+
+
 def learning_table() -> list[list[str]]:
     """The table of what is gained by refitting wrong step costs while serving."""
     rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
@@ -339,6 +360,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "engines": engine_table(found),
         "guard": guard_table(),
         "learning": learning_table(),
+        "left-out": left_out_table(),
         "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
@@ -360,6 +382,12 @@ def markdown(rows: list[list[str]]) -> str:
     head, *body = rows
     lines = [head, ["--"] * len(head), *body]
     return "".join(f"| {' | '.join(row)} |\n" for row in lines)
+
+
+def with_interval(row: dict[str, Any], key: str, interval: str) -> str:
+    """A lift and its interval."""
+    low, high = row[interval]
+    return f"{percent(row[key])} ({percent(low)} .. {percent(high)})"
 
 
 def times(value: float) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 NAME = "llama-3.1-8b-instruct-h100"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
-FOLDS = 5
+FOLDS, RESAMPLES = 5, 200
 
 
 def adaspec(*arguments: object) -> None:
@@ -36,7 +36,8 @@ def main() -> None:
     traces, seed = options.traces, ("--seed", options.seed)
     if not traces.exists():
         adaspec("import", "specdecode-bench", options.recordings, "-o", traces, "--target", TARGET)
-    adaspec("train", traces, "--crossfit", FOLDS, "-o", options.report, *seed, "--force")
+    crossed = ("--crossfit", FOLDS, "--resamples", RESAMPLES, "--jobs", 1)
+    adaspec("train", traces, *crossed, "-o", options.report, *seed, "--force")
     judged = ("--crossfit-report", options.report, "--ablations")
     adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAME = "reference-pair-cpu"
 FOLDS, ABLATION_FOLDS = 5, 2
-RESAMPLES = 20
+RESAMPLES, RESAMPLES_H100 = 20, 200
 CPU_LOADS = "1,4,16"
 H100 = "h100-llama-3.1-8b"
 H100_LOADS = "1,8,32,128"
@@ -53,7 +53,8 @@ def main() -> None:
     judged = ("--crossfit-report", report, "--ablations")
     adaspec("train", traces, *cpu, *judged, "-o", options.policy, *common)
     other = options.reports / "reference-pair-h100"
-    adaspec("train", traces, *crossed, *h100, "-o", other, *common)
+    many = (*common[:2], "--resamples", RESAMPLES_H100, "--force", "--jobs", 1)
+    adaspec("train", traces, *crossed, *h100, "-o", other, *many)
     parts = options.reports / "reference-pair-h100-ablations"
     fewer = ("--crossfit", options.ablation_folds, "--ablations")
     adaspec("train", traces, *fewer, *h100, "-o", parts, *common)
