@@ -155,7 +155,7 @@ bench-learning: $(READY)
 validate-logged: $(READY)
 	$(PY) eval/logged/validate.py -o eval/reports/logged
 
-# The public recordings are read from the folder in SPECDECODE_BENCH.
+# The public recordings are read from the folder in SPECDECODE_BENCH, others' prompts from that in PROMPTS.
 evidence: $(READY)
 	$(PY) eval/evidence.py
 

@@ -42,13 +42,38 @@ PREPARED = {
     "work/no-drafter-memory": "adaspec train traces/llama-3.1-8b-no-drafter --memory "
     "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 -o work/no-drafter-memory --force",
     PREPARED_BY_DEMO: DEMO,
-} | {
+    "work/fresh-prompts": "python eval/fresh_prompts.py $PROMPTS --not-in eval/prompts "
+    "--only gsm8k --only math500 --only cnn_dailymail --only sharegpt --only code_alpaca "
+    "-o work/fresh-prompts",
+    "traces/fresh-prompts": "python training/reference_pair/record_traces.py --target "
+    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --prompts work/fresh-prompts "
+    "--work work/recording-fresh-prompts -o traces/fresh-prompts",
+}
+"""What commands read that is not committed -> the command that makes it."""
+PREPARED |= {
     f"work/llama-3.1-8b-without-{workload}": "adaspec train traces/llama-3.1-8b "
     f"--exclude-workload {workload} --cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
     f"-o work/llama-3.1-8b-without-{workload} --force"
     for workload in ("cnn", "gsm8k", "instructcoder", "sharegpt")
 }
-"""What commands read that is not committed -> the command that makes it."""
+PREPARED |= {
+    f"work/reference-pair-h100-without-{workload}": "adaspec train eval/traces/reference-pair "
+    f"--exclude-workload {workload} --cost h100-llama-3.1-8b --concurrency 1,8,32,128 "
+    f"--resamples 0 --seed 0 -o work/reference-pair-h100-without-{workload} --force"
+    for workload in ("gsm8k", "humaneval", "instructcoder", "mt_bench")
+}
+READ = {
+    "traces/llama-3.1-8b": (
+        "SPECDECODE_BENCH",
+        "the public recordings (data/llama3.1-8B of github.com/SpecDecode-Bench/simulator)",
+    ),
+    "work/fresh-prompts": (
+        "PROMPTS",
+        "prompts as JSON lines with an id, a workload and a prompt or messages (gsm8k.jsonl, "
+        "math500.jsonl, cnn_dailymail.jsonl, sharegpt.jsonl, code_alpaca.jsonl)",
+    ),
+}
+"""What is made of others' data -> the variable that names its folder, and what is in there."""
 PRINTED = {
     "decide": "adaspec bench decide --json",
     "memory-lookup": "adaspec bench memory --json",
@@ -110,11 +135,9 @@ def main() -> None:
     if options.list:
         print(*(PREPARED[path] for path in before), *wanted.values(), sep="\n")
         return
-    if "traces/llama-3.1-8b" in before and "SPECDECODE_BENCH" not in os.environ:
-        sys.exit(
-            "evidence: set SPECDECODE_BENCH to the folder of the public recordings "
-            "(data/llama3.1-8B of github.com/SpecDecode-Bench/simulator)"
-        )
+    for path, (variable, what) in READ.items():
+        if path in before and variable not in os.environ:
+            sys.exit(f"evidence: set {variable} to the folder of {what}")
     (CHECKOUT / "work").mkdir(exist_ok=True)
     (CHECKOUT / "traces").mkdir(exist_ok=True)
     failed = [path for path in before if not run(PREPARED[path], None)]

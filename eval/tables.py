@@ -200,24 +200,48 @@ def public_memory_table(name: str) -> list[list[str]]:
     return rows
 
 
-def left_out_table() -> list[list[str]]:
-    """The table of how policies do on a workload that they were trained with, and without."""
-    policy = "llama-3.1-8b"
-    rows = [["workload", AT_ONCE, "trained with it", "trained without it", "beside each other"]]
+def left_out_table(name: str, policy: str) -> list[list[str]]:
+    """The table of how a policy does on a workload that it was trained with, and without."""
+    found = speedups(name)
+    rows = [[
+        "workload", AT_ONCE, OVER_NONE, "trained without it", "over the best static rule",
+        "trained without it",
+    ]]  # fmt: skip
     leads = {
         (each["workload"], each["concurrency"], each["policy"]): each
-        for each in report(f"{policy}-without-workload")["headline"]
+        for each in report(name)["headline"]
     }
     for workload, load, judged in leads:
-        if judged == f"{policy}-without-{workload}":
-            cells = [leads[workload, load, each] for each in (policy, judged)]
-            speedups_here = [1 + each["lift_over_static_best"] for each in cells]
-            rows.append([
-                workload,
-                str(load),
-                *(with_interval(each, "lift_over_static_best", "lift_ci95") for each in cells),
-                percent(speedups_here[1] / speedups_here[0] - 1),
-            ])  # fmt: skip
+        if judged != f"{policy}-without-{workload}":
+            continue
+        both = (policy, judged)
+        lifts = (leads[workload, load, each] for each in both)
+        rows.append([
+            workload,
+            str(load),
+            *(times(found[workload, load][each]) for each in both),
+            *(with_interval(each, "lift_over_static_best", "lift_ci95") for each in lifts),
+        ])  # fmt: skip
+    return _without_repeats(rows)
+
+
+def fresh_table() -> list[list[str]]:
+    """The table of the run on prompts that no trace held."""
+    document = report("reference-pair-fresh")
+    found = speedups("reference-pair-fresh")
+    (policy,) = document["policies"]
+    rows = [
+        ["workload", AT_ONCE, OVER_NONE, OVER_STATIC, "over the rule tuned where it was trained"]
+    ]
+    for entry in document["headline"]:
+        cell = found[entry["workload"], entry["concurrency"]]
+        rows.append([
+            ALL_WORKLOADS if is_mixed(entry) else entry["workload"],
+            str(entry["concurrency"]),
+            times(cell[policy]),
+            with_interval(entry, "lift_over_static_best", "lift_ci95"),
+            percent(entry["lift_over_static_tuned"]),
+        ])  # fmt: skip
     return _without_repeats(rows)
 
 
@@ -358,9 +382,10 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "charged": charged_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
+        "fresh": fresh_table(),
         "guard": guard_table(),
         "learning": learning_table(),
-        "left-out": left_out_table(),
+        "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),
         "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
