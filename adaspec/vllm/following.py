@@ -15,15 +15,21 @@ def follow(serves: Any, told: Told | None, guarded: Guarded | None) -> None:
     serves.word = word_of(guarded)
     if guarded is not None:
         serves.observers.notify("guarded", guarded)
+        _note_problem(serves, "guard", guarded.problem)
         _learn_costs(serves, guarded)
     if told is None:
         return
-    if told.problem:
-        fault = Fault(serves.step, "mode_file", told.problem, serves.breaker.off)
-        serves.observers.notify("fault", fault)
+    _note_problem(serves, "mode_file", told.problem)
     if told.mode != serves.mode:
         serves.mode = told.mode
         serves.observers.notify("switched", told.mode)
+
+
+def _note_problem(serves: Any, stage: str, problem: str | None) -> None:
+    """Tell observers of what failed outside of the session, and was logged there."""
+    if problem:
+        fault = Fault(serves.step, stage, problem, serves.breaker.off)
+        serves.observers.notify("fault", fault)
 
 
 def _learn_costs(serves: Any, guarded: Guarded) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from math import nan
 from typing import Any, NamedTuple
 
 from adaspec.policy.guard import PLAN, Guard, Said
+from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -41,6 +43,8 @@ class Guarded(NamedTuple):
     """The step's, counted from 1."""
     took: tuple[tuple[int, float], ...] = ()
     """Numbers and seconds of earlier steps that nothing blurred, each told once."""
+    problem: str | None = None
+    """Why there is no guard any more, told once."""
 
 
 def word_of(guarded: Guarded | None) -> str:
@@ -91,20 +95,24 @@ class TimedSteps:
         self._number = 0
         self._took: list[tuple[int, float]] = []
         self._failed = False
+        self._last_word: Guarded | None = None
 
     def begin(self, step: Any) -> Guarded | None:
         """The word for a step that has been scheduled."""
         self._in_flight.pop(id(step), None)  # of a step that was dropped, whose number it has now
-        if self._failed or not step.total_num_scheduled_tokens:
+        if not step.total_num_scheduled_tokens:
             return None
         try:
-            if not self.serves():
+            if self._failed:
+                pass
+            elif self.serves():
+                return self._begin(step)
+            else:
                 self.guard.interrupt()
-                return None
-            return self._begin(step)
         except Exception as error:
             self._fail(error)
-            return None
+        said, self._last_word = self._last_word, None
+        return said
 
     def _begin(self, step: Any) -> Guarded:
         scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
@@ -149,4 +157,5 @@ class TimedSteps:
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
+        self._last_word = Guarded(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)

@@ -77,6 +77,7 @@ STAGES = (
     "mode_file",
     "request",
     "refit",
+    "guard",
     "other",
 )
 SPECULATION = ("with", "without")

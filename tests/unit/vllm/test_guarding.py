@@ -1,11 +1,14 @@
 """The scheduler times its steps, and sends the guard's word along with each."""
 
 import pickle
-import types
+from math import nan
+from types import SimpleNamespace
 
 import pytest
 
 from adaspec.policy.guard import Guard
+from adaspec.vllm.events import Fault
+from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, word_of
 from adaspec.vllm.scheduler import LENGTH, follow_length
 
@@ -14,16 +17,14 @@ class Scheduler:
     """As much of vLLM's as is wrapped, with steps of a number of requests that decode."""
 
     def __init__(self, rows=4):
-        self.requests = {
-            f"r{at}": types.SimpleNamespace(num_computed_tokens=100) for at in range(rows)
-        }
+        self.requests = {f"r{at}": SimpleNamespace(num_computed_tokens=100) for at in range(rows)}
         self.unfinished = True
 
     def schedule(self, drafted=0, prompt=0):
         tokens = dict.fromkeys(self.requests, 1 + drafted)
         if prompt:
             tokens["r0"] = prompt
-        step = types.SimpleNamespace(
+        step = SimpleNamespace(
             num_scheduled_tokens=tokens,
             total_num_scheduled_tokens=sum(tokens.values()),
             scheduled_spec_decode_tokens={name: [7] * drafted for name in tokens if drafted},
@@ -53,7 +54,7 @@ class Told:
     def decide(self, rows, context_tokens, reads_prompts):
         self.decided.append((rows, context_tokens, reads_prompts))
         counts = not reads_prompts
-        return types.SimpleNamespace(word=self.word, number=len(self.decided), counts=counts)
+        return SimpleNamespace(word=self.word, number=len(self.decided), counts=counts)
 
     def note(self, said, seconds, tokens):
         self.noted.append((said.number, seconds, tokens))
@@ -66,13 +67,13 @@ class Told:
 
 
 def output_of(*counts):
-    return types.SimpleNamespace(sampled_token_ids=[[1] * count for count in counts])
+    return SimpleNamespace(sampled_token_ids=[[1] * count for count in counts])
 
 
 @pytest.fixture
 def made():
     """A guarded scheduler, its guard, and what its clock says."""
-    scheduler, guard, clock = Scheduler(), Told(), types.SimpleNamespace(now_s=0.0, serves=True)
+    scheduler, guard, clock = Scheduler(), Told(), SimpleNamespace(now_s=0.0, serves=True)
     send_guard(scheduler, guard, lambda: clock.serves, lambda: clock.now_s)
     return scheduler, guard, clock
 
@@ -143,10 +144,28 @@ def test_a_guard_that_fails_lets_speculation_be(made, caplog):
     scheduler, guard, _ = made
     guard.note = None
     scheduler.update_from_output(scheduler.schedule(), output_of(1))
-    step = scheduler.schedule()
-    assert getattr(step, ATTRIBUTE) is None
-    scheduler.update_from_output(step, output_of(1))
+    told = []
+    for _ in range(3):
+        step = scheduler.schedule()
+        told.append(getattr(step, ATTRIBUTE))
+        scheduler.update_from_output(step, output_of(1))
+    last_word, *others = told
+    assert word_of(last_word) == "plan"
+    assert "not callable" in last_word.problem
+    assert others == [None, None]
     assert caplog.text.count("the guard failed") == 1
+
+
+def test_a_guard_that_failed_is_counted():
+    faults = []
+    observers = SimpleNamespace(
+        notify=lambda name, *facts: faults.extend(facts if name == "fault" else ())
+    )
+    breaker = SimpleNamespace(off=False)
+    serves = SimpleNamespace(observers=observers, clocked=None, step=7, breaker=breaker)
+    follow(serves, None, Guarded("plan", 0, nan, nan, problem="broken"))
+    follow(serves, None, Guarded("plan", 0, nan, nan))
+    assert faults == [Fault(7, "guard", "broken", False)]
 
 
 def test_a_later_step_says_once_what_earlier_ones_took(made):
@@ -194,7 +213,7 @@ def test_where_drafts_are_of_one_length_none_are_scheduled_behind_a_step_without
 
 
 def test_the_log_says_what_it_held_off_and_not_every_time(caplog):
-    scheduler, clock = Scheduler(), types.SimpleNamespace(now_s=0.0)
+    scheduler, clock = Scheduler(), SimpleNamespace(now_s=0.0)
     guard = Guard(lambda rows, context_tokens: 1.0)
     send_guard(scheduler, guard, lambda: True, lambda: clock.now_s)
     caplog.set_level("INFO", "vllm.adaspec")
