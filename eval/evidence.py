@@ -41,6 +41,10 @@ PREPARED = {
     "--resamples 0 --orders 1 --seed 0 -o work/no-drafter --force",
     "work/no-drafter-memory": "adaspec train traces/llama-3.1-8b-no-drafter --memory "
     "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 -o work/no-drafter-memory --force",
+    "work/agents": "adaspec train eval/traces/agents --cost h100-llama-3.1-8b "
+    "--concurrency 1,8,32 --resamples 0 --orders 1 --seed 0 -o work/agents --force",
+    "work/agents-memory": "adaspec train eval/traces/agents --memory --cost h100-llama-3.1-8b "
+    "--concurrency 1,8,32 --resamples 0 --orders 1 --seed 0 -o work/agents-memory --force",
     PREPARED_BY_DEMO: DEMO,
     "work/fresh-prompts": "python eval/fresh_prompts.py $PROMPTS --not-in eval/prompts "
     "--only gsm8k --only math500 --only cnn_dailymail --only sharegpt --only code_alpaca "

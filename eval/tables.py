@@ -175,17 +175,16 @@ def memory_by_workload_table() -> list[list[str]]:
     return rows
 
 
-def public_memory_table(name: str) -> list[list[str]]:
-    """The table of what memory gains on the public recordings, of traces and policies so named."""
-    found = speedups(f"{name}-memory")
+def memory_by_cell_table(name: str, policy: str) -> list[list[str]]:
+    """The table of what memory gains over the policy without, in every cell of a report."""
+    found = speedups(name)
     rows = [[
         "workload", AT_ONCE, "best static rule", "policy", "best static rule with memory",
         "policy with memory", "over the policy without", "suffix decoding", "over it",
     ]]  # fmt: skip
     for workload, load in sorted(found):
         cell = found[workload, load]
-        suffix, policy = best_suffix(cell), name.removeprefix("llama-3.1-8b-")
-        own, mine = cell[policy], cell[f"{policy}-memory"]
+        suffix, own, mine = best_suffix(cell), cell[policy], cell[f"{policy}-memory"]
         rows.append([
             ALL_WORKLOADS if workload == "all" else workload,
             str(load),
@@ -253,23 +252,6 @@ def learning_table() -> list[list[str]]:
             percent(cell[key] / cell["believed"] - 1) for key in ("told", "learned", "bad_clock")
         )
         rows.append([cell["costs"], str(cell["load"]), *gains])
-    return rows
-
-
-def agents_table() -> list[list[str]]:
-    """The table of made-up agent-like traffic."""
-    found = speedups("agents-memory")
-    rows = [["workload", AT_ONCE, "best static rule", "the same with memory", "suffix decoding"]]
-    for workload, load in sorted(found):
-        cell = found[workload, load]
-        suffix = best_suffix(cell)
-        rows.append([
-            ALL_WORKLOADS if workload == "all" else workload,
-            str(load),
-            times(cell["static:best"]),
-            times(cell["static:memory"]),
-            f"{times(cell[suffix])} `{suffix}`",
-        ])  # fmt: skip
     return rows
 
 
@@ -378,7 +360,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     """All generated tables as Markdown, by the name in their markers."""
     rows_of_table = {
         "headline": headline_table(found),
-        "agents": agents_table(),
+        "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),
         "decide": decide_table(),
         "engines": engine_table(found),
@@ -390,8 +372,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),
-        "no-drafter": public_memory_table("llama-3.1-8b-no-drafter"),
-        "public-memory": public_memory_table("llama-3.1-8b"),
+        "no-drafter": memory_by_cell_table("llama-3.1-8b-no-drafter-memory", "no-drafter"),
+        "public-memory": memory_by_cell_table("llama-3.1-8b-memory", "llama-3.1-8b"),
         "servers": server_table(found, "servers"),
         "servers-alone": server_table(found, "servers_alone"),
     }
