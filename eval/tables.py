@@ -368,6 +368,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "guard": guard_table(),
         "learning": learning_table(),
         "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),
+        "left-out-pair": left_out_table("reference-pair-without-workload", "reference-pair-h100"),
         "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
