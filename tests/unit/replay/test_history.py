@@ -30,15 +30,11 @@ from adaspec.policy.static import StaticPolicy  # noqa: E402
 from adaspec.replay import loop  # noqa: E402
 from adaspec.replay.contender import parse_contender  # noqa: E402
 from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
-from adaspec.replay.history import (  # noqa: E402
-    Answers,
-    History,
-    RememberedRecordings,
-    answered_before,
-)
+from adaspec.replay.history import Answers, History, answered_before  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
 from adaspec.replay.recording import build_recording  # noqa: E402
+from adaspec.replay.remembered import RememberedRecordings  # noqa: E402
 from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 from adaspec.train.token_tables import TableMaker  # noqa: E402
