@@ -95,24 +95,22 @@ class TimedSteps:
         self._number = 0
         self._took: list[tuple[int, float]] = []
         self._failed = False
-        self._last_word: Guarded | None = None
+        self._untold_failure: Guarded | None = None
 
     def begin(self, step: Any) -> Guarded | None:
         """The word for a step that has been scheduled."""
         self._in_flight.pop(id(step), None)  # of a step that was dropped, whose number it has now
         if not step.total_num_scheduled_tokens:
             return None
-        try:
-            if self._failed:
-                pass
-            elif self.serves():
-                return self._begin(step)
-            else:
+        if not self._failed:
+            try:
+                if self.serves():
+                    return self._begin(step)
                 self.guard.interrupt()
-        except Exception as error:
-            self._fail(error)
-        said, self._last_word = self._last_word, None
-        return said
+            except Exception as error:
+                self._fail(error)
+        failure, self._untold_failure = self._untold_failure, None
+        return failure
 
     def _begin(self, step: Any) -> Guarded:
         scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
@@ -157,5 +155,5 @@ class TimedSteps:
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
-        self._last_word = Guarded(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
+        self._untold_failure = Guarded(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)

@@ -149,9 +149,9 @@ def test_a_guard_that_fails_lets_speculation_be(made, caplog):
         step = scheduler.schedule()
         told.append(getattr(step, ATTRIBUTE))
         scheduler.update_from_output(step, output_of(1))
-    last_word, *others = told
-    assert word_of(last_word) == "plan"
-    assert "not callable" in last_word.problem
+    failure, *others = told
+    assert word_of(failure) == "plan"
+    assert "not callable" in failure.problem
     assert others == [None, None]
     assert caplog.text.count("the guard failed") == 1
 
