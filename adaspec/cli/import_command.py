@@ -43,7 +43,8 @@ def command(
                        "output_token_ids": [3, 4], "neural_accepted": [null, 0]}
                       prompt and output suffice for n-gram policies. Optional, each by
                       position with entry 0 null: neural_accepted, drafted_tokens,
-                      logprob, margin, entropy, ngram_accepted
+                      logprob, margin, entropy, ngram_accepted. And max_tokens, the
+                      most output tokens that the request was allowed
     vllm-responses    responses saved from a vLLM server that runs with
                       --per-request-spec-decode-metrics detailed: a logged trace, for inspect
                       and train

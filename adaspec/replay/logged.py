@@ -173,7 +173,13 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return "whose steps contradict their text"
     return LoggedRequest(
-        request=Request(head.workload, head.id, head.prompt_tokens, head.output_tokens),
+        request=Request(
+            head.workload,
+            head.id,
+            head.prompt_tokens,
+            head.output_tokens,
+            max_tokens=head.max_tokens,
+        ),
         position=position,
         neural_len=np.array(neural, np.int32),
         drafted=np.array([step.draft_len for step in steps], np.int32),

@@ -56,10 +56,11 @@ _LOGGED = pa.schema(
         pa.field("drafted_tokens", _TOKENS),
         pa.field("prompt_tokens", _TOKENS),
         pa.field("output_tokens", _TOKENS),
+        pa.field("max_tokens", pa.int32()),
     ]
 )
-LATER_COLUMNS = ("prompt_tokens", "output_tokens", "neural_propensity")
-"""Columns that the first logged traces lack; in a shard without them they are read as null."""
+LATER_COLUMNS = ("prompt_tokens", "output_tokens", "neural_propensity", "max_tokens")
+"""Columns that the first traces lack; in a shard without them they are read as null."""
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
@@ -72,6 +73,7 @@ def row_schema(manifest: Manifest) -> pa.Schema:
         pa.field("prompt_tokens", _TOKENS, nullable=False),
         pa.field("output_tokens", _TOKENS, nullable=False),
         pa.field("ngram_accepted", _COUNTS),
+        pa.field("max_tokens", pa.int32()),
     ]
     if manifest.neural_cap is not None:
         columns.append(pa.field("neural_accepted", _COUNTS))

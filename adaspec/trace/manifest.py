@@ -84,6 +84,12 @@ class Manifest:
         object.__setattr__(self, "confidences", tuple(self.confidences))
         object.__setattr__(self, "sampling", dict(self.sampling))
 
+    @property
+    def max_tokens(self) -> int | None:
+        """The most output tokens of requests that do not say their own; None if not known."""
+        limit = self.sampling.get("max_tokens")
+        return limit if MAX_TOKENS.holds(limit) else None
+
     def to_json(self) -> str:
         """The text of `manifest.json`; keys are sorted, so equal manifests give equal bytes."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -111,6 +117,8 @@ class Manifest:
         return None
 
 
+MAX_TOKENS = whole(1, (1 << 31) - 1)
+"""The limit of a request's output."""
 _TEXT = or_null(TEXT)
 _RULES: Rules = {
     "kind": one_of(KINDS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,11 @@ class TraceReader:
         """The requests of a dense trace in recorded order, of one workload or of all."""
         self._expect("dense", "requests")
 
+        limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
         for request, where in self._rows(workload):
+            if request.max_tokens is None and limit is not None:
+                request = replace(request, max_tokens=limit)
             check_request(request, self.manifest, where)
             _claim(seen, (request.workload, request.id), where)
             yield request

@@ -36,6 +36,8 @@ class Request:
 
     They may exceed the output's end, as an engine drafts beyond the last token.
     """
+    max_tokens: int | None = None
+    """The most output tokens that the request was allowed; None if that is not known."""
 
     @property
     def paired(self) -> bool:
@@ -43,6 +45,11 @@ class Request:
         return self.neural_accepted is not None and len(self.neural_accepted) == len(
             self.output_tokens
         )
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if its limit ended the output: the model might have gone on."""
+        return self.max_tokens is not None and len(self.output_tokens) >= self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +85,5 @@ class LoggedStep:
     """The request's prompt. It and `output_tokens` are given both or not at all, and only at the
     first recorded step. n-gram outcomes and all features follow from this text."""
     output_tokens: NDArray[np.int32] | None = None
+    max_tokens: int | None = None
+    """As in `Request`; with the text."""

@@ -29,6 +29,7 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
     _check_key(request.workload, request.id, where)
     _check_tokens(request.prompt_tokens, "prompt_tokens", where)
     _check_tokens(request.output_tokens, "output_tokens", where)
+    _check_range(request, "max_tokens", 1, _INT32, where)
     if request.ngram_accepted is not None:
         _check_counts(request.ngram_accepted, "ngram_accepted", where)
     if request.neural_accepted is None:
@@ -219,8 +220,8 @@ def _check_text(step: LoggedStep, where: str) -> None:
             )
 
 
-def _check_range(step: LoggedStep, name: str, least: int, most: int, where: str) -> None:
-    value = getattr(step, name)
+def _check_range(row: Request | LoggedStep, name: str, least: int, most: int, where: str) -> None:
+    value = getattr(row, name)
     if value is not None and not least <= value <= most:
         beyond = f"below {least}" if value < least else f"above {most}"
         raise TraceError(f"{where}: {name}={value} is {beyond}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -161,13 +162,15 @@ def fit_before(
         ("ngram", run, columns.match[positions] > 0),
         ("neural", neural, (neural >= 0) & (recording.neural_cap > 0)),
     ):
+        at = positions[usable]
         heads, curves[source] = _fit_source(
-            source, x[usable], accepted[usable], w[usable], request[usable], settings
+            source, x[usable], accepted[usable], w[usable], recording, at, settings
         )
         boosters |= heads
     behind = positions + GAIN_DEPTH
     ended = behind >= columns.offset[request] + columns.length[request]
     usable = (neural >= GAIN_DEPTH) & ~ended
+    usable &= is_text_known(recording, positions, GAIN_DEPTH + MAX_GAIN)
     gain = np.minimum(columns.run[np.minimum(behind, len(columns.run) - 1)], MAX_GAIN)
     logs = np.log1p(gain[usable].astype(np.float64))
     boosters["splice_gain"] = boost(x[usable], logs, w[usable], "regression", BEFORE, settings)
@@ -184,9 +187,9 @@ def fit_splice(
     request = request_at(recording, splices.at)
     known = columns.neural[splices.at] >= splices.depth
     known &= positions < columns.offset[request] + columns.length[request]
-    run = columns.run[positions[known]]
-    x, weight = splices.x[known], np.ones(len(run))
-    return _fit_source("splice", x, run, weight, request[known], settings)
+    at = positions[known]
+    x, weight = splices.x[known], np.ones(len(at))
+    return _fit_source("splice", x, columns.run[at], weight, recording, at, settings)
 
 
 def _fit_source(
@@ -194,14 +197,21 @@ def _fit_source(
     x: Floats,
     run: NDArray[np.int16],
     weight: Array,
-    request: Longs,
+    recording: Recording,
+    at: Longs,
     settings: Settings,
 ) -> tuple[Boosters, Curves]:
-    """Heads for P(run >= 1) and for a run's length, and survival curves by the latter's scores."""
+    """Heads for P(run >= 1) and for a run's length, and survival curves by the latter's scores.
+
+    Lengths are learned where the longest draft ends before the text does that is known: runs that
+    a limit of tokens cut off would teach that runs are short at such positions.
+    """
     names, longest, bins = _SOURCES[source]
     some = run >= 1
     first = boost(x, some.astype(np.float64), weight, "binary", names, settings)
-    x, weight, request = x[some], weight[some], request[some]
+    known = some & is_text_known(recording, at, longest)
+    some = known if np.count_nonzero(known) >= MIN_EXAMPLES else some
+    x, weight, request = x[some], weight[some], request_at(recording, at[some])
     lengths = np.minimum(run[some], longest).astype(np.float64)
     logs = np.log1p(lengths)
     more = boost(x, logs, weight, "regression", names, settings)
@@ -219,7 +229,9 @@ def fit_evidence(
 ) -> tuple[Boosters, EvidenceFactors]:
     """The heads that read drafted tokens, and the factors by which they correct predictions."""
     columns = recording.columns
-    positions, depth, x = examples.evidence.at, examples.evidence.depth, examples.evidence.x
+    evidence = examples.evidence
+    known = is_text_known(recording, evidence.at, evidence.depth)
+    positions, depth, x = evidence.at[known], evidence.depth[known], evidence.x[known]
     neural, w = columns.neural[positions], np.ones(len(positions))
 
     def fit(chosen: NDArray[np.bool_], outcome: NDArray[np.bool_]) -> lightgbm.Booster:
@@ -269,6 +281,18 @@ def model_of(
 def request_at(recording: Recording, at: Longs) -> Longs:
     """The request of each flat position."""
     return np.searchsorted(recording.columns.offset, at, side="right") - 1
+
+
+def is_text_known(recording: Recording, at: Longs, tokens: int | NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether the next `tokens` tokens behind each flat position are known.
+
+    They are not behind the end of an output that a limit cut off; behind any other end none come.
+    """
+    request = request_at(recording, at)
+    cut_off = np.array([each.is_cut_off for each in recording.requests])
+    ends = recording.columns.offset[request] + recording.columns.length[request]
+    known: NDArray[np.bool_] = ~cut_off[request] | (ends - at >= tokens)
+    return known
 
 
 def model_text(boosters: Mapping[str, Mapping[str, lightgbm.Booster]]) -> str:

@@ -18,7 +18,7 @@ from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.kept_learning import keeping_learned
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
-from adaspec.vllm.options import Options
+from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
 from adaspec.vllm.serving import RecordPolicy, announce, serving_of
@@ -27,7 +27,6 @@ from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.warm_up import warm_up
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
-_NO_LIMIT = 1 << 30
 NO_SALT_KNOWN = object()
 """Stands for the salt of a request whose scheduler does not tell it: its answer is not shared."""
 
@@ -166,19 +165,20 @@ def batch_of(
 def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:
     """The maximum draft length for each request; None if no request limits it.
 
-    vLLM forbids stop tokens until a request has `min_tokens` output tokens. It judges the token
-    after a draft as though the draft were not there, so a draft must end before that length.
+    Tokens behind `max_tokens` would be verified in vain. vLLM forbids stop tokens until a request
+    has `min_tokens` output tokens. It judges the token after a draft as though the draft were not
+    there, so a draft must end before that length.
     """
-    room = None
-    for row, state in enumerate(states):
+    room = [MAX_VERIFIED] * len(states)
+    for row, (state, output) in enumerate(zip(states, output_tokens.tolist(), strict=True)):
         params = state.sampling_params
-        if params is None or not params.min_tokens or not params.all_stop_token_ids:
+        if params is None:
             continue
-        if params.min_tokens > output_tokens[row]:
-            if room is None:
-                room = np.full(len(states), _NO_LIMIT, np.int32)
-            room[row] = params.min_tokens - 1 - output_tokens[row]
-    return room
+        if params.max_tokens is not None:
+            room[row] = min(room[row], params.max_tokens - 1 - output)
+        if params.min_tokens > output and params.all_stop_token_ids:
+            room[row] = min(room[row], params.min_tokens - 1 - output)
+    return np.array(room, np.int32) if min(room, default=MAX_VERIFIED) < MAX_VERIFIED else None
 
 
 def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:

@@ -82,7 +82,9 @@ class Observer:
     of, the policy may still change what `step.batch` holds, and the engine what is `proposed`.
     """
 
-    def entered(self, request: str, prompt_tokens: Ints, recorded: bool) -> None:
+    def entered(
+        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+    ) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 
     def proposed(self, event: EngineStep) -> None:

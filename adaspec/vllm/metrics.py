@@ -39,7 +39,7 @@ FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """The environment variable that names the folder to every process of a server."""
 
 REASONS = {
-    "none": ("policy", "nothing_to_copy", "recorded", "limited", "min_tokens", "fault"),
+    "none": ("policy", "nothing_to_copy", "recorded", "limited", "output_limit", "fault"),
     "ngram": ("alone", "switched"),
     "neural": ("whole", "trimmed"),
     "splice": ("whole", "trimmed"),
@@ -47,8 +47,8 @@ REASONS = {
 """The possible reasons of a decision, by its source.
 
 none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
-request is being recorded; the request or an option forbids drafts for it; any draft would reach the
-request's min_tokens; or something failed.
+request is being recorded; the request or an option forbids drafts for it; the request's
+max_tokens or min_tokens leave no room for a draft; or something failed.
 ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
 tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
 """
@@ -333,7 +333,7 @@ class MetricsObserver(Observer):
             elif limited is not None and limited[row]:
                 reason = "none/limited"
             elif room is not None and room[row] <= 0:
-                reason = "none/min_tokens"
+                reason = "none/output_limit"
             else:
                 reason = "none/nothing_to_copy" if wanted > 0 else "none/policy"
             counters.add(f"decisions/{reason}")

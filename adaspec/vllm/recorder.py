@@ -75,13 +75,16 @@ class Recorder(Observer):
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
-    def entered(self, request: str, prompt_tokens: Ints, recorded: bool) -> None:
+    def entered(
+        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+    ) -> None:
         """Follow a request if there is a trace to write it to."""
         if (self._dense if recorded else self._logged) is None:
             return
         if self._has_room(1):
             self._positions[request] = 0
-            self._queue.put((self._take_entered, (request, prompt_tokens.copy(), recorded)))
+            prompt = prompt_tokens.copy()
+            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens)))
 
     def proposed(self, event: EngineStep) -> None:
         """Queue a step with the text that its requests have gained."""
@@ -165,7 +168,9 @@ class Recorder(Observer):
             else:
                 output.flush_if_due()
 
-    def _take_entered(self, request: str, prompt: Ints, recorded: bool) -> None:
+    def _take_entered(
+        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None
+    ) -> None:
         workload, id = trace_key(request)
         first_id, number = id, 1
         while (workload, id) in self._keys:
@@ -173,7 +178,7 @@ class Recorder(Observer):
             id = f"{first_id}~{number}"
         if workload != SERVED:  # the engine's own ids never repeat
             self._keys.add((workload, id))
-        self._records[request] = RequestRecord(workload, id, prompt, recorded)
+        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens)
 
     def _take_step(self, event: EngineStep, tail: Ints) -> None:
         drafts = event.drafts

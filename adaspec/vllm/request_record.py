@@ -55,6 +55,7 @@ class RequestRecord:
     prompt: Ints
     recorded: bool = False
     """Whether the drafts are shadow drafts, from which a dense row is made."""
+    max_tokens: int | None = None
     output: list[int] = field(default_factory=list)
     drafts: list[tuple[Ints, Floats]] = field(default_factory=list)
     """The drafted tokens and confidences at positions 1, 2, .."""
@@ -88,8 +89,9 @@ class RequestRecord:
         if self.has_gap or not self.recorded or not 0 < length <= len(self.drafts) + 1:
             return None
         output = np.array(self.output, np.int32)
+        row = Request(self.workload, self.id, self.prompt, output, max_tokens=self.max_tokens)
         if not cap:
-            return Request(self.workload, self.id, self.prompt, output)
+            return row
         drafted = np.full((length, cap), -1, np.int32)
         confidences = np.full((length, cap, len(CONFIDENCES)), np.nan, np.float32)
         for position, draft in enumerate(self.drafts[: length - 1], 1):
@@ -97,7 +99,9 @@ class RequestRecord:
         confidences[~np.isfinite(confidences)] = np.nan
         accepted = accepted_counts(drafted, output)
         accepted[0] = -1
-        return Request(self.workload, self.id, self.prompt, output, accepted, drafted, confidences)
+        return replace(
+            row, neural_accepted=accepted, drafted_tokens=drafted, confidences=confidences
+        )
 
     def logged_rows(self) -> list[LoggedStep]:
         """The request's rows in a logged trace, without steps whose result is unknown.
@@ -113,7 +117,12 @@ class RequestRecord:
             row = replace(step, step=len(rows), accepted=accepted, output_len=self.position or None)
             if has_text and not rows:
                 output = np.array(self.output, np.int32)
-                row = replace(row, prompt_tokens=self.prompt, output_tokens=output)
+                row = replace(
+                    row,
+                    prompt_tokens=self.prompt,
+                    output_tokens=output,
+                    max_tokens=self.max_tokens,
+                )
             rows.append(row)
         return rows
 

@@ -355,7 +355,8 @@ class Session:
                 request.holds_neural |= admitted and whole and request.limits.drafter
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
-            self.observers.notify("entered", name, prompt, request.recorded)
+            most = getattr(params, "max_tokens", None)
+            self.observers.notify("entered", name, prompt, request.recorded, most)
 
     def _new_step(self, batch: EngineBatch, running: Sequence[RunningRequest]) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""

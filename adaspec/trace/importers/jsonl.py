@@ -3,11 +3,12 @@
     {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
 
 `prompt_tokens` and `output_tokens` are understood too. Without `workload`, the workload is the
-file's name; without `id`, requests are numbered within their workload. Optional keys, all indexed
-by position with entry 0 null (or [] for lists): `neural_accepted`, `drafted_tokens` (a list of
-drafted tokens per position), `logprob`, `margin`, `entropy` (a list per position, with one number
-or null per drafted token), `ngram_accepted`. The neural cap is the largest neural count or draft in
-the files, as longer drafts may never have been tried. Files are read twice, first for the caps.
+file's name; without `id`, requests are numbered within their workload. `max_tokens` is the most
+output tokens that the request was allowed. Optional keys, all indexed by position with entry 0 null
+(or [] for lists): `neural_accepted`, `drafted_tokens` (a list of drafted tokens per position),
+`logprob`, `margin`, `entropy` (a list per position, with one number or null per drafted token),
+`ngram_accepted`. The neural cap is the largest neural count or draft in the files, as longer drafts
+may never have been tried. Files are read twice, first for the caps.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from adaspec.trace.importers.lines import (
     whole_numbers,
     workload_of,
 )
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.manifest import MAX_TOKENS, Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 
 _PROMPT = ("prompt_token_ids", "prompt_tokens")
 _OUTPUT = ("output_token_ids", "output_tokens")
 _NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
-_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted")
+_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted", "max_tokens")
 
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
@@ -99,8 +100,16 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
             drafted_tokens=drafted,
             confidences=confidences,
             ngram_accepted=ngram,
+            max_tokens=_limit(record, where),
         )
         yield where, request
+
+
+def _limit(record: Record, where: str) -> int | None:
+    value = record.get("max_tokens")
+    if value is not None and not MAX_TOKENS.holds(value):
+        raise TraceError(f"{where}: max_tokens={value!r:.60} is not {MAX_TOKENS.expected}")
+    return value
 
 
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:

@@ -26,8 +26,6 @@ from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.running import Request
 from adaspec.vllm.v2.worker import Worker
 
-_ENDLESS = 1 << 30
-
 
 def attach(runner: Any, options: Options) -> None:
     """Make the runner's speculator follow the policy that the options name."""
@@ -138,7 +136,7 @@ def _request(data: Any) -> Request:
         name=data.req_id,
         prompt=np.array(tokens[:prompt_len], np.int32),
         output=list(tokens[prompt_len:]),
-        most_tokens=(params.max_tokens if params else None) or _ENDLESS,
+        max_tokens=params.max_tokens if params else None,
         ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
         least_tokens=params.min_tokens if params else 0,
         params=params,

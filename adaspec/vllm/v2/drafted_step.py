@@ -74,7 +74,7 @@ class DraftedStep:
     chosen: list[list[int]]
     decision_s: float
     proposes: bool
-    room: None = None
+    room: Ints | None = None
     limited: Bools | None = None
     exploration: None = None
     expected: Floats | None = None

@@ -48,6 +48,7 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         decision_s=pending.decision_s,
         proposes=proposes,
         reasons=partial(_reasons, decided),
+        room=pending.room,
         limited=pending.limited,
         proposed=chosen if proposes else [[] for _ in chosen],
     )

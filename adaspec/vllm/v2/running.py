@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Decided
@@ -41,8 +42,8 @@ class Request:
     prompt: Ints
     output: list[int]
     """Its emitted tokens so far, as far as reports have come."""
-    most_tokens: int
-    """Where its output ends at the latest."""
+    max_tokens: int | None
+    """Where its output ends at the latest; None if nothing says so."""
     ends: frozenset[int]
     """Tokens that end it, once it has emitted `least_tokens`."""
     least_tokens: int
@@ -68,10 +69,16 @@ class Request:
             self.output.append(token)
 
     @property
+    def room(self) -> int:
+        """The most tokens of a draft that can all be emitted, with the target's own behind them."""
+        left = MAX_VERIFIED if self.max_tokens is None else self.max_tokens - 1 - len(self.output)
+        return max(min(left, self.limits.most_tokens), 0)
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing follows its output."""
         count = len(self.output)
-        if count >= self.most_tokens:
+        if self.max_tokens is not None and count >= self.max_tokens:
             return True
         return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
 
@@ -86,8 +93,10 @@ class Pending:
     """Where the decided rows stand in the step's batch."""
     decided: Decided
     recorded: Bools
-    limited: Bools | None = None
-    """The rows for which nothing may be drafted; None if no request or operator limits any."""
+    limited: Bools
+    """The rows for which nothing may be drafted, as the request or an option says."""
+    room: Ints | None = None
+    """The most tokens that each row's request or its end leave; None if no row is limited."""
     copy: Copy | None = None
     drafter_runs: int = 0
     """How often the drafter ran; for recorded requests oftener than was decided."""

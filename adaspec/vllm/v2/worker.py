@@ -32,7 +32,7 @@ from adaspec.vllm.clocked import clocked_steps
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.kept_learning import restore_learned
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED, is_chosen
+from adaspec.vllm.request_limits import NOTHING, is_chosen
 from adaspec.vllm.session import SLOW_S, limits_or_note
 from adaspec.vllm.v2.answers import Memory
 from adaspec.vllm.v2.drafting import Drafting, Step
@@ -130,7 +130,9 @@ class Worker:
                 request.name, self.serving.record_fraction
             )
             self._requests[request.name] = request
-            self.observers.notify("entered", request.name, request.prompt, request.recorded)
+            self.observers.notify(
+                "entered", request.name, request.prompt, request.recorded, request.max_tokens
+            )
             return
         before.prompt, before.output = request.prompt, request.output
         before.undrafted = False  # the drafter reads all of its text again
@@ -255,10 +257,12 @@ class Worker:
             held = np.zeros(self._holds.shape[0], np.bool_)
             held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
             self._holds = to_device(held, self._device)
-        self._limits, limited = self._limits_of(rows, chosen)
+        limited = np.array([each.limits is NOTHING for each in requests], np.bool_) & ~recorded
+        self._limits, room = self._limits_of(rows)
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
         names = [each.name for each in requests]
-        return Pending(self.step, names, chosen, decided, recorded, limited)
+        room = None if room is None else room[chosen]
+        return Pending(self.step, names, chosen, decided, recorded, limited, room)
 
     def _read_undrafted(self, rows: Rows) -> bool:
         """Take the drafter from requests whose text it does not read; whether one held it."""
@@ -281,19 +285,19 @@ class Worker:
                 request.limits, request.holds_neural = NOTHING, False
         return changed
 
-    def _limits_of(self, rows: Rows, chosen: Ints) -> tuple[Tensor | None, Bools | None]:
-        """Each row's most tokens and whether it copies, and which of the decided rows get nothing.
+    def _limits_of(self, rows: Rows) -> tuple[Tensor | None, Ints | None]:
+        """Each row's most tokens and whether it copies; and the most tokens alone, on the host.
 
         None and None where no row is limited.
         """
         requests = [self._in_slot[slot] for slot in rows.slots.tolist()]
-        if not any(each.recorded or each.limits is not UNLIMITED for each in requests):
+        room = [0 if each.recorded else each.room for each in requests]
+        copies = [each.limits.copies for each in requests]
+        longest = self.serving.setup.cap
+        if all(copies) and min(room, default=longest) >= longest:
             return None, None
-        limits = [NOTHING if each.recorded else each.limits for each in requests]
-        values = np.array([[each.most_tokens, each.copies] for each in limits], np.int32)
-        recorded = np.array([each.recorded for each in requests], np.bool_)
-        limited = (values[:, 0] == 0) & ~recorded
-        return to_device(values, self._device), limited[chosen]
+        values = np.array([room, copies], np.int32)
+        return to_device(np.ascontiguousarray(values.T), self._device), values[0]
 
     def _pause(self, rows: Rows) -> None:
         """Take a step without speculation: whoever runs in it gets no drafter any more."""

@@ -63,6 +63,7 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
             "drafted_tokens": [None, [4, 5, 9], [8], []],
             "logprob": [[], [-0.1, None, -2], [-3.5], []],
             "ngram_accepted": [None, 0, 7, 0],
+            "max_tokens": 4,
         },
         {"prompt_tokens": [1], "output_tokens": [3]},
     )
@@ -78,6 +79,7 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
         request.confidences[1, :, 0], np.array([-0.1, np.nan, -2], np.float32)
     )
     assert bare.neural_accepted is None
+    assert (request.max_tokens, bare.max_tokens) == (4, None)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,8 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
             {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]], "margin": [[], []]},
             "'margin' has not one number per drafted token",
         ),
+        ({"max_tokens": True}, "max_tokens=True is not a whole number from 1"),
+        ({"max_tokens": 0}, "max_tokens=0 is not a whole number from 1"),
     ],
 )
 def test_a_bad_line_is_named_by_file_and_number(

@@ -156,6 +156,11 @@ def test_an_unsound_row_is_named_by_file_and_row(
     assert one_line_error(trace).startswith(f"{trace}/part-00000.parquet row")
 
 
+def test_a_limit_of_no_tokens_is_refused(dense: Manifest, request_of: RequestOf) -> None:
+    with pytest.raises(TraceError, match="max_tokens=0 is below 1"):
+        check_request(request_of(max_tokens=0), dense, "here")
+
+
 def test_the_same_id_twice_is_an_error_that_names_both_rows(trace: Path) -> None:
     rewrite(trace / "part-00001.parquet", lambda row: row.update(id="1"))
     expected = (

@@ -69,6 +69,25 @@ def test_steps_come_back_as_they_went_in(tmp_path: Path, logged: Manifest, step_
     assert_same(filled, full)
 
 
+def test_an_output_as_long_as_its_limit_was_cut_off(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf
+) -> None:
+    manifest = replace(dense, sampling={"max_tokens": 8})
+    with TraceWriter(tmp_path / "t", manifest) as writer:
+        for number, limit in enumerate((7, 8, 9, None)):
+            writer.add(request_of(str(number), max_tokens=limit))
+    cut_off = [request.is_cut_off for request in TraceReader(tmp_path / "t").requests()]
+    # Where a request does not say its limit, the recording's own holds.
+    assert cut_off == [True, True, False, True]
+    assert not request_of().is_cut_off
+
+
+def test_a_dense_trace_without_limits_is_read(trace: Path) -> None:
+    shard = trace / "part-00000.parquet"
+    pq.write_table(pq.read_table(shard).drop_columns(["max_tokens"]), shard)
+    assert [request.max_tokens for request in TraceReader(trace).requests()] == [None] * 7
+
+
 def test_neural_columns_are_absent_where_no_neural_drafter_ran(
     tmp_path: Path, request_of: RequestOf
 ) -> None:

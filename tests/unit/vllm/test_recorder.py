@@ -62,7 +62,7 @@ def told(tmp_path):
         output = TraceOutput(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
         serving = Serving("p", "why", "shadow", None, "t", None, propensity=1.0)
         made = Recorder(None, output, serving, count)
-        made.entered("r", PROMPT, False)
+        made.entered("r", PROMPT, False, 1 << 14)
         for step, position in enumerate(positions):
             made._max_queued = 0 if step in dropped else module.MAX_QUEUED
             made.proposed(proposed(step, position))

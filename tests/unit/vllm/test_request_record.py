@@ -20,7 +20,7 @@ CAP = 3
 
 def whole(output, drafts):
     """The record of one request that was drafted for at every position."""
-    made = RequestRecord("w", "7", np.array([1, 2], np.int32), recorded=True)
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32), recorded=True, max_tokens=4)
     for position, draft in enumerate(drafts, 1):
         made.extend(position, np.array(output[:position], np.int32))
         made.add_draft(np.array(draft, np.int32), np.zeros((CAP, 3), np.float32), CAP)
@@ -52,6 +52,7 @@ def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
     assert made.neural_accepted.tolist() == [-1, 3, 1, 0]
     assert made.output_tokens.tolist() == output
     assert made.drafted_tokens[1:].tolist() == drafts[:3]
+    assert made.is_cut_off
     manifest = Manifest(kind="dense", neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
     check_request(made, manifest, "here")
 
@@ -103,13 +104,14 @@ def test_shadow_steps_are_judged_by_what_came():
 
 
 def test_a_logged_request_has_its_text_at_its_first_step_alone():
-    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+    made = RequestRecord("w", "7", np.array([1, 2], np.int32), max_tokens=3)
     for position, token in enumerate((5, 6, 7), 1):
         made.extend(position, np.array([token], np.int32))
         made.steps.append(logged(position, 2 + position, 1, 1, 0, [6], 0))
     first, *others = made.logged_rows()
     assert first.prompt_tokens.tolist() == [1, 2]
     assert first.output_tokens.tolist() == [5, 6, 7]
+    assert (first.max_tokens, others[0].max_tokens) == (3, None)
     assert all(step.prompt_tokens is None and step.output_tokens is None for step in others)
     for step in (first, *others):
         check_step(step, "here")

@@ -373,7 +373,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     entered = []
 
     class Listener(Observer):
-        def entered(self, request, prompt_tokens, recorded):
+        def entered(self, request, prompt_tokens, recorded, max_tokens):
             entered.append((request, prompt_tokens.tolist()))
 
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
@@ -588,7 +588,7 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
         np.testing.assert_array_equal(step.room, left)
         assert (step.cut.neural_len + step.cut.ngram_len <= np.maximum(left, 0)).all()
     barred = sum(int((step.room <= 0).sum()) for step in proposed)
-    assert counters["decisions/none/min_tokens"] == barred
+    assert counters["decisions/none/output_limit"] == barred
     assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6
 
 
