@@ -13,6 +13,18 @@ def judged(engine, prompts):
     return outputs, [engine.judged[name] for name in sorted(engine.judged, key=int)]
 
 
+def alike(steps, stock):
+    """Whether steps are the same, but for drafts that would reach past their output's end."""
+    same = 0
+    while same < min(len(steps), len(stock)) and steps[same] == stock[same]:
+        same += 1
+    if same == len(stock):
+        return same == len(steps)
+    longest, last = stock[same][0], steps[same:]
+    emitted = sum(accepted + 1 for _, accepted in last)
+    return emitted <= longest and all(drafted < longest for drafted, _ in last)
+
+
 @pytest.mark.parametrize("head", ["eagle", "eagle3", "draft"])
 def test_fixed_neural_accepts_what_the_stock_method_does(engines, prompts, head):
     stock = {"method": {"draft": "draft_model"}.get(head, head), "model": head}
@@ -29,7 +41,8 @@ def test_fixed_neural_accepts_what_the_stock_method_does(engines, prompts, head)
     outputs, steps = judged(engine, prompts)
     assert outputs == expected[0]
     # Where two tokens are as likely to the drafter, batches of other rows may draft the other one.
-    differ = [one for one, other in zip(steps, expected[1], strict=True) if one != other]
+    pairs = zip(steps, expected[1], strict=True)
+    differ = [one for one, other in pairs if not alike(one, other)]
     assert len(differ) <= 1
 
 
@@ -38,7 +51,9 @@ def test_fixed_ngram_vllm_accepts_what_the_stock_method_does(engines, prompts):
     expected = judged(engines({**stock, "num_speculative_tokens": 6}), prompts)
     assert sum(accepted for one in expected[1] for _, accepted in one) > 0
     engine = engines({"method": "adaspec", "policy": "fixed:ngram-vllm:6:2:5"})
-    assert judged(engine, prompts) == expected
+    outputs, steps = judged(engine, prompts)
+    assert outputs == expected[0]
+    assert all(alike(one, other) for one, other in zip(steps, expected[1], strict=True))
 
 
 class Ledger(Observer):
