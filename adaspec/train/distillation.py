@@ -33,8 +33,8 @@ Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
 MOST_BATCH = 1024
-FEWEST_STEPS = 100
-"""Steps per pass: with few examples batches are smaller, or too few steps would be taken."""
+STEPS_PER_PASS = 100
+"""With few examples batches are smaller, so that a pass has about as many steps."""
 _MEAN_DECAY, _SQUARE_DECAY, _TINY = 0.9, 0.99, 1e-8
 
 
@@ -44,6 +44,8 @@ class Distilling:
 
     width: int = 64
     passes: int = 12
+    """Passes over the examples, and as many more as `least_steps` take."""
+    least_steps: int = 6000
     rate: float = 3e-3
     """Adam's step size at first; it falls to 0 in a straight line."""
     seed: int = 0
@@ -76,7 +78,7 @@ def distil(
     """
     rng = np.random.default_rng([settings.seed, 0xD157])
     parameters, network = _begin(x, targets, weight, link, splits, settings.width, rng)
-    batch = min(MOST_BATCH, max(32, len(x) // FEWEST_STEPS), len(x))
+    batch = min(MOST_BATCH, max(32, len(x) // STEPS_PER_PASS), len(x))
     scratch, backward = _working_memory(network, batch)
     slopes = np.zeros_like(parameters)
     slope_views = _views(slopes, network)
@@ -85,7 +87,8 @@ def distil(
     x = np.ascontiguousarray(x, np.float32)
     wanted, weight = targets.astype(np.float32), (weight / weight.mean()).astype(np.float32)
     steps = len(x) // batch
-    for done in range(settings.passes):
+    passes = max(settings.passes, -(-settings.least_steps // steps))
+    for done in range(passes):
         _pass(
             network,
             slope_views,
@@ -99,7 +102,7 @@ def distil(
             rng.permutation(len(x)),
             batch,
             done * steps,
-            settings.passes * steps,
+            passes * steps,
             settings.rate,
             scratch,
             backward,

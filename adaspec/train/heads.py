@@ -67,7 +67,7 @@ class Settings:
 
     def rough(self) -> Settings:
         """Settings for models that only steer rollouts."""
-        distilling = replace(self.distilling, width=32, passes=6)
+        distilling = replace(self.distilling, width=32, passes=6, least_steps=1500)
         return replace(
             self, rounds=60, rate=0.1, max_examples=60_000, parts=0, distilling=distilling
         )
