@@ -46,6 +46,7 @@ class Distilling:
     passes: int = 12
     """Passes over the examples, and as many more as `least_steps` take."""
     least_steps: int = 6000
+    """Steps of Adam, over all passes."""
     rate: float = 3e-3
     """Adam's step size at first; it falls to 0 in a straight line."""
     seed: int = 0

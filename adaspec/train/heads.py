@@ -284,9 +284,10 @@ def request_at(recording: Recording, at: Longs) -> Longs:
 
 
 def is_text_known(recording: Recording, at: Longs, tokens: int | NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether the next `tokens` tokens behind each flat position are known.
+    """Whether the recording tells what the next `tokens` tokens are at each flat position.
 
-    They are not behind the end of an output that a limit cut off; behind any other end none come.
+    It does not where they would reach past the end of an output that a limit cut off. Past any
+    other end there are none, which is known too.
     """
     request = request_at(recording, at)
     cut_off = np.array([each.is_cut_off for each in recording.requests])
