@@ -52,6 +52,12 @@ PREPARED = {
     "traces/fresh-prompts": "python training/reference_pair/record_traces.py --target "
     f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --prompts work/fresh-prompts "
     "--work work/recording-fresh-prompts -o traces/fresh-prompts",
+    "traces/reference-pair-eagle": "python training/reference_pair/record_traces.py --target "
+    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle --work work/recording-eagle "
+    "-o traces/reference-pair-eagle",
+    "traces/reference-pair-sampled": "python training/reference_pair/record_traces.py --target "
+    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --temperature 0.8 "
+    "--work work/recording-sampled -o traces/reference-pair-sampled",
 }
 """What commands read that is not committed -> the command that makes it."""
 PREPARED |= {
@@ -65,6 +71,12 @@ PREPARED |= {
     f"--exclude-workload {workload} --cost h100-llama-3.1-8b --concurrency 1,8,32,128 "
     f"--resamples 0 --seed 0 -o work/reference-pair-h100-without-{workload} --force"
     for workload in ("gsm8k", "humaneval", "instructcoder", "mt_bench")
+}
+PREPARED |= {
+    f"work/reference-pair-{other}": f"adaspec train traces/reference-pair-{other} "
+    f"--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
+    f"-o work/reference-pair-{other} --force"
+    for other in ("eagle", "sampled")
 }
 READ = {
     "traces/llama-3.1-8b": (

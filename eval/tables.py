@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import REPLAYS, best_suffix, decisions, is_mixed, report, speedups
+from figures import REPLAYS, best_suffix, is_mixed, report, speedups
+from operate_tables import (
+    decide_table,
+    guard_table,
+    learning_table,
+    logged_table,
+    lookup_table,
+)
+from table_cells import (
+    AT_ONCE,
+    OVER_NONE,
+    markdown,
+    method,
+    percent,
+    times,
+    with_interval,
+    without_repeats,
+)
 
 LATE = {
     "llama-3.1-8b-instruct-h100": "llama-3.1-8b-instruct-h100",
@@ -14,7 +31,6 @@ LATE = {
 FREE = {True: "", False: ", deciding and prompts free"}
 """What a replay that charges everything, or not, is called."""
 ALL_WORKLOADS = "all, in equal parts"
-AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
 
@@ -40,7 +56,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
             _pooled(row["over_vllm_best"], row["speedup"]["rounds"]),
             _pooled(row["over_static_best"], row["speedup"]["rounds"]),
         ])  # fmt: skip
-    return _without_repeats(rows)
+    return without_repeats(rows)
 
 
 def charged_table() -> list[list[str]]:
@@ -112,7 +128,7 @@ def engine_table(found: dict[str, Any]) -> list[list[str]]:
                 *cells,
                 percent(row["async_over_sync"]),
             ])  # fmt: skip
-    return _without_repeats(rows)
+    return without_repeats(rows)
 
 
 def late_table(name: str) -> list[list[str]]:
@@ -221,7 +237,7 @@ def left_out_table(name: str, policy: str) -> list[list[str]]:
             *(times(found[workload, load][each]) for each in both),
             *(with_interval(each, "lift_over_static_best", "lift_ci95") for each in lifts),
         ])  # fmt: skip
-    return _without_repeats(rows)
+    return without_repeats(rows)
 
 
 def fresh_table() -> list[list[str]]:
@@ -241,76 +257,7 @@ def fresh_table() -> list[list[str]]:
             with_interval(entry, "lift_over_static_best", "lift_ci95"),
             percent(entry["lift_over_static_tuned"]),
         ])  # fmt: skip
-    return _without_repeats(rows)
-
-
-def learning_table() -> list[list[str]]:
-    """The table of what is gained by refitting wrong step costs while serving."""
-    rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
-    for cell in report("learning")["cells"]:
-        gains = (
-            percent(cell[key] / cell["believed"] - 1) for key in ("told", "learned", "bad_clock")
-        )
-        rows.append([cell["costs"], str(cell["load"]), *gains])
-    return rows
-
-
-def guard_table() -> list[list[str]]:
-    """The table of what policies come to with the guard and without, over loads and costs."""
-    kinds = {"trained policies": True, "static rules": False}
-    parts = [f"{kind}: {part}" for kind in kinds for part in ("cells", "without guard", "with")]
-    rows = [["workload", *parts]]
-    cells: dict[str, list[dict[str, Any]]] = {}
-    for cell in report("guard")["cells"]:
-        jumps = " to " in cell["load"]
-        name = f"{cell['workload']}, load jumps" if jumps else cell["workload"]
-        cells.setdefault(name, []).append(cell)
-    for name, found in cells.items():
-        row = [name]
-        for is_trained in kinds.values():
-            some = [cell for cell in found if (":" not in cell["policy"]) == is_trained]
-            row.append(str(len(some)))
-            for key in ("unguarded", "guarded"):
-                speeds = [cell[key] for cell in some]
-                row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
-        rows.append(row)
-    return rows
-
-
-def logged_table() -> list[list[str]]:
-    """The table of estimates from logs against the truth."""
-    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
-             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
-    for row in report("logged")["rows"]:
-        figures = ["", "", "", ""]
-        if "bias" in row:
-            figures = [
-                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
-                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
-            ]  # fmt: skip
-        rows.append([
-            f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
-            row["estimator"], *figures,
-        ])  # fmt: skip
-    return rows
-
-
-def lookup_table() -> list[list[str]]:
-    """The table of look-ups in earlier answers, beside arctic-inference's."""
-    rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
-             "bytes per token", "accepted of 8"]]  # fmt: skip
-    for row in report("memory-lookup")["rows"]:
-        size = row["bytes_per_token"]
-        rows.append([
-            f"{row['stored_tokens']:,}",
-            row["system"],
-            f"{row['median_us']:.1f}",
-            f"{row['p99_us']:.1f}",
-            f"{row['add_us_per_token']:.2f}",
-            "" if size is None else f"{size:.0f}",
-            f"{row['accepted_per_lookup']:.2f}",
-        ])  # fmt: skip
-    return rows
+    return without_repeats(rows)
 
 
 def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
@@ -326,23 +273,6 @@ def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
             _over(row["over_static_best"], row["static_best"]),
         ])  # fmt: skip
     return rows
-
-
-def decide_table() -> list[list[str]]:
-    """The table of a decision's median time by batch and policy."""
-    rows = decisions()
-    batches = sorted({row["batch"] for row in rows})
-    table = [["policy", *(f"batch {batch}" for batch in batches)]]
-    for policy, evidence in sorted({(row["policy"], row["evidence"]) for row in rows}):
-        by_batch = {row["batch"]: row for row in rows if row["policy"] == policy}
-        name = f"`{policy}`, which {'reads' if evidence else 'knows no'} confidences"
-        table.append([name, *(f"{by_batch[batch]['median_us']:.0f}" for batch in batches)])
-    fixed = min(row["reference_us"] for row in rows), max(row["reference_us"] for row in rows)
-    times_of_loop = f"{fixed[0]:.1f} to {fixed[1]:.1f}"
-    return [
-        *table,
-        ["a fixed loop, to judge the machine by", times_of_loop, *[""] * (len(batches) - 1)],
-    ]
 
 
 def _pooled(found: dict[str, Any], rounds: int) -> str:
@@ -383,44 +313,3 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         rows_of_table[f"replay-{short}"] = replay_table(found, name)
         rows_of_table[f"late-{short}"] = late_table(LATE[name])
     return {name: markdown(rows) for name, rows in rows_of_table.items()}
-
-
-def markdown(rows: list[list[str]]) -> str:
-    """The rows as a Markdown table; the first row is its head."""
-    head, *body = rows
-    lines = [head, ["--"] * len(head), *body]
-    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
-
-
-def with_interval(row: dict[str, Any], key: str, interval: str) -> str:
-    """A lift and its interval."""
-    low, high = row[interval]
-    return f"{percent(row[key])} ({percent(low)} .. {percent(high)})"
-
-
-def times(value: float) -> str:
-    """A ratio, as 1.23x."""
-    return f"{value:.2f}x"
-
-
-def percent(value: float) -> str:
-    """A lift, as +1.2%."""
-    return f"{round(100 * value, 1) + 0.0:+.1f}%"
-
-
-def method(spec: str) -> str:
-    """The method of vLLM that a spec stands for."""
-    names = {"fixed:ngram": "n-gram", "fixed:neural": "EAGLE", "batch-table": "batch-size table"}
-    for start, name in names.items():
-        if spec.startswith(start):
-            return name
-    return {"suffix": "suffix decoding", "budget": "adaptive verification"}.get(
-        spec.partition(":")[0], spec
-    )
-
-
-def _without_repeats(rows: list[list[str]]) -> list[list[str]]:
-    """The same table, in which first cells that repeat the one above are empty."""
-    return [
-        ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)
-    ]

@@ -4,10 +4,10 @@
         --draft training/reference_pair/eagle3 -o eval/traces/reference-pair --work work/recording
 
 The prompts are those of eval/prompts. Where a prompt has two user turns, the second is asked behind
-the target's own answer to the first, and both are requests. Decoding is greedy. Outputs that ended
-in a loop go to OUT-loops, and those of fewer than --shortest tokens nowhere; both are counted. What
-was kept is written as prompts to WORK/prompts.jsonl, for `adaspec bench engine`. A killed run goes
-on where it was.
+the target's own answer to the first, and both are requests. Decoding is greedy, unless a
+temperature is given. Outputs that ended in a loop go to OUT-loops, and those of fewer than
+--shortest tokens nowhere; both are counted. What was kept is written as prompts to
+WORK/prompts.jsonl, for `adaspec bench engine`. A killed run goes on where it was.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def record(prompts: list[dict[str, Any]], file: Path, options: argparse.Namespac
     command += ["--model", str(options.target), "--draft", str(options.draft)]
     command += ["--prompts", str(file), "-o", str(options.work / "raw")]
     command += ["--k", str(options.k), "--max-tokens", str(options.max_tokens)]
+    command += ["--temperature", str(options.temperature)]
     command += ["--engine", json.dumps({**ENGINE, **options.engine})]
     done = subprocess.run(command, check=False)
     if done.returncode:
@@ -155,6 +156,7 @@ def main() -> int:
     parser.add_argument("--name", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="of target")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
     parser.add_argument("--shortest", type=int, default=64)
     parser.add_argument("--engine", type=json.loads, default={}, help="more of vLLM's arguments")
     options = parser.parse_args()

@@ -1,0 +1,121 @@
+"""The generated tables on operating: guard, learning while serving, decision times, logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from figures import decisions, report
+from table_cells import AT_ONCE, percent, times, without_repeats
+
+DRIFTS = {
+    "gsm8k": "mathematics, not trained on",
+    "humaneval": "code, not trained on",
+    "instructcoder": "code edits, not trained on",
+    "mt_bench": "dialogue, not trained on",
+    "drafter": "EAGLE in place of EAGLE-3",
+    "temperature": "sampled at 0.8 in place of greedy",
+}
+"""Report of a drift -> what the policy met."""
+
+
+def learning_table() -> list[list[str]]:
+    """The table of what is gained by refitting wrong step costs while serving."""
+    rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
+    for cell in report("learning")["cells"]:
+        gains = (
+            percent(cell[key] / cell["believed"] - 1) for key in ("told", "learned", "bad_clock")
+        )
+        rows.append([cell["costs"], str(cell["load"]), *gains])
+    return rows
+
+
+def drift_table() -> list[list[str]]:
+    """The table of what policies recover by themselves on traffic that they were not trained on."""
+    rows = [["traffic", AT_ONCE, "serving", "trained on it", "recovered", "static rule of before"]]
+    for name, traffic in DRIFTS.items():
+        for cell in report(f"drift/{name}")["cells"]:
+            share = cell["recovered"]
+            gains = (percent(cell[key]) for key in ("serving", "trained on it"))
+            rows.append([
+                f"[{traffic}](../eval/reports/drift/{name}/report.md)",
+                str(cell["load"]),
+                *gains,
+                "" if share is None else f"{share:.0%}",
+                percent(cell["static rule of before"]),
+            ])  # fmt: skip
+    return without_repeats(rows)
+
+
+def guard_table() -> list[list[str]]:
+    """The table of what policies come to with the guard and without, over loads and costs."""
+    kinds = {"trained policies": True, "static rules": False}
+    parts = [f"{kind}: {part}" for kind in kinds for part in ("cells", "without guard", "with")]
+    rows = [["workload", *parts]]
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for cell in report("guard")["cells"]:
+        jumps = " to " in cell["load"]
+        name = f"{cell['workload']}, load jumps" if jumps else cell["workload"]
+        cells.setdefault(name, []).append(cell)
+    for name, found in cells.items():
+        row = [name]
+        for is_trained in kinds.values():
+            some = [cell for cell in found if (":" not in cell["policy"]) == is_trained]
+            row.append(str(len(some)))
+            for key in ("unguarded", "guarded"):
+                speeds = [cell[key] for cell in some]
+                row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
+        rows.append(row)
+    return rows
+
+
+def logged_table() -> list[list[str]]:
+    """The table of estimates from logs against the truth."""
+    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
+             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
+    for row in report("logged")["rows"]:
+        figures = ["", "", "", ""]
+        if "bias" in row:
+            figures = [
+                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
+                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
+            ]  # fmt: skip
+        rows.append([
+            f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
+            row["estimator"], *figures,
+        ])  # fmt: skip
+    return rows
+
+
+def lookup_table() -> list[list[str]]:
+    """The table of look-ups in earlier answers, beside arctic-inference's."""
+    rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
+             "bytes per token", "accepted of 8"]]  # fmt: skip
+    for row in report("memory-lookup")["rows"]:
+        size = row["bytes_per_token"]
+        rows.append([
+            f"{row['stored_tokens']:,}",
+            row["system"],
+            f"{row['median_us']:.1f}",
+            f"{row['p99_us']:.1f}",
+            f"{row['add_us_per_token']:.2f}",
+            "" if size is None else f"{size:.0f}",
+            f"{row['accepted_per_lookup']:.2f}",
+        ])  # fmt: skip
+    return rows
+
+
+def decide_table() -> list[list[str]]:
+    """The table of a decision's median time by batch and policy."""
+    rows = decisions()
+    batches = sorted({row["batch"] for row in rows})
+    table = [["policy", *(f"batch {batch}" for batch in batches)]]
+    for policy, evidence in sorted({(row["policy"], row["evidence"]) for row in rows}):
+        by_batch = {row["batch"]: row for row in rows if row["policy"] == policy}
+        name = f"`{policy}`, which {'reads' if evidence else 'knows no'} confidences"
+        table.append([name, *(f"{by_batch[batch]['median_us']:.0f}" for batch in batches)])
+    fixed = min(row["reference_us"] for row in rows), max(row["reference_us"] for row in rows)
+    times_of_loop = f"{fixed[0]:.1f} to {fixed[1]:.1f}"
+    return [
+        *table,
+        ["a fixed loop, to judge the machine by", times_of_loop, *[""] * (len(batches) - 1)],
+    ]

@@ -1,0 +1,48 @@
+"""How the generated tables say what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """The rows as a Markdown table; the first row is its head."""
+    head, *body = rows
+    lines = [head, ["--"] * len(head), *body]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
+
+
+def with_interval(row: dict[str, Any], key: str, interval: str) -> str:
+    """A lift and its interval."""
+    low, high = row[interval]
+    return f"{percent(row[key])} ({percent(low)} .. {percent(high)})"
+
+
+def times(value: float) -> str:
+    """A ratio, as 1.23x."""
+    return f"{value:.2f}x"
+
+
+def percent(value: float) -> str:
+    """A lift, as +1.2%."""
+    return f"{round(100 * value, 1) + 0.0:+.1f}%"
+
+
+def method(spec: str) -> str:
+    """The method of vLLM that a spec stands for."""
+    names = {"fixed:ngram": "n-gram", "fixed:neural": "EAGLE", "batch-table": "batch-size table"}
+    for start, name in names.items():
+        if spec.startswith(start):
+            return name
+    return {"suffix": "suffix decoding", "budget": "adaptive verification"}.get(
+        spec.partition(":")[0], spec
+    )
+
+
+def without_repeats(rows: list[list[str]]) -> list[list[str]]:
+    """The same table, in which first cells that repeat the one above are empty."""
+    return [
+        ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)
+    ]
