@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adaspec.device.lookup import Match, Text, copies, tail, tokens_at
 from adaspec.draft.answers import (
+    AGREEING,
     AHEAD,
     BYTES_PER_TOKEN,
     HEAD,
@@ -59,12 +60,12 @@ class Answers(NamedTuple):
 
 
 def best_match(own: Match, answers: Answers | None, slots: Tensor, text: Text) -> Match:
-    """The match among the answers where it is so much longer than the own text's, else that."""
+    """The match among the answers where it is better than the own text's, else that."""
     if answers is None:
         return own
     found = look_up_answers(answers, slots, text)
-    least = (own.length + AHEAD).where(own.length > 0, 0)
-    taken = found.length > least
+    agreed = (found.seen >= AGREEING) & (4 * found.agree >= 3 * found.seen)
+    taken = found.length > own.length.where(agreed | (own.length == 0), own.length + AHEAD)
     return Match(*(other.where(taken, mine) for other, mine in zip(found, own, strict=True)))
 
 

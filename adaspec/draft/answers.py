@@ -42,8 +42,11 @@ LONGEST_COPY = 64
 LONGEST_MATCH = 32
 IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
-AHEAD = 2
-"""By how many tokens a match among the answers must be longer than one in the own text."""
+AHEAD = 3
+"""By how many tokens more a match among the answers must be longer than one in the own text, where
+its occurrences do not agree. Where they do, it need only be longer."""
+AGREEING = 2
+"""So many occurrences can agree: three quarters of them then say the same token."""
 
 CAPACITY, HEAD, TOKENS, OWNERS, PREVIOUS, TABLES, STORED = range(7)
 HEADER_WORDS = 16
@@ -406,6 +409,13 @@ def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, i
         if alive == 1:
             break
     return places[0], agree
+
+
+@compiled
+def is_better(own: int, length: int, agree: int, seen: int) -> bool:
+    """Whether a match among the answers is taken where the own text's has so many tokens."""
+    agreed = seen >= AGREEING and 4 * agree >= 3 * seen
+    return length > (own if agreed or own == 0 else own + AHEAD)
 
 
 @compiled

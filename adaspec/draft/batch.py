@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import AHEAD, IN_ANSWERS, LONGEST_MATCH, answer_token, find_answer
+from adaspec.draft.answers import IN_ANSWERS, LONGEST_MATCH, answer_token, find_answer, is_better
 from adaspec.draft.memory import load, load_long, prefetch
 from adaspec.draft.trie import (
     ANSWERS,
@@ -71,18 +71,17 @@ def read_facts(base: int, facts: Ints, column: int) -> None:
 
 @compiled
 def read_answers(base: int, tail: Ints, known: int, facts: Ints, column: int) -> None:
-    """Write the facts about a match in earlier answers, if it is so much better than the own one.
+    """Write the facts about a match in earlier answers, if it is better than the own one.
 
     `tail` has the last `known` tokens, the last one first.
     """
     own = facts[LENGTH, column]
-    least = own + AHEAD if own > 0 else 0
-    if least >= LONGEST_MATCH:
+    if own >= LONGEST_MATCH:
         return
     length, place, agree, seen, available = find_answer(
-        load_long(base, ANSWERS), load(base, OWNER), tail, known, least
+        load_long(base, ANSWERS), load(base, OWNER), tail, known, own
     )
-    if length > 0:
+    if length > 0 and is_better(own, length, agree, seen):
         facts[LENGTH, column] = length
         facts[START, column] = facts[EARLIEST, column] = IN_ANSWERS + place
         facts[AGREE, column], facts[SEEN, column] = agree, seen

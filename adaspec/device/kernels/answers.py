@@ -19,7 +19,8 @@ LEVELS, SMALLEST, LARGEST = (
     tl.constexpr(number) for number in (len(answers.SIZES), answers.SIZES[0], answers.SIZES[-1])
 )
 """Each level hashes twice as many tokens as the one before."""
-IN_ANSWERS, AHEAD = tl.constexpr(answers.IN_ANSWERS), tl.constexpr(answers.AHEAD)
+IN_ANSWERS = tl.constexpr(answers.IN_ANSWERS)
+AHEAD, AGREEING = tl.constexpr(answers.AHEAD), tl.constexpr(answers.AGREEING)
 OCCURRENCES, WALK = tl.constexpr(answers.OCCURRENCES), tl.constexpr(answers.WALK)
 LONGEST_COPY = tl.constexpr(answers.LONGEST_COPY)
 LONGEST_MATCH = tl.constexpr(answers.LONGEST_MATCH)
@@ -50,7 +51,7 @@ def best_match(
     depth: tl.tensor,
     behind_drafts: tl.constexpr,
 ) -> tl.tuple:
-    """The match among the answers where it is so much longer than the own text's, else that."""
+    """The match among the answers where it is better than the own text's, else that."""
     length, start, agree, seen, available, follower = own
     lanes = tl.arange(0, LONGEST_MATCH)
     back = known + depth - 1 - lanes
@@ -65,15 +66,16 @@ def best_match(
             found, places = _occurrences(memory.words, capacity, owner, last, level)
     if found > 0:
         tokens = memory.words + HEADER_WORDS
-        place, agreed = _followed(tokens, places, found)
+        place, agreeing = _followed(tokens, places, found)
         repeated = _repeated(tokens, place, last)
-        least = tl.where(length > 0, length + AHEAD, 0)
+        agreed = (found >= AGREEING) & (4 * agreeing >= 3 * found)
+        least = tl.where(agreed | (length == 0), length, length + AHEAD)
         if repeated > least:
             steps = tl.arange(0, LONGEST_COPY)
             inside = place + steps < capacity
             ahead = tl.load(tokens + place + steps, mask=inside, other=-1)
             length, start = repeated.to(length.dtype), (place + IN_ANSWERS).to(start.dtype)
-            agree, seen = agreed.to(agree.dtype), found.to(seen.dtype)
+            agree, seen = agreeing.to(agree.dtype), found.to(seen.dtype)
             ends = tl.min(tl.where(ahead < 0, steps, LONGEST_COPY), 0)
             available = ends.to(available.dtype)
             first = tl.sum(tl.where(steps == 0, ahead, 0), 0)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaspec.draft.answers import (
-    AHEAD,
     BYTES_PER_TOKEN,
     IN_ANSWERS,
     LONGEST_MATCH,
     OCCURRENCES,
     AnswerIndex,
     find_answer,
+    is_better,
 )
 from adaspec.draft.index import NgramIndex, match_positions, matches_behind_drafts
 from adaspec.errors import DraftError
@@ -158,6 +158,27 @@ def test_no_room_and_wrong_answers_are_refused() -> None:
             index.add(answer)
 
 
+@pytest.mark.parametrize(
+    ("answers", "taken"),
+    [
+        ([[1, 2, 3, 4, 5, 6, 8]], False),  # longer by two
+        ([[0, 9, 1, 2, 3, 4, 5, 6, 8]], True),  # by four
+        ([[1, 2, 3, 4, 5, 6, 8], [1, 2, 3, 4, 5, 6, 8]], True),  # by two, and twice so
+        ([[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 8]], False),  # the two do not agree
+        ([[3, 4, 5, 6, 8], [3, 4, 5, 6, 8]], False),  # as long as the own one
+    ],
+)
+def test_where_occurrences_agree_a_match_need_only_be_longer(
+    answers: list[list[int]], taken: bool
+) -> None:
+    index = AnswerIndex(ROOMY)
+    for answer in answers:
+        index.add(answer)
+    text = [3, 4, 5, 6, 7, 0, 9, 1, 2, 3, 4, 5, 6]
+    matches = match_positions(text, [8], index)
+    assert (matches.start[0] >= IN_ANSWERS) == taken
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(tokens, max_size=4), tokens, tokens)
 def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ahead(
@@ -179,7 +200,7 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
         text = prompt + output[:position]
         hit = plain_search([a for a in answers if len(a) > 2], text)
         length = int(own.length[position])
-        if hit is not None and hit[0] > (length + AHEAD if length else 0):
+        if hit is not None and is_better(length, hit[0], *hit[2:4]):
             assert matches.start[0] >= IN_ANSWERS
             assert (int(matches.length[0]), int(matches.agree[0]), int(matches.seen[0])) == (
                 hit[0],

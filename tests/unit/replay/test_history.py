@@ -20,7 +20,7 @@ from test_learned_loops import assert_one  # noqa: E402
 from test_suffix import LookUp  # noqa: E402
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
-from adaspec.draft.answers import AHEAD, BYTES_PER_TOKEN, OWNERS, AnswerIndex  # noqa: E402
+from adaspec.draft.answers import BYTES_PER_TOKEN, OWNERS, AnswerIndex, is_better  # noqa: E402
 from adaspec.draft.index import NgramIndex, match_positions  # noqa: E402
 from adaspec.errors import EvaluationError  # noqa: E402
 from adaspec.evaluate.evaluation import evaluate  # noqa: E402
@@ -266,7 +266,7 @@ def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
             text = prompt + output
             copied = text[start : len(prompt) + position] if length else []
             hit = plain_search(answers, text[: len(prompt) + position])
-            if hit is not None and hit[0] > (length + AHEAD if length else 0):
+            if hit is not None and is_better(length, hit[0], *hit[2:4]):
                 length, copied = hit[0], hit[1]
                 from_answers += 1
             if length >= policy.rule.min_match:
@@ -280,7 +280,7 @@ def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
             else:
                 assert step["copied"] == 0
             position += int(step["emitted"])
-    assert from_answers > 10
+    assert from_answers > 5
 
 
 @pytest.mark.parametrize("tokens", [True, False])
@@ -302,7 +302,7 @@ def test_the_compiled_loop_and_the_class_are_one_with_answers(
         policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert_one(recording, policy, order, 3, random_cost(rng), 12, True)
-        assert (recording.matches.start >= 1 << 30).mean() > 0.05
+        assert (recording.matches.start >= 1 << 30).mean() > 0.02
 
 
 def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
