@@ -53,11 +53,11 @@ PREPARED = {
     f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --prompts work/fresh-prompts "
     "--work work/recording-fresh-prompts -o traces/fresh-prompts",
     "traces/reference-pair-eagle": "python training/reference_pair/record_traces.py --target "
-    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle --work work/recording-eagle "
-    "-o traces/reference-pair-eagle",
+    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle --only gsm8k "
+    "--only humaneval --work work/recording-eagle -o traces/reference-pair-eagle",
     "traces/reference-pair-sampled": "python training/reference_pair/record_traces.py --target "
-    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --temperature 0.8 "
-    "--work work/recording-sampled -o traces/reference-pair-sampled",
+    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --only gsm8k --only humaneval "
+    "--temperature 0.8 --work work/recording-sampled -o traces/reference-pair-sampled",
 }
 """What commands read that is not committed -> the command that makes it."""
 PREPARED |= {

@@ -43,10 +43,12 @@ GRAIN = 256
 """Confidences are kept to one part in so many: finer ones tell no more, and do not compress."""
 
 
-def prompts_of(folder: Path) -> list[dict[str, Any]]:
-    """All prompts of a folder, file by file."""
+def prompts_of(folder: Path, only: list[str]) -> list[dict[str, Any]]:
+    """The prompts of a folder, file by file: of these files, or of all."""
     found = []
     for file in sorted(folder.glob("*.jsonl")):
+        if only and file.stem not in only:
+            continue
         for at, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             where = f"record_traces: {file.name}, line {at}"
             try:
@@ -57,7 +59,8 @@ def prompts_of(folder: Path) -> list[dict[str, Any]]:
                 sys.exit(f"{where}: needs an object with id, workload and messages")
             found.append(prompt)
     if not found:
-        sys.exit(f"record_traces: {folder}: holds no .jsonl file with prompts")
+        named = f" named {' or '.join(only)}" if only else ""
+        sys.exit(f"record_traces: {folder}: holds no .jsonl file with prompts{named}")
     return found
 
 
@@ -153,6 +156,9 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="what a killed run goes on from")
     parser.add_argument("--prompts", type=Path, default=ROOT / "eval" / "prompts")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="FILE", help="of the prompts; repeatable"
+    )
     parser.add_argument("--name", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="of target")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=200)
@@ -162,7 +168,7 @@ def main() -> int:
     options = parser.parse_args()
     if not isinstance(options.engine, dict):
         parser.error('--engine takes an object, such as {"max_num_seqs": 8}')
-    prompts = prompts_of(options.prompts)
+    prompts = prompts_of(options.prompts, options.only)
     try:
         from transformers import AutoTokenizer
 
