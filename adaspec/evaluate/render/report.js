@@ -104,8 +104,8 @@
 
   const bars = (rows) => ({
     type: "data", symmetric: false, thickness: 1.2, width: 4,
-    array: rows.map((row) => row.ci95 ? row.ci95[1] - row.speedup : 0),
-    arrayminus: rows.map((row) => row.ci95 ? row.speedup - row.ci95[0] : 0),
+    array: rows.map((row) => row.ci95 ? row.ci95[1] - row.speedup : NaN),
+    arrayminus: rows.map((row) => row.ci95 ? row.speedup - row.ci95[0] : NaN),
   });
 
   function drawByLoad(workload) {
