@@ -31,7 +31,7 @@ def learning_table() -> list[list[str]]:
 
 def drift_table() -> list[list[str]]:
     """The table of what policies recover by themselves on traffic that they were not trained on."""
-    rows = [["traffic", AT_ONCE, "serving", "trained on it", "recovered", "static rule of before"]]
+    rows = [["traffic", AT_ONCE, "serving", "trained on it", "recovered", "the old static rule"]]
     for name, traffic in DRIFTS.items():
         for cell in report(f"drift/{name}")["cells"]:
             share = cell["recovered"]

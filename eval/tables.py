@@ -7,6 +7,7 @@ from typing import Any
 from figures import REPLAYS, best_suffix, is_mixed, report, speedups
 from operate_tables import (
     decide_table,
+    drift_table,
     guard_table,
     learning_table,
     logged_table,
@@ -293,6 +294,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),
         "decide": decide_table(),
+        "drift": drift_table(),
         "engines": engine_table(found),
         "fresh": fresh_table(),
         "guard": guard_table(),
