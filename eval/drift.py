@@ -86,7 +86,7 @@ def tokens_per_s(
             raise _Enough
 
     rng = np.random.default_rng([order, load])
-    # Each token takes at most a step, so requests do not run out.
+    # A request takes a step or more, so that requests do not run out.
     rounds = -(-last * load // len(recording)) + 1
     entries = np.concatenate([rng.permutation(len(recording)) for _ in range(rounds)])
     with suppress(_Enough):
@@ -120,11 +120,17 @@ def _write(options: argparse.Namespace) -> None:
         load_cost(options.cost),
     )
     assert before.manifest is not None
+    tuned = before.manifest.static_tuned
+    if not STEPS.keys() <= tuned.keys():
+        raise EvaluationError(
+            f"{options.before}: its static rules are for {', '.join(map(str, tuned))} requests at "
+            f"once, not for {', '.join(map(str, STEPS))}: train it with --concurrency 1,8,32,128"
+        )
     recording = fresh_requests(options, [before, after])
     as_trained = unadapted(load_policy(options.before))
     cells = []
     for load in STEPS:
-        spec = before.manifest.static_tuned[load]
+        spec = tuned[load]
         policies = {"": as_trained, SERVING: before, TRAINED: after, STATIC: parse_policy(spec)}
         rates = {
             name: statistics.fmean(

@@ -43,10 +43,10 @@ LONGEST_MATCH = 32
 IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
 AHEAD = 3
-"""By how many tokens more a match among the answers must be longer than one in the own text, where
-its occurrences do not agree. Where they do, it need only be longer."""
+"""A match among the answers must be longer than one in the own text by more than so many tokens, if
+its occurrences do not agree. If they do, it need only be longer."""
 AGREEING = 2
-"""So many occurrences can agree: three quarters of them then say the same token."""
+"""The fewest occurrences that agree: they do if three quarters of them say the same next token."""
 
 CAPACITY, HEAD, TOKENS, OWNERS, PREVIOUS, TABLES, STORED = range(7)
 HEADER_WORDS = 16

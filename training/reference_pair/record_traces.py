@@ -16,7 +16,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,12 @@ GRAIN = 256
 """Confidences are kept to one part in so many: finer ones tell no more, and do not compress."""
 
 
-def prompts_of(folder: Path, only: list[str]) -> list[dict[str, Any]]:
-    """The prompts of a folder, file by file: of these files, or of all."""
-    found = []
-    for file in sorted(folder.glob("*.jsonl")):
+def prompts_of(folder: Path, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The prompts of a folder, file by file: of the files named so, or of all."""
+    found, files = [], sorted(folder.glob("*.jsonl"))
+    if missing := set(only) - {file.stem for file in files}:
+        sys.exit(f"record_traces: {folder}: holds no {' or '.join(sorted(missing))}.jsonl")
+    for file in files:
         if only and file.stem not in only:
             continue
         for at, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -59,8 +61,7 @@ def prompts_of(folder: Path, only: list[str]) -> list[dict[str, Any]]:
                 sys.exit(f"{where}: needs an object with id, workload and messages")
             found.append(prompt)
     if not found:
-        named = f" named {' or '.join(only)}" if only else ""
-        sys.exit(f"record_traces: {folder}: holds no .jsonl file with prompts{named}")
+        sys.exit(f"record_traces: {folder}: holds no .jsonl file with prompts")
     return found
 
 
@@ -157,7 +158,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="what a killed run goes on from")
     parser.add_argument("--prompts", type=Path, default=ROOT / "eval" / "prompts")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="FILE", help="of the prompts; repeatable"
+        "--only", action="append", default=[], metavar="NAME", help="NAME.jsonl alone; repeatable"
     )
     parser.add_argument("--name", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="of target")
     parser.add_argument("--k", type=int, default=8)
