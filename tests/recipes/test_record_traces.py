@@ -58,8 +58,7 @@ def test_only_the_named_prompts_are_recorded_and_a_wrong_name_is_said(tmp_path):
     from record_traces import prompts_of
 
     for name in ("some", "others"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**SINGLE, "id": name}) + "
-")
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**SINGLE, "id": name}))
     assert [each["id"] for each in prompts_of(tmp_path, ["some"])] == ["some"]
     assert len(prompts_of(tmp_path)) == 2
     with pytest.raises(SystemExit, match=r"holds no sume\.jsonl"):
