@@ -13,14 +13,13 @@ answer the same prompts otherwise, nor on its prompt. Prompts are not charged.
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import statistics
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from written_report import write_report
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
@@ -144,7 +143,6 @@ def _write(options: argparse.Namespace) -> None:
         share = round(gains[SERVING] / gains[TRAINED], 4) if worth else None
         cells.append({"load": load, **gains, "recovered": share, "rule": spec})
         print(cells[-1], file=sys.stderr)
-    command = shlex.join(["python", "eval/drift.py", *sys.argv[1:]])
     document = {
         "before": before.name,
         "after": after.name,
@@ -152,7 +150,6 @@ def _write(options: argparse.Namespace) -> None:
         "requests": len(recording),
         "orders": options.orders,
         "cells": cells,
-        "command": command,
     }
     heads = ["at once", SERVING, TRAINED, "recovered", STATIC]
     rows = [
@@ -165,19 +162,15 @@ def _write(options: argparse.Namespace) -> None:
         ]
         for cell in cells
     ]
-    text = (
+    said = (
         f"Gain over `{before.name}` with its predictions left as trained, behind the first steps: "
         f"{len(recording)} requests that no policy was trained on, costs `{cost.name}`, "
         f"{options.orders} orders. Where training on this traffic gains {WORTH:.0%} or more, "
-        f"{GOAL:.0%} of that shall be recovered.\n\n"
+        f"{GOAL:.0%} of that shall be recovered."
     )
-    lines = [heads, ["--:"] * len(heads), *rows]
-    text += "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-    text += f"\nMade by:\n\n```sh\n{command}\n```\n"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    (options.out / "report.md").write_text(text)
-    print(text)
+    table = [f"| {' | '.join(row)} |" for row in (heads, ["--:"] * len(heads), *rows)]
+    print(said, *table, sep="\n")
+    write_report(options.out, "eval/drift.py", document, [said], table)
 
 
 if __name__ == "__main__":

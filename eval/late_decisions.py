@@ -10,14 +10,13 @@ on the policy's training requests, decided at once.
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from written_report import write_report
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import ASYNC, SYNC
@@ -157,7 +156,6 @@ def _write(options: argparse.Namespace) -> None:
             speeds = [play(recording, policy, order, load, cost) for order in orders]
             lifts[name][str(load)] = round(float(np.mean(speeds) / fresh - 1), 6)
             print(f"{name}, at {load}: {lifts[name][str(load)]:+.1%}", file=sys.stderr)
-    command = shlex.join(["python", "eval/late_decisions.py", *sys.argv[1:]])
     document = {
         "policy": policy.name,
         "cost": cost.name,
@@ -166,21 +164,17 @@ def _write(options: argparse.Namespace) -> None:
         "seed": options.seed,
         "forwards": policy.forwards.tolist(),
         "lift_over_static_fresh": lifts,
-        "command": command,
     }
     heads = ["", *(f"at {load}" for load in loads)]
     rows = [[name, *(f"{lifts[name][str(load)]:+.1%}" for load in loads)] for name in lifts]
     lines = [heads, ["---", *("--:" for _ in loads)], *rows]
-    text = (
+    said = (
         f"Lift of `{policy.name}` over `static:fresh`, {len(recording)} unseen requests, "
-        f"costs `{cost.name}` of an async engine, {options.orders} order(s):\n\n"
+        f"costs `{cost.name}` of an async engine, {options.orders} order(s):"
     )
-    text += "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-    text += f"\nMade by:\n\n```sh\n{command}\n```\n"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    (options.out / "report.md").write_text(text)
-    print(text)
+    table = [f"| {' | '.join(line)} |" for line in lines]
+    print(said, *table, sep="\n")
+    write_report(options.out, "eval/late_decisions.py", document, [said], table)
 
 
 if __name__ == "__main__":

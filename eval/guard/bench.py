@@ -11,8 +11,6 @@ under the same costs. Made-up workloads are those of `made_up.py`; `public` are 
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import sys
 import tempfile
 import time
@@ -20,15 +18,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from made_up import CAP as MADE_UP_CAP
 from made_up import IN_TURN, WORKLOADS, made_up
+from written_report import write_report
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
@@ -275,18 +274,6 @@ def line(cell: Cell) -> str:
         "" if cell.holds else "MISSED",
     )
     return f"| {' | '.join(values)} |"
-
-
-def write_report(
-    folder: Path, script: str, document: dict[str, Any], said: list[str], table: list[str]
-) -> None:
-    """Write report.json and report.md, both with the command that this process was started by."""
-    command = shlex.join(["python", script, *sys.argv[1:]])
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {**document, "command": command}
-    (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    text = "\n\n".join([*said, "\n".join(table), f"Made by:\n\n```sh\n{command}\n```"])
-    (folder / "report.md").write_text(text + "\n")
 
 
 def main() -> None:

@@ -21,9 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "guard"))
 
-from bench import LLAMA, PAIR_COST, PUBLIC, public_recording, write_report
+from bench import LLAMA, PAIR_COST, PUBLIC, public_recording
+from written_report import write_report
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
