@@ -79,6 +79,16 @@ def test_the_interval_of_a_lift_is_paired_and_around_the_lift():
     assert entry(cell(replicates))["lift_ci95"] == pytest.approx([0.2, 0.2])
 
 
+@pytest.mark.parametrize("rival", ["adaptive", "fixed"])
+def test_each_kind_of_vllms_own_methods_has_an_interval_of_its_own(rival):
+    replicates = {"mine": np.array([240.0, 300.0]), f"{rival}:best": np.array([120.0, 120.0])}
+    found = entry(cell(replicates))
+    low, high = found[f"lift_over_{rival}_best_ci95"]
+    assert low < found[f"lift_over_{rival}_best"] < high
+    other = {"adaptive": "fixed", "fixed": "adaptive"}[rival]
+    assert found[f"lift_over_{other}_best_ci95"] is None
+
+
 def test_against_itself_the_interval_is_exactly_zero():
     speeds = np.array([201.7, 260.3, 199.9])
     found = cell({"mine": speeds, "static:best": speeds}, mine=201.7, **{"static:best": 201.7})
