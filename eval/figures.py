@@ -9,17 +9,17 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 REPORTS = CHECKOUT / "eval" / "reports"
+Row = dict[str, Any]
 REPLAYS = {
-    "llama-3.1-8b-instruct-h100": (
-        "Llama-3.1-8B-Instruct with EAGLE, public recordings",
-        "llama-3.1-8b-instruct-h100",
-    ),
-    "reference-pair-h100": (
-        "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
-        "reference-pair-cpu",
-    ),
+    "llama-3.1-8b-instruct-h100": "Llama-3.1-8B-Instruct with EAGLE, public recordings",
+    "reference-pair-h100": "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
 }
-"""Cross-fitted report -> its models, and the shipped policy with the same kind of evidence."""
+"""Cross-fitted report -> its models."""
+WITH_MEMORY = {
+    "llama-3.1-8b-instruct-h100": ("llama-3.1-8b-memory", "llama-3.1-8b-memory"),
+    "reference-pair-h100": ("reference-pair-memory-warm", "reference-pair-memory"),
+}
+"""Cross-fitted report -> the report of earlier answers on the same recordings, and its policy."""
 VLLM_OFFERS = ("fixed:best", "adaptive:best")
 """The rows of a report that stand for vLLM's own methods; suffix decoding has its own report."""
 MIXES = {
@@ -41,46 +41,36 @@ def report(name: str) -> dict[str, Any]:
     return document
 
 
-def replay_rows(name: str) -> list[dict[str, Any]]:
+def replay_rows(name: str) -> list[Row]:
     """The figures of one cross-fitted report per load, beside vLLM's methods and static rules."""
-    crossfit, suffix = report(name), report(f"{name}-suffix")
+    crossfit = report(name)
     (policy,) = crossfit["policies"]
     cells = {(row["concurrency"], row["policy"]): row for row in crossfit["rows"] if is_mixed(row)}
-    suffixes = [row for row in suffix["rows"] if row["policy"].startswith("suffix")]
+    remembering = with_memory(name)
     rows = []
     for entry in filter(is_mixed, crossfit["headline"]):
         load = entry["concurrency"]
-        adaspec_row = cells[load, policy]
+        adaspec_row, suffixes = cells[load, policy], best_suffix_rows(f"{name}-suffix", load)
         offered = [(cells[load, row]["detail"]["spec"], cells[load, row]) for row in VLLM_OFFERS]
-        suffixes_at_load = [row for row in suffixes if row["concurrency"] == load]
-        offered += [(row["policy"], row) for row in suffixes_at_load if is_mixed(row)]
+        offered.append((suffixes["all"]["policy"], suffixes["all"]))
         spec, best = max(offered, key=lambda each: each[1]["tokens_per_s"])
         emitted = 1 + adaspec_row["accepted_per_step"]
-        step_s = load * emitted / adaspec_row["tokens_per_s"]
-        # Reports from before deciding was charged know no share of it.
-        charged = bool(crossfit.get("charge_decisions"))
-        share = entry["decide_share_of_step"] if charged else None
-        decision_s = decision(REPLAYS[name][1], load) if share is None else share * step_s
         rows.append(
             {
                 "concurrency": load,
-                "charged": charged,
                 "speedup": adaspec_row["speedup"],
                 "speedup_ci95": adaspec_row["ci95"],
                 "vllm_best": spec,
                 "vllm_best_speedup": best["speedup"],
-                "lift_over_vllm_best": adaspec_row["tokens_per_s"] / best["tokens_per_s"] - 1,
-                "suffix_best_speedup": max(
-                    row["speedup"] for row in suffixes_at_load if is_mixed(row)
-                ),
+                "lift_over_fixed_best": entry["lift_over_fixed_best"],
+                "lift_over_fixed_best_ci95": entry["lift_over_fixed_best_ci95"],
+                "lift_over_adaptive_best": entry["lift_over_adaptive_best"],
+                "lift_over_adaptive_best_ci95": entry["lift_over_adaptive_best_ci95"],
+                **lead_between("lift_over_suffix", adaspec_row, suffixes["all"]),
+                "suffix_best": suffixes["all"]["policy"],
+                "suffix_best_speedup": suffixes["all"]["speedup"],
                 "worst_workload_over_suffix": min(
-                    row["tokens_per_s"]
-                    / max(
-                        each["tokens_per_s"]
-                        for each in suffixes_at_load
-                        if each["workload"] == row["workload"]
-                    )
-                    - 1
+                    row["tokens_per_s"] / suffixes[row["workload"]]["tokens_per_s"] - 1
                     for row in crossfit["rows"]
                     if (row["concurrency"], row["policy"]) == (load, policy) and not is_mixed(row)
                 ),
@@ -90,15 +80,46 @@ def replay_rows(name: str) -> list[dict[str, Any]]:
                 "lift_ci95": entry["lift_ci95"],
                 "worst_workload_lift": entry["worst_workload_lift"],
                 "foresight_speedup": cells[load, "oracle:plan-splice"]["speedup"],
-                "step_s": step_s,
-                "decision_s": decision_s,
-                "decision_share_of_step": decision_s / step_s,
+                "step_s": load * emitted / adaspec_row["tokens_per_s"],
+                "decision_share_of_step": entry["decide_share_of_step"],
+                "with_memory_over_suffix": remembering[load]["lift_over_suffix"],
+                "with_memory_over_suffix_ci95": remembering[load]["lift_over_suffix_ci95"],
             }
         )
     return rows
 
 
-def engine_rows(name: str) -> list[dict[str, Any]]:
+def with_memory(name: str) -> dict[int, Row]:
+    """By load, the headline of the policy with memory on a cross-fitted report's recordings."""
+    memory_report, policy = WITH_MEMORY[name]
+    entries = [
+        e for e in report(memory_report)["headline"] if is_mixed(e) and e["policy"] == policy
+    ]
+    return {entry["concurrency"]: entry for entry in entries}
+
+
+def best_suffix_rows(name: str, load: int) -> dict[str, Row]:
+    """By workload, the row of suffix decoding at its best setting in hindsight."""
+    found: dict[str, Row] = {}
+    for row in sorted(report(name)["rows"], key=lambda row: row["tokens_per_s"]):
+        if row["concurrency"] == load and row["policy"].startswith("suffix"):
+            found[row["workload"]] = row
+    return found
+
+
+def lead_between(key: str, ours: Row, theirs: Row) -> Row:
+    """The lead of a row over one of another report on the same requests, and its interval.
+
+    The two are taken for independent. They are fast and slow on the same requests, so that the
+    interval is rather too wide.
+    """
+    ratio = ours["tokens_per_s"] / theirs["tokens_per_s"]
+    spreads = [(row["ci95"][1] - row["ci95"][0]) / 2 / row["speedup"] for row in (ours, theirs)]
+    half = ratio * math.hypot(*spreads)
+    return {key: ratio - 1, f"{key}_ci95": [ratio - half - 1, ratio + half - 1]}
+
+
+def engine_rows(name: str) -> list[Row]:
     """The leads of one cross-fitted report per load, and those of its counterpart for async."""
     by_engine = {"sync": report(name), "async": report(f"{name}-async")}
     entries, speeds = {}, {}
@@ -131,19 +152,13 @@ def engine_rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def decision(policy: str, batch: int) -> float:
-    """The median seconds of a full decision of a shipped policy, by `adaspec bench decide`."""
-    (row,) = (row for row in decisions() if (row["policy"], row["batch"]) == (policy, batch))
-    return float(row["median_us"]) * 1e-6
-
-
-def decisions() -> list[dict[str, Any]]:
+def decisions() -> list[Row]:
     """The rows of `adaspec bench decide --json` for one context length."""
-    rows: list[dict[str, Any]] = report("decide")["rows"]
+    rows: list[Row] = report("decide")["rows"]
     return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
 
 
-def server_row(name: str, load: int) -> dict[str, Any]:
+def server_row(name: str, load: int) -> Row:
     """A benchmark of full servers: adaspec over no speculation and over the best other methods."""
     rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if is_mixed(row)]
     speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
@@ -174,10 +189,10 @@ def server_row(name: str, load: int) -> dict[str, Any]:
     }
 
 
-def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def pooled(rows: list[Row]) -> Row:
     """The geometric means over all benchmarks at one load, weighted by their rounds."""
 
-    def mean(key: str) -> dict[str, Any]:
+    def mean(key: str) -> Row:
         known = [row for row in rows if row[key] is not None]
         rounds = sum(row["rounds"] for row in known)
         logs = sum(row["rounds"] * math.log(row[key]) for row in known)

@@ -39,7 +39,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
         ("static_best", f"best static rule with splicing, {hindsight}", "#1F262E", "-", "s", 1.6),
         ("vllm_best", f"best of vLLM's own methods, {hindsight}", "#0B5FA5", "-", "^", 1.6),
     )
-    for axes, (name, (models, _)) in zip(panels, REPLAYS.items(), strict=True):
+    for axes, (name, models) in zip(panels, REPLAYS.items(), strict=True):
         rows = found["replays"][name]
         loads = [row["concurrency"] for row in rows]
         for key, label, colour, style, marker, width in lines:

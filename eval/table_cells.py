@@ -30,17 +30,6 @@ def percent(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}%"
 
 
-def method(spec: str) -> str:
-    """The method of vLLM that a spec stands for."""
-    names = {"fixed:ngram": "n-gram", "fixed:neural": "EAGLE", "batch-table": "batch-size table"}
-    for start, name in names.items():
-        if spec.startswith(start):
-            return name
-    return {"suffix": "suffix decoding", "budget": "adaptive verification"}.get(
-        spec.partition(":")[0], spec
-    )
-
-
 def without_repeats(rows: list[list[str]]) -> list[list[str]]:
     """The same table, in which first cells that repeat the one above are empty."""
     return [

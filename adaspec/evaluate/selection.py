@@ -64,6 +64,9 @@ class Selection:
     """Workload -> reason -> count."""
     warnings: tuple[str, ...] = ()
     tokenizer: str | None = None
+    unpaired: tuple[Request, ...] = ()
+    """Requests whose neural counts are of another output, and which would be chosen but for that.
+    Their text is known."""
     vocabulary_hash: str | None = None
     """Of the one tokenizer of all traces; None where they differ, or their ids are scrambled."""
 
@@ -90,7 +93,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
     hashes = {reader.manifest.vocabulary_hash for reader in readers}
     caps = [reader.manifest.neural_cap for reader in neural]
     left_out: dict[str, Counter[str]] = {}
-    kept = []
+    kept, unpaired = [], []
     for request in requests:
         if wanted.workload in (None, request.workload):
             reason = wanted.reason_against(request, bool(neural))
@@ -98,6 +101,8 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
                 kept.append(request)
             else:
                 left_out.setdefault(request.workload, Counter())[reason] += 1
+            if reason == UNPAIRED and wanted.reason_against(request, neural=False) is None:
+                unpaired.append(request)
     _check_held_out(kept, left_out)
     if not kept:
         total: Counter[str] = sum(left_out.values(), Counter())
@@ -116,6 +121,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
         tokenizer=readers[0].manifest.tokenizer,
+        unpaired=tuple(unpaired),
         vocabulary_hash=hashes.pop() if readable and len(hashes) == 1 else None,
     )
 

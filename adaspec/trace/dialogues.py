@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from adaspec.trace.identity import request_hash
 from adaspec.trace.schema import Request
@@ -44,3 +45,10 @@ def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
         hash_of.get(requests[number if turn is None else turn].prompt_tokens.tobytes(), content)
         for number, (turn, content) in enumerate(zip(first, own, strict=True))
     ]
+
+
+def prompt_hashes(requests: Sequence[Request]) -> list[str]:
+    """The same without regard to answers: also the same for all answers to one prompt."""
+    return dialogue_hashes(
+        [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
+    )

@@ -221,7 +221,13 @@ class AblatedTrainer(Trainer):
         self.ablation = ablation
         shown = ablation.shown(trainer.recording)
         super().__init__(
-            shown, trainer.cost, trainer.settings, trainer.cap, trainer.loads, trainer.progress
+            shown,
+            trainer.cost,
+            trainer.settings,
+            trainer.cap,
+            trainer.loads,
+            trainer.progress,
+            texts=trainer.texts,
         )
 
     def train(self, members: Members) -> Trained:

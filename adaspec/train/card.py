@@ -113,6 +113,11 @@ def _data(corpus: Corpus) -> str:
     if reasons:
         listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
         lines.append(f"Left out of both: {listing}.")
+    if corpus.trained.unpaired:
+        lines.append(
+            f"The text of {len(corpus.trained.unpaired):,} unpaired requests went into the token "
+            "tables: their drafts were recorded on another output, or not at all."
+        )
     lines.append(
         f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}); "
         "the manifest lists the hashes of those trained on."

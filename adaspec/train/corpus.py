@@ -10,7 +10,7 @@ from pathlib import Path
 from adaspec.arguments import Paths
 from adaspec.errors import TrainingError, nearest
 from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
-from adaspec.trace.dialogues import dialogue_hashes
+from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import Request
 
@@ -47,7 +47,10 @@ def gather(
         selection.requests, held_out_of(selection.requests), strict=True
     ):
         sides[is_held_out].append(request)
-    trained, held_out = (replace(selection, requests=tuple(side)) for side in sides.values())
+    trained, held_out = (
+        replace(selection, requests=tuple(side), unpaired=()) for side in sides.values()
+    )
+    trained = replace(trained, unpaired=_of_other_dialogues(selection, held_out.requests))
     _check_enough(selection, trained, held_out)
     tokenizers = known_of("tokenizer", readers)
     return Corpus(trained, held_out, ", ".join(tokenizers) or None, vocabulary_of(readers))
@@ -69,7 +72,6 @@ def read_everything(
             )
     if not allow_mixed:
         check_alike(readers, "train on one, or add --allow-mixed")
-        _check_all_neural(readers)
     return _without(select(paths, Wanted(exclude=exclude_requests)), exclude_workloads), readers
 
 
@@ -102,6 +104,14 @@ def held_out_of(requests: Sequence[Request]) -> list[bool]:
     return [int.from_bytes(digest[:8], "big") < HELD_OUT * 2**64 for digest in digests]
 
 
+def _of_other_dialogues(selection: Selection, judged: Sequence[Request]) -> tuple[Request, ...]:
+    """The unpaired requests of a selection without the prompt or dialogue of any that is judged."""
+    hashes = prompt_hashes([*judged, *selection.unpaired])
+    judged_hashes = set(hashes[: len(judged)])
+    pairs = zip(selection.unpaired, hashes[len(judged) :], strict=True)
+    return tuple(request for request, dialogue in pairs if dialogue not in judged_hashes)
+
+
 def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
     """The distinct dialogues of each workload, by hash; a request in none is one of its own."""
     dialogues: dict[str, set[str]] = {}
@@ -129,11 +139,14 @@ def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
             f"no workload '{name}' to exclude{nearest(name, known)} "
             f"(has: {', '.join(sorted(known))})"
         )
-    kept = [r for r in selection.requests if r.workload not in left_out]
+    kept, unpaired = (
+        tuple(r for r in requests if r.workload not in left_out)
+        for requests in (selection.requests, selection.unpaired)
+    )
     if not kept:
         raise TrainingError("every workload is excluded: leave one to train on")
     counts = {name: why for name, why in selection.left_out.items() if name not in left_out}
-    return replace(selection, requests=tuple(kept), left_out=counts)
+    return replace(selection, requests=kept, unpaired=unpaired, left_out=counts)
 
 
 def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
@@ -149,15 +162,6 @@ def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
             raise TrainingError(
                 f"the traces differ in their {what.removesuffix('_hash')} ({listing}): {advice}"
             )
-
-
-def _check_all_neural(readers: Sequence[TraceReader]) -> None:
-    bare = [reader.path for reader in readers if reader.manifest.drafter is None]
-    if bare and len(bare) < len(readers):
-        raise TrainingError(
-            f"{bare[0]}: holds no neural drafts, other traces do: its requests would be left out: "
-            "train on one kind"
-        )
 
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:

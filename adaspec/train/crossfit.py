@@ -31,7 +31,7 @@ from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
 from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
-from adaspec.train.recipe import FRESH, check_learnable, remembering, tuned_rules
+from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, tuned_rules
 from adaspec.train.training import Members, Trainer
 
 Made = TypeVar("Made")
@@ -81,6 +81,7 @@ def cross_fit(
         loads=options.concurrency,
         progress=progress if workers == 1 else silent,
         engine=options.engine,
+        texts=texts_of(selection),
     )
     trainers = [trainer] * folds
     if memory:

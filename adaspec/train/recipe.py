@@ -127,6 +127,7 @@ def train_policy(
         progress=progress,
         spread=None if cluster is None else cluster.spread,
         engine=options.engine,
+        texts=texts_of(corpus.trained),
     )
     trained = trainer.train_all()
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
@@ -138,7 +139,7 @@ def train_policy(
     if trained.model.reads_evidence:
         evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
     manifest = manifest_of(
-        corpus.trained.requests,
+        (*corpus.trained.requests, *corpus.trained.unpaired),
         cost,
         trained.neural_cap,
         memory,
@@ -192,6 +193,11 @@ def train_policy(
         "left_out": corpus.trained.left_out,
     }
     return Product(folder, policy, manifest, requests, corpus, report)
+
+
+def texts_of(selection: Selection) -> Recording | None:
+    """The unpaired requests as texts alone."""
+    return build_recording(selection.unpaired, 0) if selection.unpaired else None
 
 
 def remembering(

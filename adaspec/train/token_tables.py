@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from adaspec.replay.recording import (
     Recording,
     copied_token,
 )
+from adaspec.trace.dialogues import prompt_hashes
 
 SHRINKAGE = 5.0
 """Imaginary positions added to every key, which behave as those of its shorter key."""
@@ -50,38 +52,63 @@ def _keys(
             level_keys(salt, t1, t2, t3, c1, c2, keys[i])
 
 
+def _keys_of(
+    recordings: Sequence[Recording], salt: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
+    """Of each position: its keys, its request, counted through all recordings, and its place."""
+    keys, requests, positions, counted = [], [], [], 0
+    for recording in recordings:
+        offset, size = recording.columns.offset, len(recording.columns.neural)
+        keys.append(np.zeros((size, LEVELS), np.uint64))
+        request = np.zeros(size, np.int32)
+        _keys(recording.arrays, np.uint64(salt), keys[-1], request)
+        positions.append(np.arange(size) - offset[request])
+        requests.append(request + np.int32(counted))
+        counted += len(recording)
+    return np.concatenate(keys), np.concatenate(requests), np.concatenate(positions)
+
+
 def _depth(accepted: NDArray[np.signedinteger[Any]]) -> NDArray[np.float64]:
     return np.log1p(accepted.astype(np.float64))
 
 
 class TableMaker:
-    """Makes the tables of any subset of a recording's requests."""
+    """Makes the tables of any subset of a recording's requests.
 
-    def __init__(self, recording: Recording, seed: int) -> None:
-        arrays = recording.arrays
-        columns = recording.columns
+    Requests of `texts` tell about copied tokens alone. They are in the tables of every subset that
+    has all recorded requests with their prompt, and of their dialogue.
+    """
+
+    def __init__(self, recording: Recording, seed: int, texts: Recording | None = None) -> None:
+        recordings = [recording] if texts is None else [recording, texts]
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
-        size = len(columns.neural)
-        keys = np.zeros((size, LEVELS), np.uint64)
-        self.request = np.zeros(size, np.int32)
-        _keys(arrays, np.uint64(self.salt), keys, self.request)
-        self.position = np.arange(size) - columns.offset[self.request]
+        keys, request, position = _keys_of(recordings, self.salt)
+        self._request = request
+        self.request = request[: len(recording.columns.neural)]
+        """The request of each flat position of the recording."""
         self.distinct, self.place = [], []
         for level in range(LEVELS):
             distinct, place = np.unique(keys[:, level], return_inverse=True)
             self.distinct.append(distinct)
             self.place.append(place)
-        decides = self.position >= 1
-        self.targets = (
-            (columns.neural, decides & (columns.neural >= 0)),
-            (columns.run, decides & (columns.match > 0)),
+        neural, run, match = (
+            np.concatenate([getattr(each.columns, name) for each in recordings])
+            for name in ("neural", "run", "match")
         )
+        decides = position >= 1
+        self.targets = ((neural, decides & (neural >= 0)), (run, decides & (match > 0)))
+        requests = [request for each in recordings for request in each.requests]
+        _, dialogue = np.unique(prompt_hashes(requests), return_inverse=True)
+        self._dialogue, self._dialogue_of_text = np.split(dialogue, [len(recording)])
 
     def make(self, members: NDArray[np.bool_]) -> Tables:
         """The tables of the requests marked in `members`."""
+        others = self._dialogue[~members]
+        members = np.concatenate([members, ~np.isin(self._dialogue_of_text, others)])
+        mine = members[self._request]
         bases, depth_bases = [], []
         for accepted, usable in self.targets:
-            inside = usable & members[self.request]
+            inside = usable & mine
             some = inside & (accepted >= 1)
             bases.append(float((accepted[inside] >= 1).mean()) if inside.any() else 0.0)
             depth_bases.append(float(_depth(accepted[some]).mean()) if some.any() else 0.0)
@@ -90,7 +117,7 @@ class TableMaker:
         deep: list[NDArray[np.float64]] = []
         for level in range(LEVELS):
             accepted, usable = self.targets[SOURCE[level]]
-            inside = usable & members[self.request]
+            inside = usable & mine
             some = inside & (accepted >= 1)
             distinct, place = self.distinct[level], self.place[level]
             size = len(distinct)
@@ -101,7 +128,7 @@ class TableMaker:
             deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
             depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
-            pairs = np.unique(place[inside] * len(members) + self.request[inside])
+            pairs = np.unique(place[inside] * len(members) + self._request[inside])
             kept = np.bincount(pairs // len(members), minlength=size) >= MIN_REQUESTS
             kept &= distinct != 0
             shrunk.append(np.where(kept, mean, parent))

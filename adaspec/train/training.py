@@ -133,11 +133,13 @@ class Trainer:
     """How rollouts are run; None uses threads of this process."""
     engine: str = SYNC
     """The engine in whose order of events policies are rolled out. Knobs are tuned for both."""
+    texts: Recording | None = None
+    """Requests of which only the text is known. They go into the token tables alone."""
     maker: TableMaker = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare what all training on this recording shares."""
-        self.maker = TableMaker(self.recording, self.settings.seed)
+        self.maker = TableMaker(self.recording, self.settings.seed, self.texts)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""

@@ -61,6 +61,15 @@ def test_unpaired_requests_are_left_out_and_counted(trace_of):
     found = select([path], Wanted())
     assert ids(found) == ["chat/0"]
     assert found.left_out == {"chat": {"unpaired": 1}}
+    assert [each.id for each in found.unpaired] == ["1"]
+
+
+def test_the_text_of_unpaired_requests_is_at_hand_where_they_would_be_wanted(trace_of):
+    counts = {"20": 18, "21": 18, "10": 8, "3000": 18}
+    path = trace_of([request("0", 20), *(request(n, int(n), counts=k) for n, k in counts.items())])
+    found = select([path], Wanted(exclude=("chat/21",)))
+    assert ids(found) == ["chat/0"]
+    assert [each.id for each in found.unpaired] == ["20"]
 
 
 def test_without_a_neural_drafter_nothing_is_unpaired(trace_of):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
 from random_recordings import random_requests, recording_of
 
-from adaspec.predict.tables import find, key_of, to_arrays
-from adaspec.replay.recording import Recording
+from adaspec.predict.tables import Tables, find, key_of, to_arrays
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.train.token_tables import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
@@ -28,17 +29,16 @@ def shorter(level: int, key: tuple[int, ...]) -> tuple[int, ...]:
 Told = tuple[float, int, float]
 
 
-def naive(recording: Recording, members: np.ndarray) -> tuple[list[float], dict[tuple, Told]]:
+def naive(*parts: tuple[Recording, np.ndarray]) -> tuple[list[float], dict[tuple, Told]]:
     """Base rates and depths; per (level, key) mean, positions and depth, rare keys left out."""
-    seen: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+    seen: dict[tuple, list[tuple[object, int]]] = defaultdict(list)
     base: list[list[int]] = [[], []]
-    for r, request in enumerate(recording.requests):
-        if not members[r]:
-            continue
+    for recording, index in [(each, r) for each, chosen in parts for r in np.flatnonzero(chosen)]:
+        request, r = recording.requests[index], (id(recording), index)
         text = [*request.prompt_tokens.tolist(), *request.output_tokens.tolist()]
         prompt = len(request.prompt_tokens)
         for p in range(1, len(request.output_tokens)):
-            at, i = prompt + p, int(recording.columns.offset[r]) + p
+            at, i = prompt + p, int(recording.columns.offset[index]) + p
             start = int(recording.matches.start[i]) if recording.columns.match[i] else -1
             if recording.neural_cap:
                 count = int(recording.columns.neural[i])
@@ -84,8 +84,37 @@ def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> N
     rng = np.random.default_rng(seed)
     recording = recording_of(random_requests(seed, 14, tokens=False), 0 if seed % 4 == 0 else 5)
     members = rng.random(len(recording)) < 0.7
-    tables = TableMaker(recording, seed).make(members)
-    bases, found = naive(recording, members)
+    check(TableMaker(recording, seed).make(members), naive((recording, members)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_tell_of_copied_tokens_alone(seed: int) -> None:
+    recording = recording_of(random_requests(seed, 8, tokens=False), 5)
+    texts = recording_of(random_requests(seed + 100, 8, tokens=False), 0)
+    everyone = np.ones(len(recording), np.bool_)
+    tables = TableMaker(recording, seed, texts).make(everyone)
+    check(tables, naive((recording, everyone), (texts, np.ones(len(texts), np.bool_))))
+    alone = TableMaker(recording, seed).make(everyone)
+    assert tables.base[0] == alone.base[0]
+    assert tables.base[1] != alone.base[1]
+
+
+def test_a_text_is_left_out_where_a_request_of_its_dialogue_is() -> None:
+    recording = recording_of(random_requests(1, 8, tokens=False), 5)
+    first = recording.requests[3]
+    said = np.concatenate([first.prompt_tokens, first.output_tokens])
+    other = recording_of(random_requests(2, 1, tokens=False)).requests[0]
+    texts = build_recording([replace(first, id="later", prompt_tokens=said), other], 0)
+    members = np.ones(len(recording), np.bool_)
+    maker = TableMaker(recording, 0, texts)
+    check(maker.make(members), naive((recording, members), (texts, np.array([True, True]))))
+    members[3] = False
+    check(maker.make(members), naive((recording, members), (texts, np.array([False, True]))))
+
+
+def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> None:
+    """The tables are what was counted naively."""
+    bases, found = expected
     np.testing.assert_allclose(tables.base, bases)
     assert len(to_arrays(tables)["keys"]) == len(found)
     for (level, key), (mean, count, depth) in found.items():

@@ -14,5 +14,5 @@ TINY = (
 OPTIONS = Options(concurrency=(1, 4), orders=1, resamples=2, jobs=1)
 
 
-def train(trace, folder, options=OPTIONS, **more):
-    return train_policy([trace], folder, H100_LLAMA_3_1_8B, options, **more)
+def train(trace, folder, options=OPTIONS, more_traces=(), **more):
+    return train_policy([trace, *more_traces], folder, H100_LLAMA_3_1_8B, options, **more)

@@ -1,0 +1,115 @@
+"""Requests whose drafts were recorded on another output, or not at all, teach by their text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_training import OPTIONS, TINY, train
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.selection import content_hash
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.synthetic import synthesize
+from adaspec.trace.writer import TraceWriter
+from adaspec.train.corpus import gather
+from adaspec.train.crossfit import cross_fit
+from adaspec.train.training import Trainer
+
+OTHER_ANSWER = np.arange(20, dtype=np.int32)
+
+
+def unpaired(request, **changes):
+    """The request, and counts of a shorter output."""
+    counts = np.zeros(15, np.int16)
+    counts[0] = -1
+    return replace(
+        request,
+        neural_accepted=counts,
+        drafted_tokens=None,
+        confidences=None,
+        **changes,
+    )
+
+
+def later_turn(request):
+    said = np.concatenate([request.prompt_tokens, request.output_tokens])
+    return unpaired(request, id=f"{request.id} later", prompt_tokens=said)
+
+
+@pytest.fixture(scope="module")
+def corpus(trace):
+    return gather([trace])
+
+
+@pytest.fixture(scope="module")
+def others(trace, corpus, tmp_path_factory):
+    """A trace of unpaired requests.
+
+    Among them are, of each side, a later turn of one request and another answer to a second.
+    """
+    path = tmp_path_factory.mktemp("unpaired") / "others"
+    manifest = replace(TraceReader(trace).manifest, draft_cap=None, confidences=())
+    with TraceWriter(path, manifest) as writer:
+        for request in synthesize(1, TINY, requests_per_workload=12):
+            writer.add(unpaired(request, id=f"other {request.id}"))
+        for side in (corpus.trained, corpus.held_out):
+            first, second, *_ = side.requests
+            writer.add(later_turn(first))
+            writer.add(unpaired(second, id=f"{second.id} again", output_tokens=OTHER_ANSWER))
+    return path
+
+
+def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
+    found = gather([trace, others])
+    for side in ("trained", "held_out"):
+        mine, before = getattr(found, side), getattr(corpus, side)
+        assert [r.id for r in mine.requests] == [r.id for r in before.requests]
+    assert found.held_out.unpaired == ()
+    ids = [request.id for request in found.trained.unpaired]
+    assert f"{corpus.trained.requests[0].id} later" in ids
+    assert f"{corpus.trained.requests[1].id} again" in ids
+    assert len(ids) == 26
+
+
+def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, corpus, tmp_path):
+    manifest = replace(
+        TraceReader(trace).manifest, drafter=None, neural_cap=None, draft_cap=None, confidences=()
+    )
+    nothing = {"neural_accepted": None, "drafted_tokens": None, "confidences": None}
+    with TraceWriter(tmp_path / "texts", manifest) as writer:
+        for request in synthesize(1, TINY, requests_per_workload=3):
+            writer.add(replace(request, id=f"other {request.id}", **nothing))
+    found = gather([trace, tmp_path / "texts"])
+    assert [r.id for r in found.held_out.requests] == [r.id for r in corpus.held_out.requests]
+    assert len(found.trained.unpaired) == 6
+
+
+def test_an_excluded_workload_leaves_no_text(trace, others):
+    found = gather([trace, others], ["edits"])
+    assert {request.workload for request in found.trained.unpaired} == {"talk"}
+
+
+def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path):
+    product = train(trace, tmp_path / "policy", more_traces=[others])
+    found = gather([trace, others]).trained
+    hashes = {content_hash(request) for request in (*found.requests, *found.unpaired)}
+    assert set(product.manifest.training_requests) == hashes
+    assert "text of 26 unpaired requests" in (product.folder / "CARD.md").read_text()
+    mine, alone = (each.policy.model.tables.base for each in (product, trained))
+    assert mine[0] == alone[0]  # of neural drafts
+    assert mine[1] != alone[1]  # of copied tokens
+
+
+def test_a_cross_fit_learns_their_text_too(trace, others, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def stop(trainer, members):
+        raise Seen(len(trainer.texts))
+
+    monkeypatch.setattr(Trainer, "train", stop)
+    with pytest.raises(Seen) as seen:
+        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS)
+    assert seen.value.args == (28,)
