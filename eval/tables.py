@@ -54,8 +54,8 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
 def rivals_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of leads over vLLM's own methods."""
     leads = {
-        "over n-gram or EAGLE": "lift_over_fixed_best",
-        "over its adaptive methods": "lift_over_adaptive_best",
+        "over n-gram or EAGLE alone": "lift_over_fixed_best",
+        "over adaptive methods": "lift_over_adaptive_best",
         "over suffix decoding": "lift_over_suffix",
         "with memory, over suffix decoding": "with_memory_over_suffix",
     }

@@ -416,9 +416,9 @@ _HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
     _lift_column("static:memory", priority=10, interval=True),
     _lift_column("suffix", priority=11, interval=True),
     _lift_column("static:one", priority=4),
-    _lift_column("adaptive:best", priority=5),
+    _lift_column("adaptive:best", priority=5, interval=True),
     _lift_column("hybrid:best", priority=2),
-    _lift_column("fixed:best", priority=6),
+    _lift_column("fixed:best", priority=6, interval=True),
     (Column("gap closed", priority=7), lambda entry: percent(entry.get("gap_closed"))),
     (
         Column("gap closed to `oracle:combine`", short_head="gap to\ncombine", priority=1),
