@@ -35,17 +35,16 @@ OVER_STATIC = "over the best static rule with splicing"
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    rows = [[
-        "recordings", AT_ONCE, OVER_NONE, OVER_STATIC, "in an async engine", "deciding, of a step",
-    ]]  # fmt: skip
+    late, deciding = "the same in an async engine", "deciding, of a step"
+    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_STATIC, late, deciding]]
     for name, models in REPLAYS.items():
-        for row, late in zip(found["replays"][name], found["engines"][name], strict=True):
+        for row, in_async in zip(found["replays"][name], found["engines"][name], strict=True):
             rows.append([
                 f"[{models}](eval/reports/{name}/report.md)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
                 f"**{with_interval(row, 'lift_over_static_best', 'lift_ci95')}**",
-                with_interval(late, "async_over_static_best", "async_over_static_best_ci95"),
+                with_interval(in_async, "async_over_static_best", "async_over_static_best_ci95"),
                 f"{row['decision_share_of_step']:.1%}",
             ])  # fmt: skip
     return without_repeats(rows)

@@ -139,6 +139,9 @@ def command(
         product = train_policy(traces, out, cluster=cluster, force=force, progress=bar, **options)
     if as_json:
         print_json(product.document())
+    if product.corpus is not None and product.corpus.trained.unpaired:
+        count = len(product.corpus.trained.unpaired)
+        click.echo(f"{count:,} requests have no drafts of their output: text only", err=True)
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 
 

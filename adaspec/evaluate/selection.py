@@ -65,8 +65,7 @@ class Selection:
     warnings: tuple[str, ...] = ()
     tokenizer: str | None = None
     unpaired: tuple[Request, ...] = ()
-    """Requests whose neural counts are of another output, and which would be chosen but for that.
-    Their text is known."""
+    """Requests that would be chosen, but have no neural counts, or those of another output."""
     vocabulary_hash: str | None = None
     """Of the one tokenizer of all traces; None where they differ, or their ids are scrambled."""
 

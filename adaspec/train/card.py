@@ -112,7 +112,7 @@ def _data(corpus: Corpus) -> str:
     reasons: Counter[str] = sum(map(Counter, corpus.trained.left_out.values()), Counter())
     if reasons:
         listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
-        lines.append(f"Left out of both: {listing}.")
+        lines.append(f"Neither replayed nor judged: {listing}.")
     if corpus.trained.unpaired:
         lines.append(
             f"The text of {len(corpus.trained.unpaired):,} unpaired requests went into the token "

@@ -146,6 +146,7 @@ class Trainer:
         other = copy.copy(self)
         other.progress, other.spread = silent, None
         other.settings = replace(self.settings, fitter=None)
+        other.texts = None
         return other
 
     @property

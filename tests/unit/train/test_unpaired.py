@@ -10,11 +10,15 @@ from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.selection import content_hash
+from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.synthetic import synthesize
 from adaspec.trace.writer import TraceWriter
+from adaspec.train.ablations import ABLATIONS, AblatedTrainer
 from adaspec.train.corpus import gather
 from adaspec.train.crossfit import cross_fit
+from adaspec.train.heads import Settings
+from adaspec.train.recipe import texts_of
 from adaspec.train.training import Trainer
 
 OTHER_ANSWER = np.arange(20, dtype=np.int32)
@@ -47,7 +51,8 @@ def corpus(trace):
 def others(trace, corpus, tmp_path_factory):
     """A trace of unpaired requests.
 
-    Among them are, of each side, a later turn of one request and another answer to a second.
+    Among them are, of each side, a later turn of one request, another answer to a second, and an
+    earlier turn of a third.
     """
     path = tmp_path_factory.mktemp("unpaired") / "others"
     manifest = replace(TraceReader(trace).manifest, draft_cap=None, confidences=())
@@ -55,7 +60,9 @@ def others(trace, corpus, tmp_path_factory):
         for request in synthesize(1, TINY, requests_per_workload=12):
             writer.add(unpaired(request, id=f"other {request.id}"))
         for side in (corpus.trained, corpus.held_out):
-            first, second, *_ = side.requests
+            first, second, third, *_ = side.requests
+            earlier = third.prompt_tokens[:-1]
+            writer.add(unpaired(third, id=f"{third.id} earlier", prompt_tokens=earlier))
             writer.add(later_turn(first))
             writer.add(unpaired(second, id=f"{second.id} again", output_tokens=OTHER_ANSWER))
     return path
@@ -70,7 +77,8 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
     ids = [request.id for request in found.trained.unpaired]
     assert f"{corpus.trained.requests[0].id} later" in ids
     assert f"{corpus.trained.requests[1].id} again" in ids
-    assert len(ids) == 26
+    assert f"{corpus.trained.requests[2].id} earlier" in ids
+    assert len(ids) == 27
 
 
 def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, corpus, tmp_path):
@@ -96,10 +104,19 @@ def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path)
     found = gather([trace, others]).trained
     hashes = {content_hash(request) for request in (*found.requests, *found.unpaired)}
     assert set(product.manifest.training_requests) == hashes
-    assert "text of 26 unpaired requests" in (product.folder / "CARD.md").read_text()
+    assert "text of 27 unpaired requests" in (product.folder / "CARD.md").read_text()
     mine, alone = (each.policy.model.tables.base for each in (product, trained))
     assert mine[0] == alone[0]  # of neural drafts
     assert mine[1] != alone[1]  # of copied tokens
+
+
+def test_an_ablated_policy_knows_their_text_as_well(trace, others):
+    selection = gather([trace, others]).trained
+    recording = build_recording(selection.requests, selection.neural_cap)
+    texts = texts_of(selection)
+    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(), 48, (1,), texts=texts)
+    assert all(AblatedTrainer(each, trainer).texts is texts for each in ABLATIONS)
+    assert trainer.portable().texts is None
 
 
 def test_a_cross_fit_learns_their_text_too(trace, others, monkeypatch):
@@ -112,4 +129,4 @@ def test_a_cross_fit_learns_their_text_too(trace, others, monkeypatch):
     monkeypatch.setattr(Trainer, "train", stop)
     with pytest.raises(Seen) as seen:
         cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS)
-    assert seen.value.args == (28,)
+    assert seen.value.args == (30,)
