@@ -28,6 +28,11 @@ LATE = {
     "reference-pair-h100": "reference-pair",
 }
 """Cross-fitted report -> the report of what late decisions cost on the same recordings."""
+LONG_REQUEST = (
+    "llama-3.1-8b-instruct-h100",
+    "llama-3.1-8b-instruct-h100-without-sharegpt-239",
+)
+"""The cross-fitted report of the first set, and the same without one very long request."""
 ALL_WORKLOADS = "all, in equal parts"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
@@ -35,8 +40,13 @@ OVER_STATIC = "over the best static rule with splicing"
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    late, deciding = "the same in an async engine", "deciding, of a step"
-    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_STATIC, late, deciding]]
+    columns = ["without one long request", "the same in an async engine", "deciding, of a step"]
+    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_STATIC, *columns]]
+    leads_without = {
+        (LONG_REQUEST[0], e["concurrency"]): with_interval(e, "lift_over_static_best", "lift_ci95")
+        for e in report(LONG_REQUEST[1])["headline"]
+        if is_mixed(e)
+    }
     for name, models in REPLAYS.items():
         for row, in_async in zip(found["replays"][name], found["engines"][name], strict=True):
             rows.append([
@@ -44,10 +54,22 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
                 str(row["concurrency"]),
                 times(row["speedup"]),
                 f"**{with_interval(row, 'lift_over_static_best', 'lift_ci95')}**",
+                leads_without.get((name, row["concurrency"]), ""),
                 with_interval(in_async, "async_over_static_best", "async_over_static_best_ci95"),
                 f"{row['decision_share_of_step']:.1%}",
             ])  # fmt: skip
     return without_repeats(rows)
+
+
+def without_request_table() -> list[list[str]]:
+    """The table of the first set's leads with one very long request, and without."""
+    rows = [[AT_ONCE, "over the best static rule", "without `sharegpt/239`"]]
+    entries = (filter(is_mixed, report(name)["headline"]) for name in LONG_REQUEST)
+    for whole, without in zip(*entries, strict=True):
+        assert whole["concurrency"] == without["concurrency"]
+        leads = (with_interval(e, "lift_over_static_best", "lift_ci95") for e in (whole, without))
+        rows.append([str(whole["concurrency"]), *leads])
+    return rows
 
 
 def rivals_table(found: dict[str, Any]) -> list[list[str]]:
@@ -312,6 +334,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "headline": headline_table(found),
         "rivals": rivals_table(found),
         "servers-pooled": servers_table(found),
+        "without-request": without_request_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),
         "decide": decide_table(),
