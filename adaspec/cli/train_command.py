@@ -141,7 +141,7 @@ def command(
         print_json(product.document())
     if product.corpus is not None and product.corpus.trained.unpaired:
         count = len(product.corpus.trained.unpaired)
-        click.echo(f"{count:,} requests have no drafts of their output: text only", err=True)
+        click.echo(f"of {count:,} requests without drafts only the text was used", err=True)
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 
 
