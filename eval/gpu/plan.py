@@ -68,6 +68,8 @@ class Wanted:
     policy: str
     backend: str
     cache: Path
+    short: bool = False
+    """For a GPU that is there for minutes: fewer requests and cells, the same stages."""
 
 
 def stages(wanted: Wanted) -> list[Stage]:
@@ -99,6 +101,8 @@ def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
 def _lossless(wanted: Wanted) -> Iterator[Stage]:
     few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
     many = {"requests": 200, "output_tokens": 64, "seeds": [1, 2, 3]}
+    if wanted.short:
+        many = {"requests": 100, "output_tokens": 48, "seeds": [1, 2]}
     exact = _engine(wanted, skip_tokenizer_init=True)
     if not wanted.dry_run:
         exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
@@ -157,6 +161,8 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     shapes |= {"called": "a tiny model" if wanted.dry_run else TARGET}
     grid: dict[str, Any] = {"rounds": 4, "max_s": 120.0}
     fewer = grid | {"batches": [1, 16, 128], "contexts": [512], "rounds": 3}
+    if wanted.short:
+        grid |= {"batches": [1, 8, 32, 128], "contexts": [512, 1024], "rounds": 3, "max_s": 45.0}
     if wanted.dry_run:
         grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
         grid |= {"neural_lens": [1, 2, 3], "ngram_lens": [2, 4]}
@@ -265,7 +271,7 @@ def _pair(wanted: Wanted) -> Iterator[Stage]:
 def _loads(wanted: Wanted) -> dict[str, Any]:
     return {
         "loads": [1, 2] if wanted.dry_run else [1, 8, 32, 128],
-        "most_requests": 3 if wanted.dry_run else 1000,
+        "most_requests": 3 if wanted.dry_run else 256 if wanted.short else 1000,
         "warm_tokens": 3 if wanted.dry_run else 16,
         "policy": wanted.policy,
         "cache": str(wanted.cache),

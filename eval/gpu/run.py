@@ -121,6 +121,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the folder of all results")
     parser.add_argument("--stages", default="", help=f"parts ({', '.join(PARTS)}) or stages")
     parser.add_argument("--dry-run", action="store_true", help="tiny models, no GPU")
+    parser.add_argument("--short", action="store_true", help="fewer requests and cells")
     parser.add_argument("--list", action="store_true", help="name the stages, and do none")
     parser.add_argument("--max-s", type=float, help="begin no stage after so many seconds")
     parser.add_argument("--rounds", type=int, help="rounds of throughput (2; 1 in a dry run)")
@@ -144,6 +145,7 @@ def main() -> int:
         policy=options.policy,
         backend=options.attention_backend,
         cache=(options.cache or folder / "cache").resolve(),
+        short=options.short,
     )
     everything = stages(wanted)
     asked = chosen(everything, [word for word in options.stages.split(",") if word])
