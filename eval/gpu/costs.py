@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from engines import has_gpu, models_of, opened
-from results import Cells
+from results import Cells, alone
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.plots import breakdown_figure, fit_figure
@@ -38,11 +38,11 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     grid = Grid(**{name: _tuple(value) for name, value in settings["grid"].items()})
     target, head = models_of(settings)
     subject = Subject(target, head, settings["engine"], "eagle3")
-    taken = (
-        profile_machine(subject, grid)
-        if settings["runner"] == "V1"
-        else profile_v2(subject, grid, settings)
-    )
+    if settings["runner"] == "V1":
+        with alone(folder):
+            taken = profile_machine(subject, grid)
+    else:
+        taken = profile_v2(subject, grid, settings, folder)
     # Its folder says nothing to others.
     name = f"{settings['called'].rpartition('/')[2]} on {hardware()}, {settings['runner']}"
     taken = replace(taken, cost=replace(taken.cost, name=name, target=settings["called"]))
@@ -58,7 +58,7 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     return taken.document()
 
 
-def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any]) -> Profile:
+def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: Path) -> Profile:
     """The profile of a V2 engine, of whole steps: their parts overlap."""
     batches = grid.batches or (GPU_BATCHES if has_gpu() else CPU_BATCHES)
     with opened(
@@ -75,7 +75,8 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any]) -> Profil
         {"max_num_seqs": max(batches), **subject.engine},
     ) as llm:
         engine = AsyncEngine(llm, grid.longest_draft, grid.seed)
-        measurement = measure(engine, grid, batches, True, _silent)
+        with alone(folder):
+            measurement = measure(engine, grid, batches, True, _silent)
         for kind in measurement.kinds:
             kind.parts.clear()
         known = CostModel(
@@ -170,7 +171,9 @@ def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> di
             for way in ("kernels", "torch"):
                 key = f"{way} {batch}"
                 if key not in cells:
-                    cells.add(key, decision_s(settings, batch, way, device))
+                    with alone(folder):
+                        cell = decision_s(settings, batch, way, device)
+                    cells.add(key, cell)
     finally:
         drafting.KERNELS_ON_CPU = before
     return {"device": hardware()}

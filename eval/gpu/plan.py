@@ -35,6 +35,8 @@ DRY_METHODS = (
 """In a dry run those of which the others are settings are left out."""
 ONCE = ("ngram", "adaspec-v2-48")
 """Settings whose price is that of steps, which the larger models tell."""
+_SHARE = {"gpu_memory_utilization": 0.24, "kv_cache_memory_bytes": 14 << 30}
+"""Memory of an engine beside others, enough for the requests of `throughput`."""
 DRAFTED = 4
 """Tokens that adaptive verification always drafts, and then trims."""
 
@@ -70,6 +72,8 @@ class Wanted:
     cache: Path
     short: bool = False
     """For a GPU that is there for minutes: fewer requests and cells, the same stages."""
+    shared: bool = False
+    """Whether engines share the GPU's memory, so that several can start at once."""
 
 
 def stages(wanted: Wanted) -> list[Stage]:
@@ -95,6 +99,7 @@ def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
         "attention_backend": wanted.backend,
         # The same prompts come again and again here, which would flatter later visits.
         "enable_prefix_caching": False,
+        **(_SHARE if wanted.shared else {}),
     } | more
 
 
@@ -107,6 +112,7 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
     if not wanted.dry_run:
         exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
         exact |= {"max_num_seqs": 32}
+        exact |= {"kv_cache_memory_bytes": 2 << 30} if wanted.shared else {}
     tiny = {
         "target": "tiny",
         "head": "tiny",
@@ -162,7 +168,8 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     grid: dict[str, Any] = {"rounds": 4, "max_s": 120.0}
     fewer = grid | {"batches": [1, 16, 128], "contexts": [512], "rounds": 3}
     if wanted.short:
-        grid |= {"batches": [1, 8, 32, 128], "contexts": [512, 1024], "rounds": 3, "max_s": 45.0}
+        grid |= {"batches": [1, 8, 32, 128], "contexts": [128, 512], "rounds": 3, "max_s": 40.0}
+        grid |= {"neural_lens": [1, 3], "ngram_lens": [4, 16]}
     if wanted.dry_run:
         grid = {"batches": [2], "contexts": [24], "rounds": 2, "seed": 0}
         grid |= {"neural_lens": [1, 2, 3], "ngram_lens": [2, 4]}
@@ -297,9 +304,13 @@ def _rounds(
 
 
 def chosen(everything: Sequence[Stage], words: Sequence[str]) -> list[Stage]:
-    """The stages of the named parts, or whose names begin so; each once."""
+    """The stages of the named parts, the named ones, or else those that begin so; each once."""
+    names = {stage.name for stage in everything}
+    exact = {word for word in words if word in names or word in PARTS}
     found: dict[str, Stage] = {}
     for stage in everything:
-        if not words or any(stage.part == word or stage.name.startswith(word) for word in words):
+        named = stage.part in exact or stage.name in exact
+        begun = any(stage.name.startswith(word) for word in words if word not in exact)
+        if not words or named or begun:
             found.setdefault(stage.name, stage)
     return list(found.values())

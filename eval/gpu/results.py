@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SCHEMA = 1
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
@@ -31,6 +34,28 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
+
+
+@cache
+def _turn(folder: Path) -> IO[str]:
+    return (folder / "turn.lock").open("w")
+
+
+def begin(folder: Path) -> None:
+    """Say that this process starts: until it measures or ends, no other one measures."""
+    fcntl.flock(_turn(folder), fcntl.LOCK_SH)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Measure alone: once no other process starts or measures, and with none that begins to."""
+    # A shared lock is not made an exclusive one at once: two would wait for each other.
+    fcntl.flock(_turn(folder), fcntl.LOCK_UN)
+    fcntl.flock(_turn(folder), fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(_turn(folder), fcntl.LOCK_UN)
 
 
 class Cells:

@@ -15,9 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -57,44 +58,75 @@ def batches(left: Sequence[Stage], dry_run: bool) -> Iterator[list[Stage]]:
         yield list(same)
 
 
-def run_batch(batch: Sequence[Stage], folder: Path, limit_s: float) -> None:
-    """Do stages in a process of their own; what it leaves undone is written down as failed."""
-    log = folder / "logs" / f"{batch[0].name}.log"
+def batched(batches: Iterable[list[Stage]], count: int) -> Iterator[list[list[Stage]]]:
+    """So many at a time."""
+    left = iter(batches)
+    while group := list(islice(left, count)):
+        yield group
+
+
+def run_together(group: Sequence[Sequence[Stage]], folder: Path) -> None:
+    """Do some batches at once, each in a process of its own.
+
+    What one leaves undone is written down as failed.
+    """
+    logs = [folder / "logs" / f"{batch[0].name}.log" for batch in group]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(_started(batch, folder, log))
+            for batch, log in zip(group, logs, strict=True)
+        ]
+        began_s = time.monotonic()
+        for batch, log, process in zip(group, logs, running, strict=True):
+            # Those that measure in turn wait for each other.
+            limit_s = sum(stage.limit_s for each in group for stage in each)
+            try:
+                code = process.wait(max(0.0, began_s + limit_s - time.monotonic()))
+                why = f"its process ended with exit code {code}"
+            except subprocess.TimeoutExpired:
+                why = f"it was ended after {limit_s:.0f} s"
+                _end(process)
+            _write_undone(batch, folder, log, why)
+
+
+@contextmanager
+def _started(batch: Sequence[Stage], folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does a batch; it is ended with all that it started."""
     log.parent.mkdir(exist_ok=True)
     paths = {stage.name: folder / "stages" / f"{stage.name}.json" for stage in batch}
     for path in paths.values():
         path.unlink(missing_ok=True)
-    words = [sys.executable, str(HERE / "stage.py"), str(folder), *paths]
-    why = _run(words, log, _environment(batch, folder), limit_s)
-    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
-    for stage in batch:
-        if not paths[stage.name].exists():
-            document = {"schema": SCHEMA, "stage": stage.name, "part": stage.part}
-            document |= {"settings": stage.settings, "status": FAILED, "why": why, "log": lines}
-            write_json(paths[stage.name], document)
-            # The others of this process had not begun.
-            why, lines = f"its process ended in {stage.name}", []
-
-
-def _run(words: Sequence[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
-    """Run a process with all that it starts, for so long at most; how it ended."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            words,
+            [sys.executable, str(HERE / "stage.py"), str(folder), *paths],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=_environment(batch, folder),
             cwd=HERE.parents[1],
             start_new_session=True,
         )
-        try:
-            return f"its process ended with exit code {process.wait(limit_s)}"
-        except subprocess.TimeoutExpired:
-            return f"it was ended after {limit_s:.0f} s"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _write_undone(batch: Sequence[Stage], folder: Path, log: Path, why: str) -> None:
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    for stage in batch:
+        path = folder / "stages" / f"{stage.name}.json"
+        if not path.exists():
+            document = {"schema": SCHEMA, "stage": stage.name, "part": stage.part}
+            document |= {"settings": stage.settings, "status": FAILED, "why": why, "log": lines}
+            write_json(path, document)
+            # The others of this process had not begun.
+            why, lines = f"its process ended in {stage.name}", []
 
 
 def _environment(batch: Sequence[Stage], folder: Path) -> dict[str, str]:
@@ -122,6 +154,9 @@ def main() -> int:
     parser.add_argument("--stages", default="", help=f"parts ({', '.join(PARTS)}) or stages")
     parser.add_argument("--dry-run", action="store_true", help="tiny models, no GPU")
     parser.add_argument("--short", action="store_true", help="fewer requests and cells")
+    parser.add_argument(
+        "--together", type=int, default=1, help="stages that start at once; they measure in turn"
+    )
     parser.add_argument("--list", action="store_true", help="name the stages, and do none")
     parser.add_argument("--max-s", type=float, help="begin no stage after so many seconds")
     parser.add_argument("--rounds", type=int, help="rounds of throughput (2; 1 in a dry run)")
@@ -146,6 +181,7 @@ def main() -> int:
         backend=options.attention_backend,
         cache=(options.cache or folder / "cache").resolve(),
         short=options.short,
+        shared=options.together > 1,
     )
     everything = stages(wanted)
     asked = chosen(everything, [word for word in options.stages.split(",") if word])
@@ -156,26 +192,27 @@ def main() -> int:
     plan_document = {"schema": SCHEMA, "dry_run": wanted.dry_run, "stages": plan}
     write_json(folder / "plan.json", plan_document)
     began_s = time.monotonic()
-    for batch in batches([stage for stage in asked if not is_done(stage, folder)], wanted.dry_run):
+    left = [stage for stage in asked if not is_done(stage, folder)]
+    for group in batched(batches(left, wanted.dry_run), options.together):
         if options.max_s is not None and time.monotonic() - began_s > options.max_s:
             break
-        _do(batch, folder)
+        _do(group, folder)
         write_report(folder, plan_document)
     write_report(folder, plan_document)
     print(f"The report: {folder / 'report.md'}")
     return _exit_code(asked, folder)
 
 
-def _do(batch: Sequence[Stage], folder: Path) -> None:
-    """Do what runs in one process, and say what came of it."""
-    names = ", ".join(stage.name for stage in batch)
-    print(f"{names} ...", flush=True)
+def _do(group: Sequence[Sequence[Stage]], folder: Path) -> None:
+    """Do what runs at once, and say what came of it."""
+    names = [stage.name for batch in group for stage in batch]
+    print(f"{', '.join(names)} ...", flush=True)
     began_s = time.monotonic()
-    run_batch(batch, folder, sum(stage.limit_s for stage in batch))
-    for stage in batch:
-        document = read_json(folder / "stages" / f"{stage.name}.json") or {}
+    run_together(group, folder)
+    for name in names:
+        document = read_json(folder / "stages" / f"{name}.json") or {}
         why = f": {document['why']}" if document.get("why") else ""
-        print(f"  {stage.name}: {document.get('status')}{why}")
+        print(f"  {name}: {document.get('status')}{why}")
     print(f"  {time.monotonic() - began_s:.0f} s", flush=True)
 
 

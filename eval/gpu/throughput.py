@@ -27,7 +27,7 @@ from engines import (
     tiny_models,
 )
 from forced import Forcing, Recordings
-from results import Cells
+from results import Cells, alone
 
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import load_policy
@@ -59,6 +59,7 @@ def measure(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
         forcing.installed(runner) if forcing else nullcontext(),
         counting as graphs,
         opened(target, config, runner, engine) as llm,
+        alone(folder),
     ):
         loop = ClosedLoop(llm, requests, forcing)
         # What forcing takes is told by no speculation, with forced outputs and without.
