@@ -12,7 +12,20 @@ NUMBERS = tl.constexpr(9)
 """The facts that are one number per row; see `adaspec.vllm.v2.report.SINGLE`."""
 
 
-@triton.jit(do_not_specialize=["vocabulary", "forwards", "width"])
+_ANY = (
+    "context_stride",
+    "available_stride",
+    "drafted_stride",
+    "forward_stride",
+    "row_stride",
+    "vocabulary",
+    "forwards",
+    "width",
+)
+"""Numbers that differ from step to step: each would have the kernel compiled once more."""
+
+
+@triton.jit(do_not_specialize=_ANY)
 def pack(
     made: tl.tuple,
     context_stride: tl.tensor,

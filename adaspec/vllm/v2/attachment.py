@@ -91,6 +91,7 @@ def serve_by(runner: Any, policy: LearnedPolicy, **changes: Any) -> Worker:
     serving = dataclasses.replace(before.serving, **changes)
     worker = Worker(policy, serving, runner.device, runner.output_copy_stream, before.stop_if_slow)
     worker.trims = before.trims
+    speculator.warm_up(runner, worker)
     holders = [runner, runner.speculator, runner.adaptive_verification]
     for holder in holders:
         if holder is not None:
@@ -105,7 +106,8 @@ def _with_trimming(runner: Any, original: Any) -> Any:
         result = original(*args, **kwargs)
         manager = runner.adaptive_verification
         if manager is not None:
-            trimming.take_over(manager, runner.adaspec_worker)
+            largest = trimming.largest_graph(runner.vllm_config.compilation_config)
+            trimming.take_over(manager, runner.adaspec_worker, largest)
             runner.rejection_sampler.enable_adaptive_verification = True
             runner.adaspec_worker.trims = True
         return result

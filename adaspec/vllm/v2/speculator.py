@@ -31,15 +31,20 @@ def take_over(runner: Any, worker: Worker) -> None:
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
     speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
-    slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
-    counts = slots.int()
-    holds = torch.zeros(rows, dtype=torch.bool, device=runner.device)
-    worker.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
+    warm_up(runner, worker)
     speculator.adaspec_confidences = torch.full(
         (cap, rows, len(CONFIDENCES)), torch.nan, device=runner.device
     )
     if not is_neural:
         speculator.draft_token_confidence_probs = torch.zeros(rows, cap, device=runner.device)
+
+
+def warm_up(runner: Any, worker: Worker) -> None:
+    """Compile what the worker's steps launch, so that no request waits for it."""
+    slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
+    holds = torch.zeros(runner.max_num_reqs, dtype=torch.bool, device=runner.device)
+    counts = slots.int()
+    worker.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
 
 
 def _sample_draft(

@@ -15,14 +15,17 @@ from torch import Tensor
 from adaspec.vllm.v2.worker import Worker
 
 
-def take_over(manager: Any, worker: Worker) -> None:
-    """Make vLLM's manager of adaptive verification follow the worker."""
+def take_over(manager: Any, worker: Worker, largest_graph: int | None) -> None:
+    """Make vLLM's manager of adaptive verification follow the worker.
+
+    `largest_graph` is the most tokens of a step that runs in a CUDA graph; None: none does.
+    """
     base = type(manager)
     members = {
         name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
     }
     manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
-    manager.adaspec_worker = worker
+    manager.adaspec_worker, manager.adaspec_largest_graph = worker, largest_graph
     manager._confidence_probs.zero_()
 
 
@@ -30,6 +33,7 @@ class _Trimming:
     """What differs from vLLM's own manager."""
 
     adaspec_worker: Worker
+    adaspec_largest_graph: int | None
     req_states: Any
     num_bonus_tokens: int
     _max_total_logits: int
@@ -62,7 +66,27 @@ class _Trimming:
         others = {name: tokens - drafts[name] for name, tokens in num_tokens_per_req.items()}
         scheduled = sum(drafts.values())
         room = max(0, self._max_total_logits - len(drafts) * self.num_bonus_tokens)
+        without = sum(others.values())
+        in_graph = room_in_graph(without, self.adaspec_largest_graph)
+        most = min(scheduled, room, scheduled if in_graph is None else in_graph)
         running = int(np.count_nonzero(list(drafts.values())))
-        budget = self.adaspec_worker.budget(running, min(scheduled, room))
+        budget = self.adaspec_worker.budget(running, most)
         self._batch_budget = (drafts, others, budget)
-        return sum(others.values()) + budget
+        return without + budget
+
+
+def largest_graph(config: Any) -> int | None:
+    """The most tokens of a step that runs in a CUDA graph, by vLLM's compilation config."""
+    from vllm.config.compilation import CUDAGraphMode
+
+    sizes = config.cudagraph_capture_sizes
+    return max(sizes) if sizes and config.cudagraph_mode != CUDAGraphMode.NONE else None
+
+
+def room_in_graph(tokens: int, largest: int | None) -> int | None:
+    """How many drafted tokens a step of so many others can verify in a CUDA graph; None: any.
+
+    On an H100 a step that is too long for all graphs takes half as much again, which its least
+    likely tokens are never worth. Where its prompts alone are too long, drafts change nothing.
+    """
+    return None if largest is None or tokens > largest else largest - tokens

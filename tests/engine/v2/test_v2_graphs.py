@@ -1,6 +1,7 @@
 """What would be captured on a GPU: this machine has none, and nothing is captured here."""
 
 import numpy as np
+from wandering import Wanderer, check_sound
 
 
 def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkeypatch):
@@ -38,3 +39,51 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
         described = manager.specialize_spec_tokens(dispatched, forwards)
         assert described.cg_mode == mode
         assert described.num_speculative_tokens == forwards
+
+
+def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, truth, monkeypatch):
+    """On a GPU, a step of more tokens than the largest graph takes half as much again."""
+    expected = truth(32)
+    engine = served("eagle3")
+    manager, largest = engine.runner.adaptive_verification, 24
+    assert manager.adaspec_largest_graph is None
+    monkeypatch.setattr(manager, "adaspec_largest_graph", largest)
+    steps, count = [], manager.get_num_tokens
+
+    def get_num_tokens(tokens, drafts):
+        scheduled = sum(tokens.values())
+        without = scheduled - sum(len(drafts.get(name, ())) for name in tokens)
+        steps.append((without, scheduled, count(tokens, drafts)))
+        return steps[-1][-1]
+
+    monkeypatch.setattr(manager, "get_num_tokens", get_num_tokens)
+    wanderer = Wanderer(engine)
+    assert engine.greedy(prompts, 32) == expected
+    check_sound(wanderer.worker)
+    inside = [verified for without, _, verified in steps if without <= largest]
+    assert max(inside) == largest
+    assert any(without <= largest < scheduled for without, scheduled, _ in steps)
+
+
+def test_prompts_that_no_graph_holds_leave_drafts_as_long_as_they_are():
+    from adaspec.vllm.v2.trimming import room_in_graph
+
+    assert room_in_graph(100, 512) == 412
+    assert room_in_graph(512, 512) == 0
+    assert room_in_graph(513, 512) is None
+    assert room_in_graph(100, None) is None
+
+
+def test_the_largest_graph_is_that_of_vllms_config(served):
+    from types import SimpleNamespace
+
+    from vllm.config.compilation import CUDAGraphMode
+
+    from adaspec.vllm.v2.trimming import largest_graph
+
+    def found(mode, sizes):
+        return largest_graph(SimpleNamespace(cudagraph_mode=mode, cudagraph_capture_sizes=sizes))
+
+    assert found(CUDAGraphMode.FULL_AND_PIECEWISE, [1, 2, 512]) == 512
+    assert found(CUDAGraphMode.NONE, [1, 2, 512]) is None
+    assert found(CUDAGraphMode.FULL, []) is None

@@ -63,9 +63,11 @@ def main() -> None:
             predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device, answers=answers)
             for within in (True, False):
                 run_steps(predictor, device, 2, within)
-    made, limits = made_of(0, 4, CAP, 2)
-    for rows in (None, limits):
-        packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)
+    for forwards in (0, 1, 2):
+        made, limits = made_of(0, 4, CAP, forwards)
+        made = made._replace(drafted=made.drafted.clone())
+        for rows in (None, limits):
+            packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)
 
 
 if __name__ == "__main__":
