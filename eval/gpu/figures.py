@@ -56,6 +56,7 @@ def document_of(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
             for load in sorted({row["load"] for row in each})
         ],
         "price_of_forcing": price_of_forcing(runs),
+        "replay": (read_json(folder / "replay.json") or {"rows": []})["rows"],
         "runs": runs,
     }
 

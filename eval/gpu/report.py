@@ -95,10 +95,33 @@ def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
         price = document["price_of_forcing"].items()
         shares = ", ".join(f"{times(ratio)} at {load}" for load, ratio in price)
         yield f"Forcing outputs takes time: no speculation takes {shares} of its time without."
+    if document["replay"]:
+        yield table_markdown(_replay(document["replay"]))
     if plots:
         yield "## Pictures"
     for name in plots:
         yield f"![{name}](plots/{name})"
+
+
+def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
+    heads = ("at once", "method", "tok/s", "replayed", "of the replay", "tokens a step", "replayed")
+    lines = [
+        [
+            decimal(row["load"], 0),
+            code(row["method"]),
+            decimal(row["tokens_per_s"], 0),
+            decimal(row["replayed_tokens_per_s"], 0),
+            percent(row["tokens_per_s"] / row["replayed_tokens_per_s"], 0),
+            decimal(row["tokens_per_row"], 2),
+            decimal(row["replayed_tokens_per_row"], 2),
+        ]
+        for row in sorted(rows, key=lambda row: (row["load"], row["method"]))
+    ]
+    note = (
+        "The same requests in the same order by the evaluator of `adaspec eval --engine async`, "
+        "under the costs that were measured here (`costs/v2.json`)."
+    )
+    return simple_table("Against the replay", heads, lines, names=2, sentence=note)
 
 
 def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:

@@ -183,6 +183,26 @@ def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_t
     assert held / steps < 0.06
 
 
+@pytest.mark.parametrize(("rows", "soon"), [(2, False), (8, True)])
+def test_a_drafter_given_up_alone_is_soon_tried_at_another_load(rows: int, soon: bool) -> None:
+    """At one request, a GPU waits for the host, and a forward takes longer than at more."""
+    policy = optimist(evidence=False)
+    policy.start(Setup(H100_LLAMA_3_1_8B, CAP, 8, 32, True, True))
+    memory, costs = policy.planner.memory, H100_LLAMA_3_1_8B.constants()
+    assert policy.admit(Arrival(0, 200, 1))
+    for _ in range(1000):
+        update_drafter(memory, costs, 280.0, 1, 1, 300, 0, 0.0)
+    assert not policy.admit(Arrival(0, 200, 1))
+    for _ in range(250):
+        update_drafter(memory, costs, 2000.0, rows, 0, rows * 300, 0, 0.0)
+    assert policy.admit(Arrival(1, 200, rows)) == soon
+    # A probe is one request, and the next one comes after a long rest.
+    assert not policy.admit(Arrival(2, 200, rows))
+    for _ in range(250):
+        update_drafter(memory, costs, 2000.0, rows, 0, rows * 300, 0, 0.0)
+    assert not policy.admit(Arrival(3, 200, rows))
+
+
 def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without() -> None:
     policy = optimist(evidence=False)
     policy.start(Setup(replace(CPU, draft_prompt_s=2e-4), CAP, 8, 8, True, True))
