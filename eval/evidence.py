@@ -98,6 +98,7 @@ PRINTED = {
 COPIED = {"demo": "demo/times.json"}
 """Reports that a command writes elsewhere."""
 BY_HAND = {
+    "gpu-h100": "it takes a GPU: its README.md has the commands",
     "reference-pair-engine": "servers in turns for hours: its README.md has the commands",
 }
 """Reports that this does not make -> why, and where their commands stand."""

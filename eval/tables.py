@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from figures import REPLAYS, best_suffix, is_mixed, report, speedups
+from gpu_tables import gpu_costs_table, gpu_table
 from operate_tables import (
     decide_table,
     drift_table,
@@ -341,6 +342,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "drift": drift_table(),
         "engines": engine_table(found),
         "fresh": fresh_table(),
+        "gpu": gpu_table(),
+        "gpu-costs": gpu_costs_table(),
         "guard": guard_table(),
         "learning": learning_table(),
         "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),

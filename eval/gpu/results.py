@@ -13,6 +13,8 @@ from typing import IO, Any
 
 SCHEMA = 1
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
+TURN = "ADASPEC_GPU_TURN"
+"""The variable that tells a stage's process the number of the file that is its turn."""
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -36,26 +38,32 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
+def begin(folder: Path) -> IO[str]:
+    """The turn of a process that is about to start, which is to inherit it.
+
+    Until that process measures or ends, no other one measures.
+    """
+    turn = (folder / "turn.lock").open("w")
+    fcntl.flock(turn, fcntl.LOCK_SH)
+    return turn
+
+
 @cache
-def _turn(folder: Path) -> IO[str]:
-    return (folder / "turn.lock").open("w")
-
-
-def begin(folder: Path) -> None:
-    """Say that this process starts: until it measures or ends, no other one measures."""
-    fcntl.flock(_turn(folder), fcntl.LOCK_SH)
+def _own_turn(folder: Path) -> IO[str]:
+    inherited = os.environ.get(TURN)
+    return begin(folder) if inherited is None else os.fdopen(int(inherited), "w")
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Measure alone: once no other process starts or measures, and with none that begins to."""
     # A shared lock is not made an exclusive one at once: two would wait for each other.
-    fcntl.flock(_turn(folder), fcntl.LOCK_UN)
-    fcntl.flock(_turn(folder), fcntl.LOCK_EX)
+    fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
+    fcntl.flock(_own_turn(folder), fcntl.LOCK_EX)
     try:
         yield
     finally:
-        fcntl.flock(_turn(folder), fcntl.LOCK_UN)
+        fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
 
 
 class Cells:

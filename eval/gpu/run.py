@@ -24,7 +24,7 @@ from typing import Any
 
 from plan import PARTS, Stage, Wanted, chosen, stages
 from report import write_report
-from results import DONE, FAILED, SCHEMA, read_json, write_json
+from results import DONE, FAILED, SCHEMA, TURN, begin, read_json, write_json
 
 HERE = Path(__file__).resolve().parent
 LOG_LINES = 30
@@ -96,12 +96,13 @@ def _started(batch: Sequence[Stage], folder: Path, log: Path) -> Iterator[subpro
     paths = {stage.name: folder / "stages" / f"{stage.name}.json" for stage in batch}
     for path in paths.values():
         path.unlink(missing_ok=True)
-    with log.open("wb") as file:
+    with log.open("wb") as file, begin(folder) as turn:
         process = subprocess.Popen(
             [sys.executable, str(HERE / "stage.py"), str(folder), *paths],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=_environment(batch, folder),
+            env={**_environment(batch, folder), TURN: str(turn.fileno())},
+            pass_fds=[turn.fileno()],
             cwd=HERE.parents[1],
             start_new_session=True,
         )

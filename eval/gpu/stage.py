@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import CHECKOUT, Skip, prepare_process
-from results import DONE, FAILED, SCHEMA, SKIPPED, Cells, begin, read_json, write_json
+from results import DONE, FAILED, SCHEMA, SKIPPED, Cells, read_json, write_json
 
 Doing = Callable[[dict[str, Any], Cells, Path], dict[str, Any]]
 FETCH = CHECKOUT / "training" / "reference_pair" / "fetch_target.py"
@@ -103,7 +103,6 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Run the command line; what comes of a stage stands in its document."""
     folder, names = Path(sys.argv[1]), sys.argv[2:]
-    begin(folder)
     plan = read_json(folder / "plan.json")
     assert plan is not None
     stages = [plan["stages"][name] for name in names]
