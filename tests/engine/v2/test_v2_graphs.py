@@ -43,7 +43,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
 
 def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, truth, monkeypatch):
     """On a GPU, a step of more tokens than the largest graph takes half as much again."""
-    expected = truth(32)
+    expected = [one[:12] for one in truth(32)[:4]]
     engine = served("eagle3")
     manager, largest = engine.runner.adaptive_verification, 24
     assert manager.adaspec_largest_graph is None
@@ -58,7 +58,7 @@ def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, 
 
     monkeypatch.setattr(manager, "get_num_tokens", get_num_tokens)
     wanderer = Wanderer(engine)
-    assert engine.greedy(prompts, 32) == expected
+    assert engine.greedy(prompts[:4], 12) == expected
     check_sound(wanderer.worker)
     inside = [verified for without, _, verified in steps if without <= largest]
     assert max(inside) == largest
