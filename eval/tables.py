@@ -34,6 +34,11 @@ LONG_REQUEST = (
     "llama-3.1-8b-instruct-h100-without-sharegpt-239",
 )
 """The cross-fitted report of the first set, and the same without one very long request."""
+LONG_REQUEST_ASYNC = (
+    "llama-3.1-8b-instruct-h100-async",
+    "llama-3.1-8b-instruct-h100-async-without-sharegpt-239",
+)
+"""The same in an async engine."""
 ALL_WORKLOADS = "all, in equal parts"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
@@ -64,12 +69,22 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
 
 def without_request_table() -> list[list[str]]:
     """The table of the first set's leads with one very long request, and without."""
-    rows = [[AT_ONCE, "over the best static rule", "without `sharegpt/239`"]]
-    entries = (filter(is_mixed, report(name)["headline"]) for name in LONG_REQUEST)
-    for whole, without in zip(*entries, strict=True):
-        assert whole["concurrency"] == without["concurrency"]
-        leads = (with_interval(e, "lift_over_static_best", "lift_ci95") for e in (whole, without))
-        rows.append([str(whole["concurrency"]), *leads])
+    leads = {"over the best static rule": ("lift_over_static_best", "lift_ci95")}
+    fresh = {"over `static:fresh`": ("lift_over_static_fresh", "lift_over_static_fresh_ci95")}
+    columns = [
+        (f"{engine}: {what}{which}", [e for e in report(name)["headline"] if is_mixed(e)], keys)
+        for engine, names, asked in (
+            ("sync", LONG_REQUEST, leads),
+            ("async", LONG_REQUEST_ASYNC, leads | fresh),
+        )
+        for what, keys in asked.items()
+        for name, which in zip(names, ("", ", without `sharegpt/239`"), strict=True)
+    ]
+    rows = [[AT_ONCE, *(head for head, _, _ in columns)]]
+    for at, entry in enumerate(columns[0][1]):
+        assert all(e[at]["concurrency"] == entry["concurrency"] for _, e, _ in columns)
+        cells = [with_interval(entries[at], *keys) for _, entries, keys in columns]
+        rows.append([str(entry["concurrency"]), *cells])
     return rows
 
 
