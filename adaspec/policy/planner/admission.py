@@ -36,8 +36,9 @@ _PRIOR_ANSWER, _PRIOR_ANSWERS = 128.0, 8.0
 _REQUEST_FADE = 0.98
 _MAX_STEPS_HELD = 200.0
 _MIN_PATIENCE, _MAX_PATIENCE = 8.0, 64.0
-_OTHER_LOAD = 4.0
-"""So many times the rows, or so few: what the drafter costs and brings there is not yet known."""
+_LOG2_OF_LOADS = 2.0
+"""One load has four times the rows of the next lower one. What the drafter costs and brings at one
+at which it was not tried is not known."""
 
 
 @inlined
@@ -96,8 +97,8 @@ def admits(
     It shall where what the drafter brings such requests pays for their share of its keep-alive and
     for its reading of their prompts, and this one for its own. Where it does not, one request at a
     time still gets it, to notice when that changes: after a rest that is a multiple of the steps
-    for which it was last held, and of those that an answer takes, doubled at every failure. At
-    quite another load than that at which it was given up, the first rest is as long as it was held.
+    for which it was last held, and of those that an answer takes, doubled at every failure. The
+    first rest at each other load is as long as it was held.
     """
     drafter = memory.drafter[0]
     _count_request(memory, slot, prompt_tokens)
@@ -113,20 +114,19 @@ def admits(
     per_prompt_token = rate * costs.draft_prompt_s / steps
     usual_prompt = per_prompt_token * drafter.prompt_tokens / drafter.prompts
     if gain >= (keep_alive + usual_prompt) * (1.0 - _INERTIA * drafter.leaning):
-        drafter.patience, drafter.leaning, drafter.refused_rows = _MIN_PATIENCE, 1.0, 0.0
+        drafter.patience, drafter.leaning, drafter.tried_loads = _MIN_PATIENCE, 1.0, 0.0
         return gain >= per_prompt_token * prompt_tokens
     drafter.leaning = -1.0
-    if drafter.refused_rows == 0:
-        drafter.refused_rows = rows
-    most, least = max(drafter.refused_rows, rows), min(drafter.refused_rows, rows)
-    at_other_load = most >= _OTHER_LOAD * least
-    patience = 1.0 if at_other_load else max(drafter.patience, _MIN_PATIENCE)
-    if drafter.held_now > 0 or drafter.steps_without < patience * max(drafter.steps_held, steps):
+    patience = max(drafter.patience, _MIN_PATIENCE)
+    load = 1 << int(np.log2(rows) / _LOG2_OF_LOADS)
+    tried = int(drafter.tried_loads)
+    if tried == 0:
+        drafter.tried_loads = tried = load
+    rests = patience if tried & load else 1.0
+    if drafter.held_now > 0 or drafter.steps_without < rests * max(drafter.steps_held, steps):
         return False
-    if at_other_load:
-        drafter.patience, drafter.refused_rows = _MIN_PATIENCE, rows
-    else:
-        drafter.patience = min(2.0 * patience, _MAX_PATIENCE)
+    drafter.tried_loads = tried | load
+    drafter.patience = min(2.0 * patience, _MAX_PATIENCE)
     drafter.held_now, drafter.probing, drafter.steps_held = 1.0, 1.0, 0.0
     return True
 

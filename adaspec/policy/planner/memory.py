@@ -80,14 +80,14 @@ DRAFTER = np.dtype(
         ("context_per_row", "f8"),
         ("leaning", "f8"),
         ("probing", "f8"),
-        ("refused_rows", "f8"),
+        ("tried_loads", "f8"),
     ]
 )
 """What decides who holds the neural drafter (see `admission`): tokens that it brought and that it
 was expected to; whether a row holds it, for how many steps (200 at most), and for how many none
 did; how many rests of that length are waited before the next probe; fading sums of prompts and
-answers; whether it paid (1) or not (-1) at the last request; whether it is held as a probe; and at
-how many rows it was first refused since it last paid, or probed at another load (0: it pays)."""
+answers; whether it paid (1) or not (-1) at the last request; whether it is held as a probe; and
+the loads at which it was refused or tried since it last paid, a bit each."""
 
 
 class Memory(NamedTuple):

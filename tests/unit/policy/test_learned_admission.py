@@ -183,7 +183,7 @@ def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_t
     assert held / steps < 0.06
 
 
-@pytest.mark.parametrize(("rows", "soon"), [(2, False), (8, True)])
+@pytest.mark.parametrize(("rows", "soon"), [(3, False), (8, True)])
 def test_a_drafter_given_up_alone_is_soon_tried_at_another_load(rows: int, soon: bool) -> None:
     """At one request, a GPU waits for the host, and a forward takes longer than at more."""
     policy = optimist(evidence=False)
@@ -201,6 +201,21 @@ def test_a_drafter_given_up_alone_is_soon_tried_at_another_load(rows: int, soon:
     for _ in range(250):
         update_drafter(memory, costs, 2000.0, rows, 0, rows * 300, 0, 0.0)
     assert not policy.admit(Arrival(3, 200, rows))
+
+
+def test_a_load_that_comes_and_goes_brings_no_more_probes() -> None:
+    policy, answer = optimist(evidence=False), 150
+    policy.start(Setup(H100_LLAMA_3_1_8B, CAP, 8, 32, True, True))
+    memory, costs = policy.planner.memory, H100_LLAMA_3_1_8B.constants()
+    held = []
+    for number in range(400):
+        rows = (1, 8)[number % 2]
+        holds = policy.admit(Arrival(number % rows, 200, rows))
+        held.append(holds)
+        for _ in range(answer):
+            update_drafter(memory, costs, 280.0 * rows, rows, int(holds), rows * 300, 0, 0.0)
+    print(sum(held[20:]), len(held[20:]))
+    assert sum(held[20:]) < 0.04 * len(held[20:])
 
 
 def test_a_prompt_that_costs_more_to_read_than_the_drafter_brings_goes_without() -> None:
