@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from engines import has_gpu, models_of, opened
-from results import Cells, alone
+from results import Cells, wait_for_turn
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.plots import breakdown_figure, fit_figure
@@ -39,8 +39,8 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     target, head = models_of(settings)
     subject = Subject(target, head, settings["engine"], "eagle3")
     if settings["runner"] == "V1":
-        with alone(folder):
-            taken = profile_machine(subject, grid)
+        wait_for_turn(folder)
+        taken = profile_machine(subject, grid)
     else:
         taken = profile_v2(subject, grid, settings, folder)
     # Its folder says nothing to others.
@@ -75,8 +75,8 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
         {"max_num_seqs": max(batches), **subject.engine},
     ) as llm:
         engine = AsyncEngine(llm, grid.longest_draft, grid.seed)
-        with alone(folder):
-            measurement = measure(engine, grid, batches, True, _silent)
+        wait_for_turn(folder)
+        measurement = measure(engine, grid, batches, True, _silent)
         for kind in measurement.kinds:
             kind.parts.clear()
         known = CostModel(
@@ -165,15 +165,14 @@ def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> di
     from adaspec.vllm.v2 import drafting
 
     device = torch.device("cuda" if has_gpu() else "cpu")
+    wait_for_turn(folder)
     before, drafting.KERNELS_ON_CPU = drafting.KERNELS_ON_CPU, True
     try:
         for batch in settings["batches"]:
             for way in ("kernels", "torch"):
                 key = f"{way} {batch}"
                 if key not in cells:
-                    with alone(folder):
-                        cell = decision_s(settings, batch, way, device)
-                    cells.add(key, cell)
+                    cells.add(key, decision_s(settings, batch, way, device))
     finally:
         drafting.KERNELS_ON_CPU = before
     return {"device": hardware()}

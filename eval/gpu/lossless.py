@@ -206,5 +206,5 @@ def verdict(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     problems = [f"{totals['different']} outputs differ"] if totals["different"] else []
     problems += [f"{name} was never verified" for name, count in sources.items() if not count]
     problems += [f"adaspec counted faults: {dict(found)}"] if found else []
-    problems += ["a wait for the device was not seen"] if waits and not waits[0] else []
+    problems += ["a wait for the device was not seen"] if waits and not waits[0].get("plan") else []
     return {**totals, "taken": sources, "faults": dict(found), "problems": problems}

@@ -18,7 +18,7 @@ from adaspec.vllm.v2.support import OLDEST
 
 PARTS = ("lossless", "costs", "throughput", "pair")
 LIMIT_S = 480.0
-"""No stage takes longer: it is ended, and its cells are kept."""
+"""No stage takes longer by itself: it is ended, and its cells are kept."""
 PAIR_HEAD = CHECKOUT / "training" / "reference_pair" / "eagle3"
 TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
 EXACT = "TRITON_ATTN"

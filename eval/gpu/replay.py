@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from plan import TRACES
 from report import write_report
 from results import SCHEMA, cells_in, read_json, write_json
-from throughput import asked_for, draw
+from throughput import Asked, asked_for, digest, draw
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost
@@ -61,6 +61,7 @@ def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
             if not cell["forced"]:
                 continue
             load = cell["load"]
+            _check_same(asked, cell["outputs"])
             order = draw(len(asked), load, settings["seed"], settings["most_requests"])
             replayed = player.play(contender, np.array(order, np.int32), load)
             yield {
@@ -72,6 +73,14 @@ def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
                 "replayed_tokens_per_s": replayed.tokens_per_s,
                 "replayed_tokens_per_row": replayed.tokens / replayed.row_steps,
             }
+
+
+def _check_same(asked: Sequence[Asked], outputs: Sequence[tuple[int, str]]) -> None:
+    """Refuse to replay other requests: which ones ran depends on what the policy has seen."""
+    for at, found in outputs:
+        recorded = asked[at].recorded
+        if recorded is None or digest(recorded.output_tokens.tolist()) != found:
+            sys.exit(f"replay: request {at} is not the one that ran: name the policy that served")
 
 
 def _counted(request: Request | None) -> Request:

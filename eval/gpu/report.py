@@ -94,7 +94,10 @@ def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
     if document["price_of_forcing"]:
         price = document["price_of_forcing"].items()
         shares = ", ".join(f"{times(ratio)} at {load}" for load, ratio in price)
-        yield f"Forcing outputs takes time: no speculation takes {shares} of its time without."
+        yield (
+            f"What forcing outputs takes: no speculation takes {shares} of its time without. "
+            "A ratio under 1 is no gain: so far are two runs of the same apart."
+        )
     if document["replay"]:
         yield table_markdown(_replay(document["replay"]))
     if plots:

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -54,16 +53,11 @@ def _own_turn(folder: Path) -> IO[str]:
     return begin(folder) if inherited is None else os.fdopen(int(inherited), "w")
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Measure alone: once no other process starts or measures, and with none that begins to."""
+def wait_for_turn(folder: Path) -> None:
+    """Wait until no other process starts or measures; none does before this one has ended."""
     # A shared lock is not made an exclusive one at once: two would wait for each other.
     fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
     fcntl.flock(_own_turn(folder), fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
 
 
 class Cells:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from itertools import groupby, islice
 from pathlib import Path
@@ -113,9 +113,9 @@ def _started(batch: Sequence[Stage], folder: Path, log: Path) -> Iterator[subpro
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
+    with suppress(ProcessLookupError):  # nobody of it is left
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()
 
 
 def _write_undone(batch: Sequence[Stage], folder: Path, log: Path, why: str) -> None:
@@ -186,6 +186,8 @@ def main() -> int:
     )
     everything = stages(wanted)
     asked = chosen(everything, [word for word in options.stages.split(",") if word])
+    if options.together < 1:
+        parser.error("--together takes 1 or more")
     if options.list or not asked:
         print("\n".join(stage.name for stage in asked or everything))
         return 0 if asked else 2

@@ -27,7 +27,7 @@ from engines import (
     tiny_models,
 )
 from forced import Forcing, Recordings
-from results import Cells, alone
+from results import Cells, wait_for_turn
 
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import load_policy
@@ -59,8 +59,8 @@ def measure(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
         forcing.installed(runner) if forcing else nullcontext(),
         counting as graphs,
         opened(target, config, runner, engine) as llm,
-        alone(folder),
     ):
+        wait_for_turn(folder)
         loop = ClosedLoop(llm, requests, forcing)
         # What forcing takes is told by no speculation, with forced outputs and without.
         ways = (True, False) if forcing and method == "none" else (True,)
@@ -189,7 +189,7 @@ class ClosedLoop:
             "verifications": len(verified),
             "drafted": drafted,
             "accepted": accepted,
-            "outputs": [[at, _digest(output)] for at, output in sorted(outputs)],
+            "outputs": [[at, digest(output)] for at, output in sorted(outputs)],
         }
 
     def _add(self, at: int, most: int | None = None) -> str:
@@ -255,5 +255,6 @@ def _copied(graphs: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     return {part: dict(modes) for part, modes in graphs.items()}
 
 
-def _digest(output: Sequence[int]) -> str:
+def digest(output: Sequence[int]) -> str:
+    """What tells an output from others."""
     return hashlib.sha256(str(list(output)).encode()).hexdigest()[:12]

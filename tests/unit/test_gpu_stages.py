@@ -17,7 +17,7 @@ STAGE = """
 import json, os, sys, time
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from results import Cells, alone, write_json
+from results import Cells, wait_for_turn, write_json
 folder, names = Path(sys.argv[1]), sys.argv[2:]
 def say(what):
     with (folder / "said").open("a") as said:
@@ -35,10 +35,10 @@ for name in names:
     if stage["settings"]["how"] == "in turn":
         time.sleep(0.5 if name == "slow" else 0.0)
         say("started")
-        with alone(folder):
-            say("measures")
-            time.sleep(0.2)
-            say("measured")
+        wait_for_turn(folder)
+        say("measures")
+        time.sleep(0.2)
+        say("measured")
     if stage["settings"]["how"] == "hangs":
         time.sleep(60)
     document = {{"schema": 1, "stage": name, "part": "lossless", "settings": stage["settings"]}}

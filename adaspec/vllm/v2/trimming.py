@@ -76,17 +76,20 @@ class _Trimming:
 
 
 def largest_graph(config: Any) -> int | None:
-    """The most tokens of a step that runs in a CUDA graph, by vLLM's compilation config."""
+    """The most tokens of a step that runs in a CUDA graph, by vLLM's compilation config.
+
+    None, too, where steps that read a prompt never do.
+    """
     from vllm.config.compilation import CUDAGraphMode
 
-    sizes = config.cudagraph_capture_sizes
-    return max(sizes) if sizes and config.cudagraph_mode != CUDAGraphMode.NONE else None
+    sizes, mode = config.cudagraph_capture_sizes, config.cudagraph_mode
+    return max(sizes) if sizes and mode.mixed_mode() != CUDAGraphMode.NONE else None
 
 
 def room_in_graph(tokens: int, largest: int | None) -> int | None:
     """How many drafted tokens a step of so many others can verify in a CUDA graph; None: any.
 
-    On an H100 a step that is too long for all graphs takes half as much again, which its least
-    likely tokens are never worth. Where its prompts alone are too long, drafts change nothing.
+    On an H100 a step that was somewhat too long for all graphs took half as much again, which its
+    least likely tokens are rarely worth. Where its prompts alone are too long, none is cut.
     """
     return None if largest is None or tokens > largest else largest - tokens

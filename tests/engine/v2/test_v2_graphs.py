@@ -86,4 +86,5 @@ def test_the_largest_graph_is_that_of_vllms_config(served):
 
     assert found(CUDAGraphMode.FULL_AND_PIECEWISE, [1, 2, 512]) == 512
     assert found(CUDAGraphMode.NONE, [1, 2, 512]) is None
+    assert found(CUDAGraphMode.FULL_DECODE_ONLY, [1, 2, 512]) is None
     assert found(CUDAGraphMode.FULL, []) is None
