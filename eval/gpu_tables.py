@@ -8,12 +8,7 @@ from table_cells import AT_ONCE, times
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 
 GPU = "gpu-h100"
-METHODS = {
-    "none": "no speculation",
-    "eagle3-3": "EAGLE-3, 3 tokens",
-    "adaspec-v2": "adaspec",
-}
-NONE, EAGLE, OURS = METHODS
+METHODS = ("none", "eagle3-3", "adaspec-v2")
 CONSTANTS = {
     "fixed_s": ("a step", 1e3, "ms"),
     "per_token_s": ("a verified token", 1e6, "us"),
