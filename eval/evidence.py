@@ -95,8 +95,21 @@ PRINTED = {
     "memory-lookup": "adaspec bench memory --json",
 }
 """Reports that are what a command prints."""
-COPIED = {"demo": "demo/times.json"}
-"""Reports that a command writes elsewhere."""
+ONE_POLICY = "work/reference-pair-h100-ablations"
+ELSEWHERE = {
+    "reference-pair-h100-one-policy": "adaspec train eval/traces/reference-pair --ablations "
+    "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 20 --seed 0 "
+    f"-o {ONE_POLICY} --force",
+}
+"""Reports that are of what another command makes, and so do not name it."""
+COPIED = {
+    "demo": {"report.json": "demo/times.json"},
+    "reference-pair-h100-one-policy": {
+        "report.json": f"{ONE_POLICY}/manifest.json",
+        "card.md": f"{ONE_POLICY}/CARD.md",
+    },
+}
+"""Reports that a command writes elsewhere -> where their files come from."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
     "reference-pair-engine": "servers in turns for hours: its README.md has the commands",
@@ -106,10 +119,10 @@ BY_HAND = {
 
 def reports() -> dict[str, str]:
     """Report -> the command that makes it, for all that are not made by hand."""
-    found = dict(PRINTED)
+    found = PRINTED | ELSEWHERE
     for path in sorted((CHECKOUT / REPORTS).rglob("report.json")):
         name = path.parent.relative_to(CHECKOUT / REPORTS).as_posix()
-        if name.partition("/")[0] not in BY_HAND and name not in PRINTED:
+        if name.partition("/")[0] not in BY_HAND and name not in found:
             found[name] = json.loads(path.read_text(encoding="utf-8"))["command"]
     return found
 
@@ -164,8 +177,9 @@ def main() -> None:
         done = command == DEMO and PREPARED_BY_DEMO in before
         if set(needed([command])) & set(failed) or not (done or run(command, printed)):
             failed.append(name)
-        elif name in COPIED:
-            shutil.copy(CHECKOUT / COPIED[name], CHECKOUT / REPORTS / name / "report.json")
+            continue
+        for to, made in COPIED.get(name, {}).items():
+            shutil.copy(CHECKOUT / made, CHECKOUT / REPORTS / name / to)
     if not run("python eval/summary.py", None):
         failed.append("tables")
     for name, why in BY_HAND.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ WITH_MEMORY = {
 """Cross-fitted report -> the report of earlier answers on the same recordings, and its policy."""
 VLLM_OFFERS = ("fixed:best", "adaptive:best")
 """The rows of a report that stand for vLLM's own methods; suffix decoding has its own report."""
-MIXES = {
+SHIPS = {1: ("ships-1", "ships-1-begun"), 4: ("ships-4",), 16: ("ships-16",)}
+"""Requests at once -> the benchmarks of full servers with the policy that ships, the main one
+first."""
+OLDER = {
     1: ("1", "1-suffix", "1-heads", "all-methods-1"),
     4: ("4", "4-workloads", "4-suffix", "all-methods-4"),
     16: ("16", "16-workloads", "16-suffix", "16-refit", "all-methods-16"),
 }
-"""Requests at once -> the benchmarks of full servers on the mix of all workloads."""
+"""Requests at once -> the benchmarks of full servers with an earlier policy, on the same mix."""
 ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
-"""Requests at once -> the benchmarks of full servers on one workload alone."""
+"""Requests at once -> those with the earlier policy on one workload alone."""
 SERVER_METHODS = ("none", "ngram", "neural", "suffix", "batch-table")
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
@@ -146,6 +150,8 @@ def engine_rows(name: str) -> list[Row]:
                 "async_over_static_fresh_ci95": late["lift_over_static_fresh_ci95"],
                 "async_over_static_best": late["lift_over_static_best"],
                 "async_over_static_best_ci95": late["lift_ci95"],
+                "async_over_fixed_best": late["lift_over_fixed_best"],
+                "async_over_fixed_best_ci95": late.get("lift_over_fixed_best_ci95"),
                 "async_over_sync": speeds["async"][load] / speeds["sync"][load] - 1,
             }
         )
@@ -158,73 +164,50 @@ def decisions() -> list[Row]:
     return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
 
 
+def spread(row: Row, key: str) -> list[float] | None:
+    """The 95% interval over rounds, of few rounds the worst and the best, of one nothing."""
+    found = row.get(f"{key}_interval") or (row["rounds"] > 1 and row.get(f"{key}_range"))
+    return list(found) if found else None
+
+
 def server_row(name: str, load: int) -> Row:
     """A benchmark of full servers: adaspec over no speculation and over the best other methods."""
     rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if is_mixed(row)]
-    speed = {(row["method"], row["setting"]): row["speedup"] for row in rows}
     (adaspec_row,) = (row for row in rows if row["method"] == "adaspec")
-
-    def over(methods: tuple[str, ...]) -> tuple[str | None, float | None]:
-        candidates = [key for key in speed if key[0] in methods]
-        best = max(candidates, key=lambda key: speed[key], default=None)
-        return (
-            (None, None)
-            if best is None
-            else (" ".join(best).strip(), adaspec_row["speedup"] / speed[best])
-        )
-
     # If neither of vLLM's two best methods ran, the best of the others means little.
-    ran = any(key[0] in ("ngram", "suffix") for key in speed)
-    vllm, over_vllm = over(SERVER_METHODS) if ran else (None, None)
-    static, over_static = over(("hybrid-splice",))
-    return {
+    ran = any(row["method"] in ("ngram", "suffix") for row in rows)
+    found = {
         "report": name,
         "concurrency": load,
         "rounds": adaspec_row["rounds"],
         "speedup": adaspec_row["speedup"],
-        "vllm_best": vllm,
-        "over_vllm_best": over_vllm,
-        "static_best": static,
-        "over_static_best": over_static,
+        "speedup_spread": spread(adaspec_row, "speedup"),
     }
+    opponents = {"vllm_best": SERVER_METHODS if ran else (), "static_best": ("hybrid-splice",)}
+    for key, methods in opponents.items():
+        candidates = [row for row in rows if row["method"] in methods]
+        best = max(candidates, key=lambda row: row["speedup"], default=None)
+        found[key] = best and f"{best['method']} {best['setting']}".strip()
+        found[f"over_{key}"] = best and adaspec_row["speedup"] / best["speedup"]
+        found[f"over_{key}_spread"] = best and spread(best, "adaspec_over")
+    return found
 
 
-def pooled(rows: list[Row]) -> Row:
-    """The geometric means over all benchmarks at one load, weighted by their rounds."""
-
-    def mean(key: str) -> Row:
-        known = [row for row in rows if row[key] is not None]
-        rounds = sum(row["rounds"] for row in known)
-        logs = sum(row["rounds"] * math.log(row[key]) for row in known)
-        values = [row[key] for row in known]
-        spread = [min(values), max(values)]
-        return {
-            "rounds": rounds,
-            "runs": len(known),
-            "mean": math.exp(logs / rounds),
-            "range": spread,
-        }
-
-    return {"concurrency": rows[0]["concurrency"]} | {
-        key: mean(key) for key in ("speedup", "over_vllm_best", "over_static_best")
-    }
+def server_rows(benchmarks: Mapping[int, Sequence[str]]) -> list[Row]:
+    """The rows of several benchmarks, by requests at once."""
+    return [server_row(name, load) for load, names in benchmarks.items() for name in names]
 
 
 def summary() -> dict[str, Any]:
     """All derived figures that README and docs show."""
-    servers = [server_row(name, load) for load, names in MIXES.items() for name in names]
     return {
         "schema": 1,
         "command": "python eval/summary.py",
         "replays": {name: replay_rows(name) for name in REPLAYS},
         "engines": {name: engine_rows(name) for name in REPLAYS},
-        "servers": servers,
-        "servers_alone": [
-            server_row(name, load) for load, names in ALONE.items() for name in names
-        ],
-        "servers_pooled": [
-            pooled([row for row in servers if row["concurrency"] == load]) for load in MIXES
-        ],
+        "servers": server_rows(SHIPS),
+        "servers_older": server_rows(OLDER),
+        "servers_alone": server_rows(ALONE),
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
+OVER_VLLM = "over the best of vLLM's own methods"
+OVER_STATIC = "over the best static rule with splicing"
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -15,7 +17,9 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def with_interval(row: dict[str, Any], key: str, interval: str) -> str:
-    """A lift and its interval."""
+    """A lift, and its interval where the report has one."""
+    if row[interval] is None:
+        return percent(row[key])
     low, high = row[interval]
     return f"{percent(row[key])} ({percent(low)} .. {percent(high)})"
 

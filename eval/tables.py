@@ -14,9 +14,11 @@ from operate_tables import (
     logged_table,
     lookup_table,
 )
+from server_tables import latency_table, server_table, servers_table
 from table_cells import (
     AT_ONCE,
     OVER_NONE,
+    OVER_STATIC,
     markdown,
     percent,
     times,
@@ -40,8 +42,6 @@ LONG_REQUEST_ASYNC = (
 )
 """The same in an async engine."""
 ALL_WORKLOADS = "all, in equal parts"
-OVER_VLLM = "over the best of vLLM's own methods"
-OVER_STATIC = "over the best static rule with splicing"
 
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
@@ -92,29 +92,18 @@ def rivals_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of leads over vLLM's own methods."""
     leads = {
         "over n-gram or EAGLE alone": "lift_over_fixed_best",
+        "the same in an async engine": "async_over_fixed_best",
         "over adaptive methods": "lift_over_adaptive_best",
         "over suffix decoding": "lift_over_suffix",
         "with memory, over suffix decoding": "with_memory_over_suffix",
     }
     rows = [["recordings", AT_ONCE, *leads]]
     for name, models in REPLAYS.items():
-        for row in found["replays"][name]:
+        for sync, late in zip(found["replays"][name], found["engines"][name], strict=True):
+            row = late | sync
             cells = [with_interval(row, key, f"{key}_ci95") for key in leads.values()]
             rows.append([models.partition(" ")[0], str(row["concurrency"]), *cells])
     return without_repeats(rows)
-
-
-def servers_table(found: dict[str, Any]) -> list[list[str]]:
-    """The README's table of full servers."""
-    rows = [[AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]]
-    for row in found["servers_pooled"]:
-        rows.append([
-            f"{row['concurrency']} ({row['speedup']['rounds']} rounds)",
-            times(row["speedup"]["mean"]),
-            _pooled(row["over_vllm_best"], row["speedup"]["rounds"]),
-            _pooled(row["over_static_best"], row["speedup"]["rounds"]),
-        ])  # fmt: skip
-    return rows
 
 
 def charged_table() -> list[list[str]]:
@@ -172,14 +161,12 @@ def engine_table(found: dict[str, Any]) -> list[list[str]]:
         "sync: over `static:tuned`": "sync_over_static_tuned",
         "async: over `static:fresh`": "async_over_static_fresh",
         "async: over the best static rule": "async_over_static_best",
+        "async: over n-gram or EAGLE alone": "async_over_fixed_best",
     }
     rows = [["recordings", AT_ONCE, *leads, "async's tokens per second over sync's"]]
     for name, models in REPLAYS.items():
         for row in found["engines"][name]:
-            cells = []
-            for key in leads.values():
-                low, high = row[f"{key}_ci95"]
-                cells.append(f"{percent(row[key])} ({percent(low)} .. {percent(high)})")
+            cells = [with_interval(row, key, f"{key}_ci95") for key in leads.values()]
             rows.append([
                 f"[{models.partition(' ')[0]}](../eval/reports/{name}-async/report.md)",
                 str(row["concurrency"]),
@@ -233,6 +220,12 @@ def memory_table() -> list[list[str]]:
     return rows
 
 
+def with_requests(name: str, workload: str) -> str:
+    """A workload of a report, with the number of requests that the report rests on."""
+    count = report(name)["traces"]["requests"].get(workload)
+    return ALL_WORKLOADS if count is None else f"{workload} ({count} requests)"
+
+
 def memory_by_workload_table() -> list[list[str]]:
     """The lead with a warm memory over the policy without, and over suffix decoding."""
     found = speedups("reference-pair-memory-warm")
@@ -245,7 +238,7 @@ def memory_by_workload_table() -> list[list[str]]:
             here = cell["reference-pair-memory"]
             over = [cell["reference-pair-h100"], cell[best_suffix(cell)]]
             line.append(" / ".join(percent(here / each - 1) for each in over))
-        rows.append([ALL_WORKLOADS if workload == "all" else workload, *line])
+        rows.append([with_requests("reference-pair-memory-warm", workload), *line])
     return rows
 
 
@@ -253,24 +246,31 @@ def memory_by_cell_table(name: str, policy: str) -> list[list[str]]:
     """The table of what memory gains over the policy without, in every cell of a report."""
     found = speedups(name)
     rows = [[
-        "workload", AT_ONCE, "best static rule", "policy", "best static rule with memory",
-        "policy with memory", "over the policy without", "suffix decoding", "over it",
+        "workload", AT_ONCE, "best static rule", "policy", "policy with memory",
+        "over the policy without", "best static rule with memory", "over it", "suffix decoding",
+        "over it",
     ]]  # fmt: skip
+    leads = {
+        (each["workload"], each["concurrency"]): each
+        for each in report(name)["headline"]
+        if each["policy"] == f"{policy}-memory"
+    }
     for workload, load in sorted(found):
-        cell = found[workload, load]
+        cell, lead = found[workload, load], leads[workload, load]
         suffix, own, mine = best_suffix(cell), cell[policy], cell[f"{policy}-memory"]
         rows.append([
-            ALL_WORKLOADS if workload == "all" else workload,
+            with_requests(name, workload),
             str(load),
             times(cell["static:best"]),
             times(own),
-            times(cell["static:memory"]),
             f"**{times(mine)}**",
             percent(mine / own - 1),
+            times(cell["static:memory"]),
+            with_interval(lead, "lift_over_static_memory", "lift_over_static_memory_ci95"),
             f"{times(cell[suffix])} `{suffix}`",
-            percent(mine / cell[suffix] - 1),
+            with_interval(lead, "lift_over_suffix", "lift_over_suffix_ci95"),
         ])  # fmt: skip
-    return rows
+    return without_repeats(rows)
 
 
 def left_out_table(name: str, policy: str) -> list[list[str]]:
@@ -290,12 +290,31 @@ def left_out_table(name: str, policy: str) -> list[list[str]]:
         both = (policy, judged)
         lifts = (leads[workload, load, each] for each in both)
         rows.append([
-            workload,
+            with_requests(name, workload),
             str(load),
             *(times(found[workload, load][each]) for each in both),
             *(with_interval(each, "lift_over_static_best", "lift_ci95") for each in lifts),
         ])  # fmt: skip
     return without_repeats(rows)
+
+
+def ablations_table() -> list[list[str]]:
+    """The table of what each part is worth.
+
+    What plays one policy otherwise is of one policy alone, all else is cross-fitted.
+    """
+    crossed = report("reference-pair-h100-ablations")["ablations"]
+    alone = report("reference-pair-h100-one-policy")["metrics"]["ablations"]
+    loads = crossed["concurrency"]
+    assert alone["concurrency"] == loads
+    rows = [["policy", *(f"{at} at once" for at in loads), *(f"one policy: {at}" for at in loads)]]
+    for both in zip(crossed["rows"], alone["rows"], strict=True):
+        assert both[0]["name"] == both[1]["name"]
+        lifts = [each["lift"][str(at)] for each in both for at in loads]
+        cells = ["" if lift is None else percent(lift) for lift in lifts]
+        name, missing = both[0]["name"], both[0]["without"]
+        rows.append([name if missing == "nothing" else f"{name} ({missing})", *cells])
+    return rows
 
 
 def fresh_table() -> list[list[str]]:
@@ -309,7 +328,7 @@ def fresh_table() -> list[list[str]]:
     for entry in document["headline"]:
         cell = found[entry["workload"], entry["concurrency"]]
         rows.append([
-            ALL_WORKLOADS if is_mixed(entry) else entry["workload"],
+            with_requests("reference-pair-fresh", entry["workload"]),
             str(entry["concurrency"]),
             times(cell[policy]),
             with_interval(entry, "lift_over_static_best", "lift_ci95"),
@@ -318,39 +337,14 @@ def fresh_table() -> list[list[str]]:
     return without_repeats(rows)
 
 
-def server_table(found: dict[str, Any], key: str) -> list[list[str]]:
-    """The table of all benchmarks of full servers."""
-    rows = [[AT_ONCE, "report", "rounds", OVER_NONE, OVER_VLLM, OVER_STATIC]]
-    for row in found[key]:
-        rows.append([
-            str(row["concurrency"]),
-            f"[{row['report']}](../eval/reports/reference-pair-engine/{row['report']}/report.md)",
-            str(row["rounds"]),
-            times(row["speedup"]),
-            _over(row["over_vllm_best"], row["vllm_best"]),
-            _over(row["over_static_best"], row["static_best"]),
-        ])  # fmt: skip
-    return rows
-
-
-def _pooled(found: dict[str, Any], rounds: int) -> str:
-    least, greatest = found["range"]
-    of = "" if found["rounds"] == rounds else f"{found['rounds']} rounds, "
-    spread = f"{percent(least - 1)} .. {percent(greatest - 1)}" if found["runs"] > 1 else "one run"
-    return f"{percent(found['mean'] - 1)} ({of}{spread})"
-
-
-def _over(ratio: float | None, opponent: str | None) -> str:
-    return "not run" if ratio is None else f"{percent(ratio - 1)} (`{opponent}`)"
-
-
 def tables(found: dict[str, Any]) -> dict[str, str]:
     """All generated tables as Markdown, by the name in their markers."""
     rows_of_table = {
         "headline": headline_table(found),
         "rivals": rivals_table(found),
-        "servers-pooled": servers_table(found),
+        "servers-ships": servers_table(found),
         "without-request": without_request_table(),
+        "ablations": ablations_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),
         "decide": decide_table(),
@@ -370,6 +364,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "no-drafter": memory_by_cell_table("llama-3.1-8b-no-drafter-memory", "no-drafter"),
         "public-memory": memory_by_cell_table("llama-3.1-8b-memory", "llama-3.1-8b"),
         "servers": server_table(found, "servers"),
+        "servers-older": server_table(found, "servers_older"),
+        "servers-latency": latency_table(found),
         "servers-alone": server_table(found, "servers_alone"),
     }
     for name in REPLAYS:

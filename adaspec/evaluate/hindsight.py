@@ -235,7 +235,7 @@ def adaptive_winners(
 ) -> dict[Cell, Winner]:
     """Per cell, the best among every budget:K, the best batch table, and the default ema."""
     deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
-    budgets = [parse_policy(f"budget:{k}") for k in range(2, deepest + 1)]
+    budgets = [parse_policy(f"budget:{k}") for k in range(1, deepest + 1)]
     usual = [policy for policy in (*budgets, parse_policy("ema")) if player.refusal(policy) is None]
     winners: dict[Cell, Winner] = {}
     order = list(orders)
@@ -246,7 +246,7 @@ def adaptive_winners(
         best = tried[
             int(np.argmax([_speed(player, policy, orders[cell], cell) for policy in tried]))
         ]
-        on_edge = best in budgets[:1] + budgets[-1:]
+        on_edge = best in budgets[-1:] and deepest < BUDGET_DEPTH
         winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
     progress("adaptive baselines", len(order), len(order))
     return winners

@@ -123,7 +123,7 @@ def _played_as(
 
 def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
     most = min(player.recording.neural_cap, BUDGET_DEPTH)
-    budgets = [parse_policy(f"budget:{k}") for k in range(2, most + 1)]
+    budgets = [parse_policy(f"budget:{k}") for k in range(1, most + 1)]
     speeds = [
         _means(partial(_tokens_per_s, player, budget), orders)
         for budget in budgets

@@ -11,6 +11,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "eval" / "evidence.py"
+REPORTS = CHECKOUT / "eval" / "reports"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +27,19 @@ def evidence() -> ModuleType:
 
 
 def test_every_report_has_a_command_that_writes_it_or_a_reason(evidence: ModuleType) -> None:
-    folders = {path.name for path in (CHECKOUT / "eval" / "reports").iterdir() if path.is_dir()}
+    folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
     commands = evidence.reports()
     assert folders == {name.partition("/")[0] for name in commands} | set(evidence.BY_HAND)
     for name, command in commands.items():
         words = shlex.split(command)
-        if name not in evidence.PRINTED and words[0] != "make":
+        if name in evidence.COPIED:
+            copied = evidence.COPIED[name]
+            assert set(copied) == {path.name for path in (REPORTS / name).iterdir()}
+            if words[0] != "make":
+                assert {words[words.index("-o") + 1]} == {
+                    Path(made).parent.as_posix() for made in copied.values()
+                }
+        elif name not in evidence.PRINTED:
             assert words[words.index("-o") + 1] == f"eval/reports/{name}"
 
 
@@ -40,7 +48,7 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
         words = shlex.split(command)
         if words[0] == "make":
             continue
-        out = f"eval/reports/{name}"
+        out = evidence.ONE_POLICY if name in evidence.ELSEWHERE else f"eval/reports/{name}"
         flags = ["", *words]
         read = {
             word
@@ -54,3 +62,14 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
         for path in needed:  # what that is made from is there too, and comes before it
             made_from = set(shlex.split(evidence.PREPARED[path])) & set(evidence.PREPARED) - {path}
             assert made_from <= set(needed[: needed.index(path)])
+
+
+def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_replace(
+    evidence: ModuleType,
+) -> None:
+    for name, command in evidence.reports().items():
+        if shlex.split(command)[0] == "adaspec" and name not in evidence.ELSEWHERE:
+            kinds = {path.suffix for path in (REPORTS / name).rglob("*") if path.is_file()}
+            assert kinds <= {".json", ".md", ".png"}, name
+            written = {path.name for path in (REPORTS / name).iterdir()}
+            assert written <= {"report.json", "report.md", "plots"}, name

@@ -17,6 +17,12 @@ from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """What a decision takes in the interpreter says nothing, least of all on a busy machine."""
+    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
+
+
 @pytest.fixture(scope="session")
 def prompts():
     """Six prompts in which lines repeat: the interpreter takes its time."""

@@ -66,6 +66,16 @@ def test_a_model_that_says_nan_leaves_the_output_as_it_was(served, prompts, trut
     check_sound(worker)
 
 
+def test_a_slow_policy_is_counted_and_still_lossless(served, prompts, truth, monkeypatch):
+    expected = truth(24)
+    engine = served("eagle3")
+    worker = Wanderer(engine).worker
+    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", -1.0)
+    assert engine.greedy(prompts, 24) == expected
+    assert worker.breaker.counts["time"] > 0
+    assert worker.breaker.off
+
+
 def test_an_observer_that_fails_harms_nothing(served, prompts, truth):
     expected = truth(24)
     engine = served("eagle3")

@@ -25,7 +25,7 @@ class Drafts:
         return lambda *values: None
 
 
-@pytest.mark.parametrize("trims", [False, True])
+@pytest.mark.parametrize("trims", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, prompts, trims):
     expected = truth(TOKENS)
     engine = served("eagle3", trims=trims, config={"guard": True})

@@ -7,7 +7,7 @@ from wandering import Wanderer, check_sound
 TOKENS = 64
 
 
-@pytest.mark.parametrize("head", [None, "eagle3"])
+@pytest.mark.parametrize("head", [pytest.param(None, marks=pytest.mark.thorough), "eagle3"])
 def test_what_verified_tokens_take_is_learned(served, truth, prompts, head):
     expected = truth(TOKENS)
     engine = served(head, config={"guard": True})

@@ -77,7 +77,6 @@ def test_a_small_memory_that_is_full_is_no_harm(remembering, prompts, truth):
 
 def test_the_kernels_copy_from_answers_too(remembering, prompts, truth, monkeypatch):
     monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
-    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
     expected = truth(TOKENS)[:2]
     engine, worker, copied = remembering()
     assert type(worker.drafting.predictor).__name__ == "FusedPredictor"

@@ -4,10 +4,10 @@ import numpy as np
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
 
-REQUESTS = 200
+REQUESTS = 100
 
 
-def test_two_hundred_requests_in_mixed_batches(served, engines):
+def test_many_requests_in_mixed_batches(served, engines):
     draw = np.random.default_rng(5)
     asked = []
     for at in range(REQUESTS):
@@ -18,4 +18,4 @@ def test_two_hundred_requests_in_mixed_batches(served, engines):
     wanderer = Wanderer(engine, 11)
     assert engine.greedy(asked, 8) == expected
     check_sound(wanderer.worker)
-    assert min(wanderer.taken.values()) > 20, wanderer.taken
+    assert min(wanderer.taken.values()) > 10, wanderer.taken

@@ -58,7 +58,6 @@ def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth,
     expected = [one[:10] for one in truth(TOKENS)[:3]]
     engine = served(head)
     monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
-    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
     wanderer = Wanderer(engine, evidence=head is not None)
     assert type(wanderer.worker.drafting.predictor).__name__ == "FusedPredictor"
     assert engine.greedy(prompts[:3], 10) == expected

@@ -37,7 +37,7 @@ def make_predictor(policy: LearnedPolicy, setup: Setup) -> Predictor:
 
 
 @pytest.mark.parametrize("kind", ["tokens", "confidences"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), refills=st.booleans(), evidence=st.booleans())
 def test_every_step_of_a_random_run_is_the_hosts(
     kind: str, seed: int, refills: bool, evidence: bool

@@ -43,6 +43,11 @@ def trainer():
     return Trainer(recording, H100_LLAMA_3_1_8B, settings, OPTIONS.cap, (2,))
 
 
+@pytest.fixture(scope="module")
+def trained_whole(trainer):
+    return trainer.train_all()
+
+
 def test_every_feature_is_a_fact_of_the_past_or_of_the_tables():
     known = {*FACTS, *HISTORY_FEATURES, *TABLE_FEATURES}
     assert known == {*BEFORE, *SPLICE}
@@ -90,15 +95,15 @@ def splices_of(policy, recording):
     return watched.splices
 
 
-def test_without_splicing_nothing_is_spliced(trainer):
-    assert splices_of(trainer.train_all().policy("whole"), trainer.recording) > 0
+def test_without_splicing_nothing_is_spliced(trainer, trained_whole):
+    assert splices_of(trained_whole.policy("whole"), trainer.recording) > 0
     found = AblatedTrainer(BY_NAME["no splicing"], trainer).train_all().policy("part")
     assert found.knobs[SPLICE_WEIGHT] == 0
     assert splices_of(found, trainer.recording) == 0
 
 
-def test_every_position_counts_alike_however_often_it_is_decided_at(trainer):
-    examples = trainer.train_all().examples
+def test_every_position_counts_alike_however_often_it_is_decided_at(trained_whole):
+    examples = trained_whole.examples
     assert len(np.unique(examples.decisions.at)) < len(examples.decisions.at)
     total = np.bincount(examples.decisions.at, examples.decisions.weight)
     assert total[total > 0] == pytest.approx(1.0)
@@ -140,9 +145,8 @@ def test_an_ablation_without_its_part_does_not_apply(trainer):
     ]
 
 
-def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
-    trained = trainer.train_all()
-    policy = trained.policy("whole")
+def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer, trained_whole):
+    policy = trained_whole.policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     alone = NoBatchPlanning("alone", policy.model, knobs, policy.cap, policy.neural_cap)
     recording, order = trainer.recording, np.arange(len(trainer.recording), dtype=np.int32)
@@ -156,8 +160,8 @@ def test_a_row_alone_in_its_batch_decides_as_the_policy_does(trainer):
 
 
 @pytest.mark.parametrize("kind", [NoListeningWhileDrafting, NoListeningAfterDrafting])
-def test_who_hears_nothing_anyway_loses_nothing_by_not_listening(trainer, kind):
-    policy = trainer.train_all().policy("whole")
+def test_who_hears_nothing_anyway_loses_nothing_by_not_listening(trainer, trained_whole, kind):
+    policy = trained_whole.policy("whole")
     knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
     other = kind("other", policy.model, knobs, policy.cap, policy.neural_cap)
     order = np.arange(len(trainer.recording), dtype=np.int32)
