@@ -96,12 +96,12 @@ PRINTED = {
 }
 """Reports that are what a command prints."""
 ONE_POLICY = "work/reference-pair-h100-ablations"
-ELSEWHERE = {
+COMMANDS = {
     "reference-pair-h100-one-policy": "adaspec train eval/traces/reference-pair --ablations "
     "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 20 --seed 0 "
     f"-o {ONE_POLICY} --force",
 }
-"""Reports that are of what another command makes, and so do not name it."""
+"""Report -> its command, where its own files do not name it."""
 COPIED = {
     "demo": {"report.json": "demo/times.json"},
     "reference-pair-h100-one-policy": {
@@ -109,7 +109,7 @@ COPIED = {
         "card.md": f"{ONE_POLICY}/CARD.md",
     },
 }
-"""Reports that a command writes elsewhere -> where their files come from."""
+"""Report -> its files, and where they are copied from once its command has run."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
     "reference-pair-engine": "servers in turns for hours: its README.md has the commands",
@@ -119,7 +119,7 @@ BY_HAND = {
 
 def reports() -> dict[str, str]:
     """Report -> the command that makes it, for all that are not made by hand."""
-    found = PRINTED | ELSEWHERE
+    found = PRINTED | COMMANDS
     for path in sorted((CHECKOUT / REPORTS).rglob("report.json")):
         name = path.parent.relative_to(CHECKOUT / REPORTS).as_posix()
         if name.partition("/")[0] not in BY_HAND and name not in found:

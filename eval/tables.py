@@ -35,7 +35,7 @@ LONG_REQUEST = (
     "llama-3.1-8b-instruct-h100",
     "llama-3.1-8b-instruct-h100-without-sharegpt-239",
 )
-"""The cross-fitted report of the first set, and the same without one very long request."""
+"""The cross-fitted report of the Llama recordings, and the same without one very long request."""
 LONG_REQUEST_ASYNC = (
     "llama-3.1-8b-instruct-h100-async",
     "llama-3.1-8b-instruct-h100-async-without-sharegpt-239",
@@ -68,7 +68,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def without_request_table() -> list[list[str]]:
-    """The table of the first set's leads with one very long request, and without."""
+    """The table of the leads on the Llama recordings with one very long request, and without."""
     leads = {"over the best static rule": ("lift_over_static_best", "lift_ci95")}
     fresh = {"over `static:fresh`": ("lift_over_static_fresh", "lift_over_static_fresh_ci95")}
     columns = [
@@ -107,7 +107,7 @@ def rivals_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def charged_table() -> list[list[str]]:
-    """The table of the second set's leads, with deciding and prompts free and with all charged."""
+    """The table of the leads on the SmolLM2 recordings, deciding and prompts free and charged."""
     leads = ["over no speculation", "over the best static rule", "worst workload"]
     rows = [[AT_ONCE, *leads, *(f"all charged: {lead}" for lead in leads), "deciding"]]
     documents = [report("reference-pair-h100-free"), report("reference-pair-h100")]

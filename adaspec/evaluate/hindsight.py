@@ -33,6 +33,7 @@ from adaspec.evaluate.grids import (
 from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import parse_policy, table_spec
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
@@ -226,6 +227,16 @@ def _memory_speeds(
     return mean
 
 
+def budgets_of(player: Player) -> list[Policy]:
+    """Every `budget:K` of which the recording holds what it drafts."""
+    deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
+    return _replayable(player, [f"budget:{k}" for k in range(1, deepest + 1)])
+
+
+def _replayable(player: Player, specs: Sequence[str]) -> list[Policy]:
+    return [policy for policy in map(parse_policy, specs) if player.refusal(policy) is None]
+
+
 def adaptive_winners(
     player: Player,
     grid: Sequence[Setting],
@@ -234,9 +245,8 @@ def adaptive_winners(
     progress: Progress,
 ) -> dict[Cell, Winner]:
     """Per cell, the best among every budget:K, the best batch table, and the default ema."""
-    deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
-    budgets = [parse_policy(f"budget:{k}") for k in range(1, deepest + 1)]
-    usual = [policy for policy in (*budgets, parse_policy("ema")) if player.refusal(policy) is None]
+    budgets = budgets_of(player)
+    usual = [*budgets, *_replayable(player, ["ema"])]
     winners: dict[Cell, Winner] = {}
     order = list(orders)
     for done, cell in enumerate(order):
@@ -246,7 +256,7 @@ def adaptive_winners(
         best = tried[
             int(np.argmax([_speed(player, policy, orders[cell], cell) for policy in tried]))
         ]
-        on_edge = best in budgets[-1:] and deepest < BUDGET_DEPTH
+        on_edge = best in budgets[-1:] and len(budgets) < BUDGET_DEPTH
         winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
     progress("adaptive baselines", len(order), len(order))
     return winners

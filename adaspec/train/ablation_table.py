@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.grids import GRIDS
-from adaspec.evaluate.hindsight import STATIC_BEST, search
+from adaspec.evaluate.hindsight import STATIC_BEST, budgets_of, search
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
-from adaspec.policy.adaptive import BUDGET_DEPTH
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import KNOBS
-from adaspec.policy.spec import parse_policy
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
@@ -122,13 +120,7 @@ def _played_as(
 
 
 def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
-    most = min(player.recording.neural_cap, BUDGET_DEPTH)
-    budgets = [parse_policy(f"budget:{k}") for k in range(1, most + 1)]
-    speeds = [
-        _means(partial(_tokens_per_s, player, budget), orders)
-        for budget in budgets
-        if player.refusal(budget) is None
-    ]
+    speeds = [_means(partial(_tokens_per_s, player, each), orders) for each in budgets_of(player)]
     return {at: max(each[at] for each in speeds) for at in orders} if speeds else {}
 
 

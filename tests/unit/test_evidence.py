@@ -48,7 +48,7 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
         words = shlex.split(command)
         if words[0] == "make":
             continue
-        out = evidence.ONE_POLICY if name in evidence.ELSEWHERE else f"eval/reports/{name}"
+        out = evidence.ONE_POLICY if name in evidence.COMMANDS else f"eval/reports/{name}"
         flags = ["", *words]
         read = {
             word
@@ -68,7 +68,7 @@ def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_repl
     evidence: ModuleType,
 ) -> None:
     for name, command in evidence.reports().items():
-        if shlex.split(command)[0] == "adaspec" and name not in evidence.ELSEWHERE:
+        if shlex.split(command)[0] == "adaspec" and name not in evidence.COMMANDS:
             kinds = {path.suffix for path in (REPORTS / name).rglob("*") if path.is_file()}
             assert kinds <= {".json", ".md", ".png"}, name
             written = {path.name for path in (REPORTS / name).iterdir()}

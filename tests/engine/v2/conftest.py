@@ -18,7 +18,7 @@ from wandering import CAP, written_policy  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch):
+def without_time_limit(monkeypatch):
     """What a decision takes in the interpreter says nothing, least of all on a busy machine."""
     monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
 
