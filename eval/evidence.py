@@ -72,11 +72,17 @@ PREPARED |= {
     f"--resamples 0 --seed 0 -o work/reference-pair-h100-without-{workload} --force"
     for workload in ("gsm8k", "humaneval", "instructcoder", "mt_bench")
 }
+FEWER = {"half": 0.5, "quarter": 0.25, "sixth": 0.167}
+PREPARED |= {
+    f"traces/reference-pair-{name}": "python eval/fewer_requests.py eval/traces/reference-pair "
+    f"--share {share} -o traces/reference-pair-{name} --force"
+    for name, share in FEWER.items()
+}
 PREPARED |= {
     f"work/reference-pair-{other}": f"adaspec train traces/reference-pair-{other} "
     f"--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
     f"-o work/reference-pair-{other} --force"
-    for other in ("eagle", "sampled")
+    for other in ("eagle", "sampled", *FEWER)
 }
 READ = {
     "traces/llama-3.1-8b": (

@@ -298,6 +298,32 @@ def left_out_table(name: str, policy: str) -> list[list[str]]:
     return without_repeats(rows)
 
 
+def fewer_requests_table() -> list[list[str]]:
+    """The table of how far ahead policies are that were trained on fewer requests."""
+    name, policy = "reference-pair-fewer-requests", "reference-pair-h100"
+    document = report(name)
+    seen = document["traces"]["left_out"].values()
+    trained = sum(each["seen in training"] for each in seen)
+    shares = {
+        policy: f"all {trained} requests",
+        "reference-pair-half": "half of them",
+        "reference-pair-quarter": "a quarter",
+        "reference-pair-sixth": "a sixth",
+    }
+    leads = {
+        (each["policy"], each["concurrency"]): each
+        for each in document["headline"]
+        if is_mixed(each)
+    }
+    loads = sorted({load for _, load in leads})
+    rows = [["trained on", *(f"{load} at once" for load in loads)]]
+    for judged, share in shares.items():
+        lifts = (leads[judged, load] for load in loads)
+        cells = [with_interval(each, "lift_over_static_best", "lift_ci95") for each in lifts]
+        rows.append([share, *cells])
+    return rows
+
+
 def ablations_table() -> list[list[str]]:
     """The table of what each part is worth.
 
@@ -350,6 +376,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "decide": decide_table(),
         "drift": drift_table(),
         "engines": engine_table(found),
+        "fewer-requests": fewer_requests_table(),
         "fresh": fresh_table(),
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),

@@ -71,7 +71,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Path(shutil.copytree(made, tmp_path_factory.mktemp("pair") / "pair"))
 
 
-def training(pair: Path, output: Path, tokens: int = 60_000) -> list[object]:
+def training(pair: Path, output: Path, tokens: int = 40_000) -> list[object]:
     return [
         *("--method", "eagle3", "--target", pair / "target", "--states", pair / "states"),
         *("-o", output, "--tokens", tokens, "--draft-vocab", 256, "--warmup", 10),
@@ -107,7 +107,7 @@ def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not [row for row in reports(killed) if row["report_at_tokens"] >= 60_000]
+    assert not [row for row in reports(killed) if row["report_at_tokens"] >= 40_000]
     assert run("train_heads.py", *training(pair, killed)).returncode == 0
     assert reports(killed)[-1] == reports(whole)[-1]
 

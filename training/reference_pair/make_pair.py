@@ -36,15 +36,15 @@ class Size:
 
 
 SIZES = {
-    # Some three minutes on a busy core.
+    # A minute or two on a core.
     "tiny": Size(
         ("--slots", "32", "--length", "256", "--max-new", "96"),
-        30_000,
-        60_000,
-        15_000,
+        20_000,
+        40_000,
+        10_000,
         ("--warmup", "20", "--rate", "2e-3", "--say-every", "10"),
         256,
-        120_000,
+        80_000,
     ),
     "smollm2": Size(
         (), 2_000_000, 1_000_000, 60_000, ("--single-tokens", "600000"), 8192, 12_000_000

@@ -30,7 +30,6 @@ import torch
 from corpus import CorpusError, Prompt, encode, interleave
 from target import TOP, Cache, Target, TargetError, default_layers
 from torch import Tensor
-from transformers import AutoTokenizer
 
 # A sequence whose last LOOP_GRAM tokens came LOOP_TIMES before is looping and ends there.
 LOOP_GRAM, LOOP_TIMES = 8, 2
@@ -241,6 +240,8 @@ def read(arguments: argparse.Namespace) -> None:
     torch.manual_seed(arguments.seed * 1000 + part)
     dtype = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[arguments.dtype]
     target = Target(arguments.target, arguments.device, dtype)
+    from transformers import AutoTokenizer  # takes seconds
+
     tokenizer = AutoTokenizer.from_pretrained(arguments.target)
     keep = tuple(arguments.layers or default_layers(target.layers))
     name = "texts" if arguments.texts else "held" if arguments.held_out else "answers"

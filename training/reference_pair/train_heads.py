@@ -30,7 +30,6 @@ from heads import EagleHead, HeadError, Linear, load_head, make_head, save_head
 from states import Batch, Item, States, StatesError, arrange, complete
 from target import Target, TargetError, default_layers, fastest_dtype
 from torch import Tensor
-from transformers import AutoTokenizer
 
 # The chat template's system message is the same in every sequence: nothing to learn there.
 PREAMBLE = 24
@@ -107,6 +106,8 @@ class Trainer:
         counts /= counts.sum()
         if self.arguments.corpus:
             # What was read may be little: the corpus knows rarer words.
+            from transformers import AutoTokenizer  # takes seconds
+
             tokenizer = AutoTokenizer.from_pretrained(self.arguments.target)
             known = count_tokens(tokenizer, self.arguments.corpus, self.arguments.seed)
             counts[list(known)] += np.array(list(known.values())) / known.total()

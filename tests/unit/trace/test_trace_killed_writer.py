@@ -13,7 +13,7 @@ from adaspec.trace.synthetic import WORKLOADS, synthesize
 
 pytestmark = pytest.mark.slow
 
-MOMENTS = 50
+MOMENTS = 30
 SHARD_ROWS = 3
 
 # One process forks a writer per moment, so that imports are paid for once. A writer notes every
