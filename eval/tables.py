@@ -376,7 +376,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "decide": decide_table(),
         "drift": drift_table(),
         "engines": engine_table(found),
-        "fewer-requests": fewer_requests_table(),
         "fresh": fresh_table(),
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),
