@@ -187,6 +187,7 @@ def train_policy(
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
+    from adaspec.train.ablations import check_ablations
     from adaspec.train.logged_recipe import train_logged
 
     options = Options(
@@ -216,15 +217,13 @@ def train_policy(
             "--crossfit-report, --ablations and --memory rest on replays, which logged traces do "
             "not allow: leave them out, or train on dense traces"
         )
-    if ablations and memory:
-        raise TrainingError("--ablations know no earlier answers: leave --memory out")
     if logged and engine != SYNC:
         raise TrainingError(
             "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
             "on dense traces"
         )
-    if ablations and engine != SYNC:
-        raise TrainingError("--ablations are those of a sync engine: leave --engine out")
+    if ablations:
+        check_ablations(memory, engine)
     model = _cost(cost)
     if logged:
         return train_logged(sources, out, model, options, excluded, force, progress, cluster, apart)

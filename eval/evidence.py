@@ -72,7 +72,13 @@ PREPARED |= {
     f"--resamples 0 --seed 0 -o work/reference-pair-h100-without-{workload} --force"
     for workload in ("gsm8k", "humaneval", "instructcoder", "mt_bench")
 }
-FEWER = {"half": 0.5, "quarter": 0.25, "sixth": 0.167}
+PREPARED |= {
+    f"work/reference-pair-seed-{seed}": "adaspec train eval/traces/reference-pair "
+    f"--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed {seed} "
+    f"-o work/reference-pair-seed-{seed} --force"
+    for seed in (1, 2)
+}
+FEWER = {"half": 0.5, "quarter": 0.25}
 PREPARED |= {
     f"traces/reference-pair-{name}": "python eval/fewer_requests.py eval/traces/reference-pair "
     f"--share {share} -o traces/reference-pair-{name} --force"

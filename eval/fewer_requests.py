@@ -27,6 +27,8 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path, required=True, help="the trace to write")
     parser.add_argument("--force", action="store_true", help="replace a trace that is there")
     arguments = parser.parse_args()
+    if not 0 < arguments.share <= 1:
+        parser.error(f"--share {arguments.share}: above 0 and at most 1")
     try:
         reader = read_trace(arguments.traces)
         requests = list(reader.requests())

@@ -22,7 +22,7 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, EvaluationError
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.planner import stages
@@ -150,6 +150,10 @@ def _write(options: argparse.Namespace) -> None:
     for load in loads:
         orders = draw_orders(recording, None, load, options.seed, options.orders)
         below = [each for each in manifest.static_tuned if each <= load]
+        if not below:
+            raise EvaluationError(
+                f"no static rule was tuned for {load} requests at once or fewer: leave it out"
+            )
         rule = parse_policy(manifest.static_tuned[max(below)])
         fresh = np.mean([player.play(rule, order, load).tokens_per_s for order in orders])
         for name, play in PARTS.items():

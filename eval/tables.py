@@ -120,10 +120,9 @@ def charged_table() -> list[list[str]]:
             if is_mixed(row) and row["policy"] == policy
         }
         for entry in filter(is_mixed, document["headline"]):
-            low, high = entry["lift_ci95"]
             by_load.setdefault(entry["concurrency"], []).extend([
                 times(speedups[entry["concurrency"]]),
-                f"{percent(entry['lift_over_static_best'])} ({percent(low)} .. {percent(high)})",
+                with_interval(entry, "lift_over_static_best", "lift_ci95"),
                 percent(entry["worst_workload_lift"]),
             ])  # fmt: skip
     shares = {e["concurrency"]: e["decide_share_of_step"] for e in documents[1]["headline"]
@@ -198,10 +197,6 @@ def memory_table() -> list[list[str]]:
         if is_mixed(each) and each["policy"] == with_memory
     }
 
-    def lead(load: int, key: str) -> str:
-        low, high = leads[load][f"{key}_ci95"]
-        return f"{percent(leads[load][key])} ({percent(low)} .. {percent(high)})"
-
     for load in sorted({load for _, load in sets["warm"]}):
         warm, cold = sets["warm"]["all", load], sets["cold"]["all", load]
         late, suffix = sets["warm-async"]["all", load], best_suffix(warm)
@@ -211,9 +206,9 @@ def memory_table() -> list[list[str]]:
             times(cold[with_memory]),
             f"**{times(warm[with_memory])}**",
             f"{times(warm[suffix])} `{suffix}`",
-            lead(load, "lift_over_suffix"),
+            with_interval(leads[load], "lift_over_suffix", "lift_over_suffix_ci95"),
             times(warm["static:memory"]),
-            lead(load, "lift_over_static_memory"),
+            with_interval(leads[load], "lift_over_static_memory", "lift_over_static_memory_ci95"),
             times(late[own]),
             times(late[with_memory]),
         ])  # fmt: skip
@@ -298,17 +293,18 @@ def left_out_table(name: str, policy: str) -> list[list[str]]:
     return without_repeats(rows)
 
 
-def fewer_requests_table() -> list[list[str]]:
-    """The table of how far ahead policies are that were trained on fewer requests."""
-    name, policy = "reference-pair-fewer-requests", "reference-pair-h100"
+def trainings_table() -> list[list[str]]:
+    """The table of how far ahead policies of other trainings are: other seeds, fewer requests."""
+    name = "reference-pair-trainings"
     document = report(name)
     seen = document["traces"]["left_out"].values()
-    trained = sum(each["seen in training"] for each in seen)
-    shares = {
-        policy: f"all {trained} requests",
+    everything = f"all {sum(each['seen in training'] for each in seen)} requests"
+    trainings = {
+        "reference-pair-h100": everything,
+        "reference-pair-seed-1": f"{everything}, another seed",
+        "reference-pair-seed-2": f"{everything}, a third seed",
         "reference-pair-half": "half of them",
         "reference-pair-quarter": "a quarter",
-        "reference-pair-sixth": "a sixth",
     }
     leads = {
         (each["policy"], each["concurrency"]): each
@@ -317,10 +313,10 @@ def fewer_requests_table() -> list[list[str]]:
     }
     loads = sorted({load for _, load in leads})
     rows = [["trained on", *(f"{load} at once" for load in loads)]]
-    for judged, share in shares.items():
-        lifts = (leads[judged, load] for load in loads)
+    for policy, trained_on in trainings.items():
+        lifts = (leads[policy, load] for load in loads)
         cells = [with_interval(each, "lift_over_static_best", "lift_ci95") for each in lifts]
-        rows.append([share, *cells])
+        rows.append([trained_on, *cells])
     return rows
 
 

@@ -41,6 +41,8 @@ from adaspec.replay.result import Result  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 from adaspec.vllm.v2.support import MOST_SCHEDULED  # noqa: E402
 
+UNFINISHED = "rows.partial.json"
+"""The rows so far, until the report is written."""
 ENGINE = {
     "async_scheduling": True,
     "max_model_len": 1024,
@@ -205,7 +207,8 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
     order = draw_orders(recording, None, 1, options.seed, 1)[0][: options.requests]
     asked = [selection.requests[at] for at in order]
     command = shlex.join(["python", "eval/v2_rounds.py", *sys.argv[1:]])
-    rows = known_rows(options.out, command)
+    unfinished = options.out / UNFINISHED
+    rows = known_rows(unfinished, command)
     for name, config, contender in methods(options, policy):
         missing = [
             load
@@ -225,6 +228,8 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
                     "replay": said,
                 }
             )
+            options.out.mkdir(parents=True, exist_ok=True)
+            unfinished.write_text(json.dumps({"command": command, "rows": rows}) + "\n")
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return {
         "schema": 1,
@@ -237,9 +242,8 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def known_rows(folder: Path, command: str) -> list[dict[str, Any]]:
-    """The rows that an earlier run of the very command has left, which are not run again."""
-    path = folder / "report.json"
+def known_rows(path: Path, command: str) -> list[dict[str, Any]]:
+    """The rows of a run of the very command that was cut short, which are not run again."""
     document = json.loads(path.read_text()) if path.exists() else {}
     rows: list[dict[str, Any]] = document.get("rows", [])
     return rows if document.get("command") == command else []
@@ -283,6 +287,8 @@ def main() -> None:
     parser.add_argument("--ngram-longest", type=int, default=5)
     parser.add_argument("-o", "--out", type=Path, required=True, help="a folder")
     options = parser.parse_args()
+    if max(options.loads) > options.requests:
+        parser.error("--requests: fewer than run at once")
     try:
         document = report_of(options)
     except AdaspecError as error:
@@ -296,6 +302,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
     (options.out / "report.md").write_text(text)
+    (options.out / UNFINISHED).unlink(missing_ok=True)
     print(text)
 
 

@@ -26,7 +26,9 @@ def main() -> int:
     try:
         reader = read_trace(arguments.traces)
         requests = [replace(each, **dict.fromkeys(drafted)) for each in reader.requests()]
-        write_trace(arguments.out, requests, target=reader.manifest.target, force=arguments.force)
+        none = {"drafter": None, "neural_cap": None, "draft_cap": None, "confidences": ()}
+        manifest = replace(reader.manifest, **none)
+        write_trace(arguments.out, requests, manifest=manifest, force=arguments.force)
     except (AdaspecError, OSError) as error:
         print(f"without_drafter: {error}", file=sys.stderr)
         return 2

@@ -117,8 +117,6 @@ def command(
                 "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
                 "one of the two out"
             )
-        if options["ablations"] and options["memory"]:
-            raise TrainingError("--ablations know no earlier answers: leave --memory out")
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
         place = None if out is None else _check_report(out, force)

@@ -25,7 +25,7 @@ from adaspec.evaluate.hindsight import (
     tuned_winners,
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
-from adaspec.evaluate.options import ALL, MIN_GAP, Cell
+from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
 from adaspec.evaluate.report import MEMORY_ORACLES
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.oracles import LOOPS, Oracle
@@ -33,7 +33,6 @@ from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import SuffixDecoding
 
-NONE = "none"
 DP_ORACLES = ("dp", "dp-splice")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,13 +13,14 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.batching import evaluate_closed_loop, evaluate_lockstep
 from adaspec.evaluate.hindsight import tuned_rows
-from adaspec.evaluate.options import ALL, Options, Progress, silent
+from adaspec.evaluate.options import ALL, Options, Progress, flag_of, silent
 from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.spec import KINDS
+from adaspec.replay.contender import check_distinct
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.remembered import RememberedRecordings
@@ -43,8 +43,6 @@ _FIXED_BY_PROTOCOL = (
     "keep_alive",
     "warm",
 )
-_FLAGS = {"prefill": "no-prefill"}
-"""Options whose flag on the command line goes by another name."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -61,7 +59,7 @@ def evaluate(
     progress: Progress = silent,
     warm: Sequence[Request] = (),
 ) -> dict[str, Any]:
-    """The report's document, as section 8 of the design defines it.
+    """The report's document, as `report.json` holds it.
 
     `warm` are requests that had been answered before, for what copies from earlier answers.
     """
@@ -78,7 +76,7 @@ def player_of(
     warm: Sequence[Request] = (),
 ) -> Player:
     """What replays these requests, with everything looked up; refuses what it cannot replay."""
-    _check_distinct(named)
+    check_distinct(named)
     progress("looking up", 0, 1)
     requests, neural_cap = selection.requests, selection.neural_cap
     recording, remembered = build_recording(requests, neural_cap), None
@@ -159,7 +157,7 @@ def evaluate_by_protocol(
     one_of(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
         raise EvaluationError(f"--protocol {protocol} runs the named policies: name one")
-    _check_distinct(named)
+    check_distinct(named)
     proposers = [(contender.name, proposer_of(contender)) for contender in named]
     workloads: dict[str, list[Request]] = {}
     for request in selection.requests:
@@ -196,9 +194,9 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
     for name in _FIXED_BY_PROTOCOL:
         agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
         if name in given and not agrees:
-            flag = _FLAGS.get(name, name).replace("_", "-")
             raise EvaluationError(
-                f"--protocol {protocol} fixes what --{flag} would: leave one of the two out"
+                f"--protocol {protocol} fixes what --{flag_of(name)} would: leave one of the two "
+                "out"
             )
 
 
@@ -206,7 +204,8 @@ def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     """Add notes on the cost model; `given` says whether the user chose it."""
     document["keep_alive_forwards"] = cost.keep_alive_forwards
     target = document["traces"]["target"]
-    if not cost.charges_deciding:
+    # What is estimated from a log is priced without deciding, whatever the costs say.
+    if not cost.charges_deciding and "kind" not in document:
         document["notes"].append(
             "the cost file does not say what deciding takes, so it is not charged: "
             "`adaspec bench decide --into COST` measures it"
@@ -273,15 +272,6 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
             trained, traced = getattr(manifest, what, None), getattr(selection, what)
             if trained is not None and traced is not None and trained != traced:
                 yield f"policy '{policy.name}' was trained for the {what} {trained}, not {traced}"
-
-
-def _check_distinct(named: Sequence[Contender]) -> None:
-    """Refuse policies with the same name, because their rows could not be told apart."""
-    names = Counter(contender.name for contender in named)
-    for contender in named:
-        if names[contender.name] > 1:
-            why = ", as their folders are" if isinstance(contender, LearnedPolicy) else ""
-            raise EvaluationError(f"two policies are called '{contender.name}'{why}: rename one")
 
 
 def _mark_seen(

@@ -57,7 +57,7 @@ def replicate_speeds(
     count = options.resamples
     progress("intervals", 0, count)
     alone = {
-        cell: _seconds_alone(player, cell, contenders_of_cell, options)
+        cell: seconds_alone(player, cell, contenders_of_cell, options)
         for cell, contenders_of_cell in contenders.items()
         if cell[1] == 1
     }
@@ -106,7 +106,7 @@ def _replicate(
     return speeds
 
 
-def _seconds_alone(
+def seconds_alone(
     player: Player, cell: Cell, contenders: Sequence[Contender], options: Options
 ) -> list[Speeds | None]:
     """What each request of a cell takes each contender, one at a time, its prefill included.

@@ -18,10 +18,17 @@ CAP = 48
 
 ALL = "all"
 """The name of the mix of all workloads in reports."""
+NONE = "none"
+"""The name of no speculation in reports."""
 MIN_GAP = 0.05
 """The smallest gap, as a share of none's throughput, for which "gap closed" is computed."""
 Cell = tuple[str | None, int]
 """A workload, or None for the equal-weight mix of all, at a concurrency."""
+
+
+def flag_of(option: str) -> str:
+    """An option's flag on the command line, without its dashes."""
+    return "no-prefill" if option == "prefill" else option.replace("_", "-")
 
 
 class Progress(Protocol):

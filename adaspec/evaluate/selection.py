@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from adaspec.arguments import Paths
@@ -86,7 +86,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
             )
     requests = [request for reader in readers for request in reader.requests()]
     where = ", ".join(str(reader.path) for reader in readers)
-    _check_names(requests, wanted, where)
+    check_names(requests, wanted, where)
     neural = [reader for reader in readers if reader.manifest.drafter is not None]
     readable = not any(reader.manifest.scrambled for reader in readers)
     hashes = {reader.manifest.vocabulary_hash for reader in readers}
@@ -114,8 +114,8 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         requests=tuple(kept),
         neural_cap=min((cap for cap in caps if cap is not None), default=0),
         sources=tuple(str(reader.path) for reader in readers),
-        target=_common([reader.manifest.target for reader in readers]),
-        drafter=_common([reader.manifest.drafter for reader in neural]),
+        target=common([reader.manifest.target for reader in readers]),
+        drafter=common([reader.manifest.drafter for reader in neural]),
         synthetic=any(reader.manifest.synthetic for reader in readers),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
@@ -146,7 +146,8 @@ def _check_held_out(kept: list[Request], left_out: dict[str, Counter[str]]) -> N
             )
 
 
-def _check_names(requests: list[Request], wanted: Wanted, where: str) -> None:
+def check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> None:
+    """Refuse a workload, or a request to leave out, that no request has."""
     workloads = sorted({request.workload for request in requests})
     if wanted.workload is not None and wanted.workload not in workloads:
         raise EvaluationError(
@@ -177,5 +178,6 @@ def _advice(reasons: set[str]) -> str:
     return f": {', or '.join(advice)}" if advice else ": record or import some"
 
 
-def _common(values: list[str | None]) -> str | None:
+def common(values: Iterable[str | None]) -> str | None:
+    """The distinct values that are known, in one line."""
     return ", ".join(sorted({value for value in values if value is not None})) or None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adaspec.arguments import path_of
-from adaspec.errors import SpecError, nearest
+from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.learned import load_policy
+from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, guarded, own_policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
@@ -38,6 +39,15 @@ def parse_contender(text: str) -> Contender:
         return policy
     _refuse_path(text)
     return parse_policy(text)
+
+
+def check_distinct(named: Sequence[Contender]) -> None:
+    """Refuse policies with the same name, because their rows could not be told apart."""
+    names = Counter(contender.name for contender in named)
+    for contender in named:
+        if names[contender.name] > 1:
+            why = ", as their folders are" if isinstance(contender, LearnedPolicy) else ""
+            raise EvaluationError(f"two policies are called '{contender.name}'{why}: rename one")
 
 
 def contender_of(given: object) -> Contender:

@@ -127,8 +127,6 @@ def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
 def _best_splice(
     player: Player, orders: Orders, options: Options, progress: Progress
 ) -> dict[int, float]:
-    if not player.recording.neural_cap:
-        return {}
     cells: dict[Cell, list[Order]] = {(None, at): drawn for at, drawn in orders.items()}
     grids = [grid for grid in GRIDS if grid.head == "hybrid-splice"]
     best = search(player, cells, options, progress, grids)[1].max(axis=0)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import forward_s, paid_forwards
+from adaspec.errors import TrainingError
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
@@ -212,6 +214,14 @@ ABLATIONS = (
         needs="shows_confidences",
     ),
 )
+
+
+def check_ablations(memory: bool, engine: str) -> None:
+    """Refuse what ablations do not know."""
+    if memory:
+        raise TrainingError("--ablations know no earlier answers: leave --memory out")
+    if engine != SYNC:
+        raise TrainingError("--ablations are those of a sync engine: leave --engine out")
 
 
 class AblatedTrainer(Trainer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,8 +67,8 @@ def read_everything(
     for reader in readers:
         if reader.manifest.kind != "dense":
             raise TrainingError(
-                f"{reader.path}: is a {reader.manifest.kind} trace: this version trains on dense "
-                "ones: record or import one"
+                f"{reader.path}: is a {reader.manifest.kind} trace, and what it knows cannot be "
+                "replayed: leave --crossfit out, or give dense traces"
             )
     if not allow_mixed:
         check_alike(readers, "train on one, or add --allow-mixed")
@@ -131,14 +131,18 @@ def contents_of(*selections: Selection) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
-def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
-    left_out = set(workloads)
-    known = selection.counts.keys() | selection.left_out.keys()
-    for name in sorted(left_out - known):
+def check_workloads(excluded: Iterable[str], known: Collection[str]) -> None:
+    """Refuse the name of a workload to leave out that there is not."""
+    for name in sorted(set(excluded) - set(known)):
         raise TrainingError(
             f"no workload '{name}' to exclude{nearest(name, known)} "
             f"(has: {', '.join(sorted(known))})"
         )
+
+
+def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
+    left_out = set(workloads)
+    check_workloads(left_out, selection.counts.keys() | selection.left_out.keys())
     kept, unpaired = (
         tuple(r for r in requests if r.workload not in left_out)
         for requests in (selection.requests, selection.unpaired)

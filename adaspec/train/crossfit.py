@@ -28,7 +28,7 @@ from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.schema import Request
 from adaspec.train.ablation_table import ablation_table
-from adaspec.train.ablations import AblatedTrainer, Ablation, without_tables
+from adaspec.train.ablations import AblatedTrainer, Ablation, check_ablations, without_tables
 from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
 from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, tuned_rules
@@ -64,6 +64,8 @@ def cross_fit(
     trains as many models again for each ablation. With `memory`, the models copy from earlier
     answers as well; while one is trained, only those of its own training requests are known.
     """
+    if ablate:
+        check_ablations(memory, options.engine)
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed, exclude_requests)
     check_folds(selection, folds)
@@ -130,6 +132,8 @@ def cross_fit(
             for policy in policies
         ],
     }
+    if memory:
+        report["cross_fitted"]["memory"] = True
     if options.engine == ASYNC:
         report["cross_fitted"]["late_forwards"] = [policy.forwards.tolist() for policy in policies]
     report["notes"].append(

@@ -217,7 +217,8 @@ def _fit_source(
     more = boost(x, logs, weight, "regression", names, settings)
     curves = no_curves(longest)
     if some.any():
-        # n-gram curves have always been fitted over scores of trees that saw the requests.
+        # n-gram curves are fitted over scores of trees that saw the requests: trees that did not
+        # would be the sounder choice, and would change every trained policy.
         scoring = replace(settings, parts=0) if source == "ngram" else settings
         scores = held_out_scores(more, x, logs, weight, request, "regression", names, scoring)
         curves = fit_curves(scores, lengths, weight, longest, bins)

@@ -18,10 +18,11 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
+from adaspec.evaluate.calibration import BINS
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import Text, foreign, simple_table
-from adaspec.evaluate.selection import check_excluded
+from adaspec.evaluate.selection import check_excluded, common
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
@@ -37,6 +38,7 @@ from adaspec.train.corpus import (
     MIN_HELD_OUT,
     MIN_TRAINED,
     check_alike,
+    check_workloads,
     held_out_of,
     known_of,
     vocabulary_of,
@@ -46,7 +48,6 @@ from adaspec.train.recipe import Product, manifest_of
 from adaspec.train.token_tables import MIN_REQUESTS
 
 Array = NDArray[np.float64]
-BINS = 15
 
 
 def train_logged(
@@ -68,6 +69,8 @@ def train_logged(
     requests, left_out = read_logged(readers, TrainingError)
     where = ", ".join(str(reader.path) for reader in readers)
     check_excluded(exclude_requests, (each.request for each in requests), where)
+    check_workloads(exclude_workloads, {each.request.workload for each in requests} | set(left_out))
+    left_out = {name: why for name, why in left_out.items() if name not in exclude_workloads}
     requests = [
         each
         for each in requests
@@ -92,8 +95,7 @@ def train_logged(
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)
     names: dict[str, Any] = {
-        what: ", ".join(known_of(what, readers)) or None
-        for what in ("target", "tokenizer", "drafter")
+        what: common(known_of(what, readers)) for what in ("target", "tokenizer", "drafter")
     }
     if not fitted.neural_cap:
         names["drafter"] = None

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.documents import read_json
 from adaspec.errors import TrainingError
 from adaspec.evaluate.hindsight import STATIC_BEST
-from adaspec.evaluate.options import Options
+from adaspec.evaluate.options import NONE, Options
 from adaspec.evaluate.report import REPORT_SCHEMA
 from adaspec.predict.model import feature_fingerprint
 
 DIGITS = 6
-NONE = "none"
 LIFTS = (
     "lift_over_static_best",
     "lift_ci95",
@@ -54,7 +54,12 @@ def read_crossfit_report(folder: Path) -> dict[str, Any]:
 
 
 def crossfit_metrics(
-    report: Mapping[str, Any], folder: Path, cost: CostModel, options: Options, contents: str
+    report: Mapping[str, Any],
+    folder: Path,
+    cost: CostModel,
+    options: Options,
+    contents: str,
+    memory: bool,
 ) -> dict[str, Any]:
     """What the card shows of a cross-fitted report, which must be about this very training."""
     fit = report["cross_fitted"]
@@ -63,6 +68,8 @@ def crossfit_metrics(
         ("features", fit.get("fingerprint"), feature_fingerprint()),
         ("cost model", report.get("cost"), cost.name),
         ("longest draft", report.get("cap"), options.cap),
+        ("engine", report.get("engine", SYNC), options.engine),
+        ("--memory", fit.get("memory", False), memory),
     )
     for what, of_report, of_training in differing:
         if of_report != of_training:

@@ -108,7 +108,7 @@ def train_policy(
     if earlier is not None and crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
         metrics["cross_fitted"] = crossfit_metrics(
-            earlier, crossfit_report, cost, options, contents
+            earlier, crossfit_report, cost, options, contents, memory
         )
     plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     recording = plain
@@ -225,25 +225,21 @@ def tuned_rules(
         progress(f"{stage}, training requests", done, total)
 
     player = Player(recording, cost, options.cap, engine=engine)
-    cells: list[Cell] = [
-        (str(number), concurrency)
-        for number in range(len(groups))
-        for concurrency in options.concurrency
-    ]
     # For a group of all requests these are the orders that a report draws for the mix.
-    orders = {
-        (name, concurrency): [
+    orders: dict[Cell, list[NDArray[np.int32]]] = {
+        (str(number), concurrency): [
             draw_order(
-                pools_among(recording, groups[int(str(name))]),
+                pools_among(recording, group),
                 concurrency,
                 np.random.default_rng([options.seed, order, 0, concurrency]),
             )
             for order in range(options.orders)
         ]
-        for name, concurrency in cells
+        for number, group in enumerate(groups)
+        for concurrency in options.concurrency
     }
     grid, speeds = search(player, orders, options, tuning)
-    winners = static_winners(grid, speeds, cells, player.cap)
+    winners = static_winners(grid, speeds, list(orders), player.cap)
     return [
         {
             concurrency: winners[str(number), concurrency][STATIC_BEST].spec

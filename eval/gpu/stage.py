@@ -29,7 +29,7 @@ def make_target(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[st
         words = [sys.executable, str(FETCH), "-o", str(target), "--wheel", wheel]
         made = subprocess.run(words, capture_output=True, text=True, check=False)
         if made.returncode:
-            raise Skip(made.stderr.strip().splitlines()[-1])
+            raise Skip((made.stderr.strip().splitlines() or ["it was killed"])[-1])
     return {"target": str(target)}
 
 

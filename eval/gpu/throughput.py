@@ -75,10 +75,11 @@ def measure(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
             for modes in graphs.values():
                 modes.clear()
             ran = loop.run(order, load)
+            if faults := _faults(llm):
+                raise RuntimeError(
+                    f"adaspec counted faults, so that this is no measurement: {faults}"
+                )
             cells.add(key, {"load": load, "forced": forces, "graphs": _copied(graphs), **ran})
-        faults = _faults(llm)
-    if faults:
-        raise RuntimeError(f"adaspec counted faults, so that this is no measurement: {faults}")
     return {"cells": len(cells), "cost": config.get("cost") if config else None}
 
 

@@ -58,7 +58,6 @@ LOGGING = {
 """Logging policy and the share of its decisions that explore -> policies to judge by its log."""
 SHOWN = (("true_tokens_per_s", ",.0f"), ("bias", "+.1%"), ("rmse", ".1%"), ("coverage", ".1%"))
 """A row's figures in the table, and their form."""
-SHARES = ("revealed_share", "unsupported_share", "effective_decisions", "decisions")
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
@@ -333,11 +332,6 @@ def rows_of(world: World, repetitions: list[dict[Any, Any]]) -> list[dict[str, A
                     }
                 )
     return rows
-
-
-def _mean(judged: list[dict[str, Any]], share: str) -> float | None:
-    known = [row[share] for row in judged if row[share] is not None]
-    return float(np.mean(known)) if known else None
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

@@ -35,17 +35,18 @@ from adaspec.evaluate.logged.estimators import (
 from adaspec.evaluate.logged.outcomes import Outcomes, Plans, alone_s, outcomes_of
 from adaspec.evaluate.logged.path import every_position, path_totals
 from adaspec.evaluate.logged.targets import plans_of
-from adaspec.evaluate.options import ALL, Options
+from adaspec.evaluate.options import ALL, NONE, Options, flag_of
 from adaspec.evaluate.report import REPORT_SCHEMA
-from adaspec.evaluate.selection import Wanted
+from adaspec.evaluate.selection import Wanted, check_names, common
 from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.contender import check_distinct
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
 from adaspec.replay.player import Contender
 from adaspec.trace.reader import TraceReader, open_traces
 
 Array = NDArray[np.float64]
 
-LOGGED, NONE = "logged", "none"
+LOGGED = "logged"
 _USED = ("resamples", "seed", "cap", "jobs")
 """The options that logged traces leave a use."""
 MIN_REACHED = 50
@@ -79,7 +80,13 @@ def read_log(
 ) -> tuple[Log, dict[str, dict[str, int]]]:
     """The wanted requests of logged traces, and the number of the others by workload and reason."""
     found, unusable = read_logged(readers, EvaluationError)
-    left_out = {name: Counter(reasons) for name, reasons in unusable.items()}
+    where = ", ".join(str(reader.path) for reader in readers)
+    check_names([each.request for each in found], wanted, where)
+    left_out = {
+        name: Counter(reasons)
+        for name, reasons in unusable.items()
+        if wanted.workload in (None, name)
+    }
     kept: list[LoggedRequest] = []
     for each in found:
         if wanted.workload not in (None, each.request.workload):
@@ -89,12 +96,11 @@ def read_log(
             kept.append(each)
         else:
             left_out.setdefault(each.request.workload, Counter())[reason] += 1
-    where = ", ".join(str(reader.path) for reader in readers)
     if not kept:
         total = sum(left_out.values(), Counter())
         reasons = "; ".join(f"{count} {why}" for why, count in total.items())
         raise EvaluationError(
-            f"{where}: no logged request is left to judge by ({reasons or 'no such workload'}): "
+            f"{where}: no logged request is left to judge by ({reasons or 'none was logged'}): "
             "log more traffic, or leave fewer out"
         )
     log = log_of(kept)
@@ -114,6 +120,7 @@ def judge(
     The first rows are those of the logging policy itself and of no speculation. Steps are priced
     without deciding: what the logging policy spent on it is not known.
     """
+    check_distinct(named)
     priced = cost.without_deciding()
     cells, samples = cells_of(log), samples_of(log, options.resamples, options.seed)
     logged = _logged_outcomes(log, priced)
@@ -129,7 +136,8 @@ def judge(
         row["exploration"] = _exploration(log, sample, priced)
         rows.append(row)
     everywhere = every_position(log)
-    for policy in (StaticPolicy(NONE, StaticRule()), *named):
+    others = (policy for policy in named if policy.name != NONE)
+    for policy in (StaticPolicy(NONE, StaticRule()), *others):
         outcomes = outcomes_of(log, plans_of(log, policy, cost, options.cap), priced)
         _check_support(policy.name, support_of(log, outcomes, np.ones(len(log.at), np.bool_)))
         sums = sums_of(log, outcomes, cells)
@@ -315,7 +323,7 @@ def refuse_replays(options: Options, **beside: object) -> None:
     for name, is_given in given.items():
         if is_given:
             raise EvaluationError(
-                f"--{name.replace('_', '-')} is of replays, and a logged trace cannot be replayed "
+                f"--{flag_of(name)} is of replays, and a logged trace cannot be replayed "
                 "(its steps and load are those that were logged): leave it out, or give a dense one"
             )
 
@@ -333,11 +341,6 @@ def evaluate_log(
     rows, notes = judge(log, named, cost, options)
     counts = Counter(request.workload for request in log.recording.requests)
     manifests = [reader.manifest for reader in readers]
-
-    def common(name: str) -> str | None:
-        known = {getattr(each, name) for each in manifests} - {None}
-        return ", ".join(sorted(known)) or None
-
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
@@ -345,8 +348,8 @@ def evaluate_log(
         "cost": cost.name,
         "traces": {
             "sources": [str(reader.path) for reader in readers],
-            "target": common("target"),
-            "drafter": common("drafter"),
+            "target": common(each.target for each in manifests),
+            "drafter": common(each.drafter for each in manifests),
             "synthetic": any(each.synthetic for each in manifests),
             "requests": dict(sorted(counts.items())),
             "left_out": {name: dict(each) for name, each in sorted(left_out.items())},

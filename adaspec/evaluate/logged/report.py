@@ -50,7 +50,7 @@ class LoggedReport(EvaluationReport):
         parts = [f"# {TITLE}", *(table_markdown(table) for table in tables(self.document))]
         parts += [f"- {text_markdown(foreign(note))}" for note in self.notes]
         if "command" in self.document:
-            parts.append(f"Made by: `{self.document['command']}`")
+            parts.append(text_markdown(["Made by: ", code(self.document["command"])]))
         (folder / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ from adaspec.evaluate.observation import (
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.render import tables
 from adaspec.evaluate.render.markdown import HOW_TO_READ
-from adaspec.evaluate.render.table import Kind, Span, Table, Text, code, plain, spans
+from adaspec.evaluate.render.table import Kind, Span, Table, Text, plain, spans
 from adaspec.evaluate.report import LIFT, Report
 from adaspec.evaluate.vocabulary import TextOf
 
@@ -43,11 +43,7 @@ def report_html(
     text_of: TextOf | None = None,
 ) -> str:
     """`report` as one page; `text_of` tells the text of token ids, where it is known."""
-    title: list[str | Span] = ["Evaluation: the baselines and the oracles"]
-    if report.policies:
-        names = [part for name in report.policies for part in (", ", code(name))]
-        title = ["Evaluation of ", *names[1:]]
-    heading = tables.batched(report, title)
+    heading = tables.title(report)
     data = page_data(report, observations, text_of)
     folder = resources.files("adaspec.evaluate.render")
     page = Template((folder / "report.html").read_text(encoding="utf-8"))
@@ -82,7 +78,7 @@ def page_data(
 ) -> dict[str, Any]:
     """What the page's script shows."""
     kinds = dict.fromkeys(report.baselines, "baseline") | dict.fromkeys(report.oracles, "oracle")
-    names = {ALL: "all workloads, mixed"}
+    names = {ALL: tables.MIX}
     data: dict[str, Any] = {
         "workloads": [
             {"key": name, "name": names.get(name, plain(name))} for name in report.workloads

@@ -14,7 +14,6 @@ from adaspec.evaluate.render.table import (
     Span,
     Table,
     Text,
-    code,
     foreign,
     plain,
     spans,
@@ -39,11 +38,7 @@ def report_markdown(report: Report, plots: Sequence[tuple[str, str]] = ()) -> st
 
 
 def _parts(report: Report, plots: Sequence[tuple[str, str]]) -> Iterator[str]:
-    title: list[str | Span] = ["Evaluation: the baselines and the oracles"]
-    if report.policies:
-        names = [part for name in report.policies for part in (", ", code(name))]
-        title = ["Evaluation of ", *names[1:]]
-    yield f"# {text_markdown(tables.batched(report, title))}"
+    yield f"# {text_markdown(tables.title(report))}"
     yield HOW_TO_READ
     yield table_markdown(tables.settings(report))
     if report.main is None:

@@ -1,4 +1,4 @@
-"""The tables that `terminal.py` and `markdown.py` show, and the format of their figures."""
+"""The tables that terminal, report.md and report.html show, and the format of their figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a report's settings, figures and words, described once for terminal and report.md."""
+"""Tables of a report's settings, figures and words, for terminal, report.md and report.html."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from adaspec.evaluate.render.table import (
     times,
 )
 from adaspec.evaluate.report import LIFT, OPPONENT, ROWS, Entry, Report, is_winner
+
+MIX = "all workloads, mixed"
 
 EDGE = "▲"
 """The mark of a winner on the edge of its grid; a larger grid might have a better setting."""
@@ -327,7 +329,16 @@ def place_name(report: Report, workload: str) -> Span:
     if workload != ALL:
         return foreign(workload)
     names = [name for name in report.workloads if name != ALL]
-    return foreign(names[0]) if len(names) == 1 else Span("all workloads, mixed")
+    return foreign(names[0]) if len(names) == 1 else Span(MIX)
+
+
+def title(report: Report) -> list[str | Span]:
+    """What the report is of."""
+    names = [part for name in report.policies for part in (", ", code(name))]
+    words = (
+        ["Evaluation of ", *names[1:]] if names else ["Evaluation: the baselines and the oracles"]
+    )
+    return batched(report, words)
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:

@@ -105,7 +105,7 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
     named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}
     options = Options(concurrency=(1,), resamples=6, jobs=1)
     summed = replicate_speeds(player, named, options, silent)[None, 1]
-    monkeypatch.setattr(intervals, "_seconds_alone", lambda *_: [None] * len(named[None, 1]))
+    monkeypatch.setattr(intervals, "seconds_alone", lambda *_: [None] * len(named[None, 1]))
     replayed = replicate_speeds(player, named, options, silent)[None, 1]
     np.testing.assert_allclose(summed[:, : len(specs)], replayed[:, : len(specs)], rtol=1e-9)
     # What adapts to what came before differs a little.

@@ -267,8 +267,25 @@ def test_logs_that_lack_what_is_needed_are_refused(requests_of, write):
         evaluate_policies(write(requests, lengths, **texts))
     with pytest.raises(EvaluationError, match="--concurrency is of replays"):
         evaluate_policies(write(requests, lengths), concurrency=2)
+    with pytest.raises(EvaluationError, match="--no-prefill is of replays"):
+        evaluate_policies(write(requests, lengths), prefill=False)
     with pytest.raises(EvaluationError, match="--batching is of replays"):
         evaluate_policies(write(requests, lengths), batching="lockstep")
+
+
+def test_names_that_a_log_does_not_have_are_refused(requests_of, write):
+    folder = write(requests_of(count=10), lambda right: {2: 1.0})
+    with pytest.raises(EvaluationError, match="no workload 'nosuch'"):
+        evaluate_policies(folder, workload="nosuch")
+    with pytest.raises(EvaluationError, match="no request 'nosuch/1' to exclude"):
+        evaluate_policies(folder, exclude_requests="nosuch/1")
+
+
+def test_no_speculation_stands_in_a_logs_report_once(requests_of, write):
+    folder = write(requests_of(count=30), lambda right: {0: 0.1, 4: 0.9})
+    rows = evaluate_policies(folder, ["none"], resamples=0).rows
+    places = [(row["workload"], row["policy"]) for row in rows]
+    assert len(places) == len(set(places))
 
 
 def test_unknown_propensities_leave_what_needs_none(requests_of, write):

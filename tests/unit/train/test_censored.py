@@ -198,6 +198,14 @@ def test_what_a_log_cannot_identify_is_refused_in_one_line(requests, tmp_path):
         assert not (tmp_path / "mine").exists()
 
 
+def test_a_workload_to_leave_out_must_be_there(requests, tmp_path):
+    trace = write_logged(tmp_path / "log", requests[:40], VARIED)
+    with pytest.raises(TrainingError, match="no workload 'nosuch' to exclude"):
+        train_logged(
+            [trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS, exclude_workloads=("nosuch",)
+        )
+
+
 def test_steps_of_mode_shadow_are_told_from_a_text_that_does_not_fit(requests):
     steps = list(logged_steps(requests[0], {3: 1.0}, np.random.default_rng(0)))
     assert not isinstance(logged_request(steps), str)

@@ -163,6 +163,9 @@ def test_a_report_about_something_else_is_refused(folder, trace, tmp_path):
     refused(changed("plain", cross_fitted=None), "is no cross-fitted report")
     refused(changed("newer", schema=9), "no report that this build reads")
     refused(changed("dear", cost="another"), r"its cost model \(another\)")
+    refused(changed("late", engine="async"), r"its engine \(async\)")
+    fit = json.loads((folder / "report.json").read_text())["cross_fitted"]
+    refused(changed("remembers", cross_fitted=fit | {"memory": True}), r"its --memory \(True\)")
     refused(changed("empty", headline=[{}]), "lacks what a card shows")
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "report.json").write_text("{")

@@ -323,7 +323,7 @@ def test_a_trace_in_which_no_draft_was_right_teaches_nothing(refused, tmp_path):
 def test_a_logged_trace_is_refused(refused, tmp_path):
     with TraceWriter(tmp_path / "log", Manifest(kind="logged", target="a/target")) as writer:
         writer.add(LoggedStep("chat", "0", 0, draft_len=5, accepted=2))
-    assert "trains on dense" in refused(tmp_path / "log")
+    assert "give dense traces" in refused(tmp_path / "log")
 
 
 def test_mixed_targets_are_refused_unless_asked_for(trace, tmp_path):
