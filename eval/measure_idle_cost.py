@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -277,8 +278,8 @@ def text_of(report: dict[str, Any]) -> str:
     lines = [
         f"# Idle cost: {report['batch']} requests at a time, {report['rounds']} rounds",
         "",
-        "| system | step, ms | to no speculation | 95% | keep-alive | left | 95% | at most 1.02? | "
-        "deciding, us |",
+        "| system | step, ms | to no speculation | 95% | keep-alive | left | 95% | "
+        f"at most {MAX_RATIO}? | deciding, us |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in report["systems"].items():
@@ -304,6 +305,8 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="without compilation or CUDA graphs")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.tokens < 3:
+        parser.error("--tokens: at least 3, or no step lies between the first token and the last")
     if arguments.worker:
         work(arguments)
         return
@@ -333,6 +336,7 @@ def main() -> None:
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "vllm": version(packages_distributions()["vllm"][0]),
         "systems": summary(rounds),
+        "command": shlex.join(["python", "eval/measure_idle_cost.py", *sys.argv[1:]]),
     }
     print(text_of(report))
     if arguments.out:

@@ -366,6 +366,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "rivals": rivals_table(found),
         "servers-ships": servers_table(found),
         "without-request": without_request_table(),
+        "trainings": trainings_table(),
         "ablations": ablations_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),

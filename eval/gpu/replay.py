@@ -28,6 +28,7 @@ from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.trace.schema import Request
+from adaspec.vllm.v2.support import MOST_SCHEDULED
 
 CONTENDERS = {
     "none": "none",
@@ -37,8 +38,6 @@ CONTENDERS = {
 }
 """What methods are to the evaluator; adaspec is the policy."""
 OURS = "adaspec-v2"
-SCHEDULED = 16
-"""Tokens of a draft that V2 schedules."""
 
 
 def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
@@ -55,7 +54,7 @@ def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
             continue
         asked = asked_for(settings | {"policy": policy, "traces": str(TRACES)}, folder)
         recording = build_recording([_counted(each.recorded) for each in asked], cap)
-        player = Player(recording.with_prefill(cost.under(ASYNC)), cost, SCHEDULED, ASYNC)
+        player = Player(recording.with_prefill(cost.under(ASYNC)), cost, MOST_SCHEDULED, ASYNC)
         contender = parse_contender(policy if method == OURS else CONTENDERS[method])
         for cell in cells:
             if not cell["forced"]:
