@@ -46,7 +46,8 @@ ALL_WORKLOADS = "all, in equal parts"
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    columns = ["without one long request", "the same in an async engine", "deciding, of a step"]
+    columns = ["without one long request", "deciding and prompts free"]
+    columns += ["in an async engine", "deciding, of a step"]
     rows = [["recordings", AT_ONCE, OVER_NONE, OVER_STATIC, *columns]]
     leads_without = {
         (LONG_REQUEST[0], e["concurrency"]): with_interval(e, "lift_over_static_best", "lift_ci95")
@@ -54,13 +55,17 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
         if is_mixed(e)
     }
     for name, models in REPLAYS.items():
-        for row, in_async in zip(found["replays"][name], found["engines"][name], strict=True):
+        free = filter(is_mixed, report(f"{name}-free")["headline"])
+        engines = found["engines"][name]
+        for row, at_no_cost, in_async in zip(found["replays"][name], free, engines, strict=True):
+            assert at_no_cost["concurrency"] == row["concurrency"]
             rows.append([
                 f"[{models}](eval/reports/{name}/report.md)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
                 f"**{with_interval(row, 'lift_over_static_best', 'lift_ci95')}**",
                 leads_without.get((name, row["concurrency"]), ""),
+                with_interval(at_no_cost, "lift_over_static_best", "lift_ci95"),
                 with_interval(in_async, "async_over_static_best", "async_over_static_best_ci95"),
                 f"{row['decision_share_of_step']:.1%}",
             ])  # fmt: skip
@@ -107,28 +112,35 @@ def rivals_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def charged_table() -> list[list[str]]:
-    """The table of the leads on the SmolLM2 recordings, deciding and prompts free and charged."""
+    """The table of the leads with deciding and prompts free, and charged."""
     leads = ["over no speculation", "over the best static rule", "worst workload"]
-    rows = [[AT_ONCE, *leads, *(f"all charged: {lead}" for lead in leads), "deciding"]]
-    documents = [report("reference-pair-h100-free"), report("reference-pair-h100")]
-    by_load: dict[int, list[str]] = {}
-    for document in documents:
-        (policy,) = document["policies"]
-        speedups = {
-            row["concurrency"]: row["speedup"]
-            for row in document["rows"]
-            if is_mixed(row) and row["policy"] == policy
-        }
-        for entry in filter(is_mixed, document["headline"]):
-            by_load.setdefault(entry["concurrency"], []).extend([
-                times(speedups[entry["concurrency"]]),
-                with_interval(entry, "lift_over_static_best", "lift_ci95"),
-                percent(entry["worst_workload_lift"]),
-            ])  # fmt: skip
-    shares = {e["concurrency"]: e["decide_share_of_step"] for e in documents[1]["headline"]
-              if is_mixed(e)}  # fmt: skip
-    rows += [[str(load), *cells, f"{shares[load]:.1%}"] for load, cells in by_load.items()]
-    return rows
+    charged = [*(f"all charged: {lead}" for lead in leads), "deciding"]
+    rows = [["recordings", AT_ONCE, *leads, *charged]]
+    for name, models in REPLAYS.items():
+        documents = [report(f"{name}-free"), report(name)]
+        entries = zip(*(filter(is_mixed, each["headline"]) for each in documents), strict=True)
+        for pair in entries:
+            load = pair[0]["concurrency"]
+            row = [models.partition(" ")[0], str(load)]
+            for document, entry in zip(documents, pair, strict=True):
+                assert entry["concurrency"] == load
+                row += [
+                    times(mixed_speedup(document, entry["policy"], load)),
+                    with_interval(entry, "lift_over_static_best", "lift_ci95"),
+                    percent(entry["worst_workload_lift"]),
+                ]
+            rows.append([*row, f"{pair[1]['decide_share_of_step']:.1%}"])
+    return without_repeats(rows)
+
+
+def mixed_speedup(document: dict[str, Any], policy: str, load: int) -> float:
+    """A policy's speedup on the mix of a report's workloads."""
+    (speedup,) = (
+        row["speedup"]
+        for row in document["rows"]
+        if is_mixed(row) and row["policy"] == policy and row["concurrency"] == load
+    )
+    return float(speedup)
 
 
 def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
