@@ -25,7 +25,9 @@ def alike(steps, stock):
     return emitted <= longest and all(drafted < longest for drafted, _ in last)
 
 
-@pytest.mark.parametrize("head", ["eagle", "eagle3", "draft"])
+@pytest.mark.parametrize(
+    "head", ["eagle", "eagle3", pytest.param("draft", marks=pytest.mark.thorough)]
+)
 def test_fixed_neural_accepts_what_the_stock_method_does(engines, prompts, head):
     stock = {"method": {"draft": "draft_model"}.get(head, head), "model": head}
     expected = judged(engines({**stock, "num_speculative_tokens": 4}), prompts)
