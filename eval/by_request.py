@@ -18,7 +18,7 @@ from written_report import write_report
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, EvaluationError
 from adaspec.evaluate.evaluation import player_of
 from adaspec.evaluate.intervals import seconds_alone
 from adaspec.evaluate.options import Options
@@ -47,6 +47,8 @@ def main() -> None:
 def _write(options: argparse.Namespace) -> None:
     policy, cost = load_policy(options.policy), load_cost(options.cost)
     assert policy.manifest is not None
+    if 1 not in policy.manifest.static_tuned:
+        raise EvaluationError(f"{options.policy}: no static rule was tuned for one request at once")
     rule = parse_policy(policy.manifest.static_tuned[1])
     selection = select([options.traces], Wanted(seen=frozenset(policy.manifest.training_requests)))
     alone = Options(concurrency=(1,), orders=1, resamples=0)

@@ -114,8 +114,8 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         requests=tuple(kept),
         neural_cap=min((cap for cap in caps if cap is not None), default=0),
         sources=tuple(str(reader.path) for reader in readers),
-        target=common([reader.manifest.target for reader in readers]),
-        drafter=common([reader.manifest.drafter for reader in neural]),
+        target=distinct_names([reader.manifest.target for reader in readers]),
+        drafter=distinct_names([reader.manifest.drafter for reader in neural]),
         synthetic=any(reader.manifest.synthetic for reader in readers),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
@@ -178,6 +178,6 @@ def _advice(reasons: set[str]) -> str:
     return f": {', or '.join(advice)}" if advice else ": record or import some"
 
 
-def common(values: Iterable[str | None]) -> str | None:
+def distinct_names(values: Iterable[str | None]) -> str | None:
     """The distinct values that are known, in one line."""
     return ", ".join(sorted({value for value in values if value is not None})) or None

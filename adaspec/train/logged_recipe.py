@@ -22,7 +22,7 @@ from adaspec.evaluate.calibration import BINS
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import Text, foreign, simple_table
-from adaspec.evaluate.selection import check_excluded, common
+from adaspec.evaluate.selection import check_excluded, distinct_names
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
@@ -95,7 +95,7 @@ def train_logged(
     metrics = _judged(log_of(kept_back), fitted)
     progress("training", 2, 2)
     names: dict[str, Any] = {
-        what: common(known_of(what, readers)) for what in ("target", "tokenizer", "drafter")
+        what: distinct_names(known_of(what, readers)) for what in ("target", "tokenizer", "drafter")
     }
     if not fitted.neural_cap:
         names["drafter"] = None

@@ -37,7 +37,7 @@ from adaspec.evaluate.logged.path import every_position, path_totals
 from adaspec.evaluate.logged.targets import plans_of
 from adaspec.evaluate.options import ALL, NONE, Options, flag_of
 from adaspec.evaluate.report import REPORT_SCHEMA
-from adaspec.evaluate.selection import Wanted, check_names, common
+from adaspec.evaluate.selection import Wanted, check_names, distinct_names
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
@@ -348,8 +348,8 @@ def evaluate_log(
         "cost": cost.name,
         "traces": {
             "sources": [str(reader.path) for reader in readers],
-            "target": common(each.target for each in manifests),
-            "drafter": common(each.drafter for each in manifests),
+            "target": distinct_names(each.target for each in manifests),
+            "drafter": distinct_names(each.drafter for each in manifests),
             "synthetic": any(each.synthetic for each in manifests),
             "requests": dict(sorted(counts.items())),
             "left_out": {name: dict(each) for name, each in sorted(left_out.items())},

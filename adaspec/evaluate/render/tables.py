@@ -335,10 +335,9 @@ def place_name(report: Report, workload: str) -> Span:
 def title(report: Report) -> list[str | Span]:
     """What the report is of."""
     names = [part for name in report.policies for part in (", ", code(name))]
-    words = (
-        ["Evaluation of ", *names[1:]] if names else ["Evaluation: the baselines and the oracles"]
-    )
-    return batched(report, words)
+    if not names:
+        return batched(report, ["Evaluation: the baselines and the oracles"])
+    return batched(report, ["Evaluation of ", *names[1:]])
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
