@@ -176,13 +176,10 @@ def _check_combination(target: Any, parallel: Any, options: Options) -> None:
             "drafter in step: serve one replica per address",
         ),
         (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
-        *(
-            (
-                ranks > 1 and getattr(options, name) is not None,
-                f"{name} and tensor_parallel_size={ranks}: every rank would read the file for "
-                f"itself, and must not find another one: leave {name} out",
-            )
-            for name in ("memory_dir", "learned_dir")
+        (
+            ranks > 1 and options.memory_dir is not None,
+            f"memory_dir and tensor_parallel_size={ranks}: every rank would read the file for "
+            "itself, and must not find another one: leave memory_dir out",
         ),
     ):
         if is_asked_for:
@@ -203,10 +200,8 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
-    for name in ("memory_dir", "learned_dir"):
-        folder = getattr(options, name)
-        if folder is not None:
-            _check_writable(name, Path(folder))
+    if options.memory_dir is not None:
+        _check_writable("memory_dir", Path(options.memory_dir))
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
