@@ -21,7 +21,6 @@ from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
-from adaspec.vllm.scrambling import secret_in
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -202,9 +201,6 @@ def translated(
             _check_recording(Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
-    if options.scramble_key is not None:
-        # An unreadable key is reported now, because errors in workers are harder to find.
-        secret_in(Path(options.scramble_key))
     why_v1 = why_v1 or ("explore, which replaces plans on the host" if options.explore else "")
     runner, problem = runner_of(
         options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1

@@ -92,8 +92,6 @@ class Options:
     answers are remembered."""
     memory_dir: str | None = None
     """The folder in which these are kept for a server that is started again."""
-    scramble_key: str | None = None
-    """A file with the secret that permutes all token ids in traces; it is made if missing."""
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
@@ -131,7 +129,6 @@ RULES = {
             "cost",
             "trace_dir",
             "memory_dir",
-            "scramble_key",
         ),
         or_null(_LINE),
     ),
@@ -217,7 +214,6 @@ def _check(options: Options) -> None:
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
         ("explore", no_trace, "a trace_dir as well: who explores wants to log it"),
         ("explore", options.mode != "serve", "it in mode 'serve' alone: no other proposes drafts"),
-        ("scramble_key", no_trace, "a trace_dir as well"),
         ("max_drafted_tokens", explore, "it without explore: it would make plans hang together"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
