@@ -49,7 +49,7 @@ def speculative_config(
     check_arguments()
     release_runner()
     operator_config = args.speculative_config
-    flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
+    flags = {name: getattr(args, name) for name in _FLAGS}
     options = dataclasses.replace(
         read_options(_with_flags(operator_config or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
@@ -202,9 +202,7 @@ def translated(
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
     why_v1 = why_v1 or ("explore, which replaces plans on the host" if options.explore else "")
-    runner, problem = runner_of(
-        options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
-    )
+    runner, problem = runner_of(options.mode, choice.policy, method, on_cpu(), why_v1)
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None:
         cap = min(cap, MOST_SCHEDULED)

@@ -119,7 +119,7 @@ def replica_of(parallel: Any, replicas: int) -> int | None:
     """
     if replicas == 1:
         return None
-    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
+    return int(parallel.data_parallel_index)
 
 
 def _version(policy: Policy) -> str:
