@@ -170,7 +170,7 @@ def _check_combination(target: Any, parallel: Any, options: Options) -> None:
             "tensor parallelism",
         ),
         (
-            replicas > 1 and getattr(target, "is_moe", False),
+            replicas > 1 and target.is_moe,
             f"data_parallel_size={replicas} with a mixture of experts, whose ranks must run the "
             "drafter in step: serve one replica per address",
         ),
