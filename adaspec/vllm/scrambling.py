@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adaspec.errors import ServingError
-from adaspec.places import TakenError, flush, rename_to_free
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.scramble import scramble_ids, scramble_request
@@ -69,8 +68,7 @@ def _make(file: Path) -> None:
     try:
         with os.fdopen(descriptor, "w") as key:
             key.write(secrets.token_hex(_BYTES) + "\n")
-        flush(Path(temporary))
-        with suppress(TakenError):
-            rename_to_free(Path(temporary), file)
+        with suppress(FileExistsError):
+            os.link(temporary, file)
     finally:
         Path(temporary).unlink(missing_ok=True)
