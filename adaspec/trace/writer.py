@@ -73,12 +73,13 @@ class TraceWriter:
         self._remembers = remembers
         self._shards = 0
         self._open = True
-        is_new = not (append and self._folder.exists())
-        if is_new:
-            self._begin()
+        is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
+        self._is_new = is_empty or not (append and self._folder.exists())
+        if self._is_new:
+            self._begin(is_empty)
         self._lock = self._locked()
         try:
-            if not is_new:
+            if not self._is_new:
                 self._continue()
         except BaseException:
             self._release()
@@ -136,7 +137,7 @@ class TraceWriter:
         if not self._open:
             return
         self._rows, self._groups = [], []
-        if self._shards == 0:
+        if self._is_new and self._shards == 0:
             with suppress(OSError):
                 (self._folder / folder.MANIFEST).unlink()
                 self._folder.rmdir()
@@ -181,9 +182,9 @@ class TraceWriter:
         self._groups, self._groups_bytes = [], 0
         self._shards += 1
 
-    def _begin(self) -> None:
+    def _begin(self, is_empty: bool) -> None:
         manifest = self.manifest.to_json().encode()
-        if self._folder.is_dir() and not any(self._folder.iterdir()):
+        if is_empty:
             with self._new_file(folder.MANIFEST) as file:
                 file.write(manifest)
         else:

@@ -266,7 +266,7 @@ def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
 def test_texts_that_are_no_texts_are_refused(folder):
     assert "CARD.md: not a text" in refused_with(folder, "CARD.md", b"\xff")
     fakes.written(folder, force=True)
-    assert "manifest.json: broken JSON (not UTF-8 text" in refused_with(
+    assert "manifest.json: broken JSON ('utf-8' codec can't decode" in refused_with(
         folder, "manifest.json", b"\xff"
     )
 
