@@ -210,7 +210,6 @@ def translated(
     if options.scramble_key is not None:
         # An unreadable key is reported now, because errors in workers are harder to find.
         secret_in(Path(options.scramble_key))
-    why_v1 = why_v1 or ("explore, which replaces plans on the host" if options.explore else "")
     runner, problem = runner_of(
         options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
     )
