@@ -201,10 +201,11 @@ def _figures(sample: Sample, totals: Sequence[Array], logged: Sequence[Array]) -
     return figures
 
 
-def _summed(counts: Array, values: Array) -> Array:
+def _summed(counts: Array, values: NDArray[Any]) -> Array:
     """The sum of each sample, over the requests that it is about."""
     drawn = counts.any(axis=0)
-    return np.tensordot(counts[:, drawn], values[drawn], 1)
+    summed: Array = np.tensordot(counts[:, drawn], values[drawn], 1)
+    return summed
 
 
 def _logged(log: Log, cost: CostModel) -> Array:
