@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adaspec.arguments import one_of
 from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
-from adaspec.errors import ServingError, nearest, shown
+from adaspec.errors import ServingError, check_word, nearest, shown
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -199,10 +198,10 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 def _check(options: Options) -> None:
     check_values(options, RULES, "speculative config", ServingError)
-    one_of(options.mode, MODES, "speculative config: mode", ServingError)
+    check_word(options.mode, MODES, "speculative config: mode", ServingError)
     if options.draft_method is not None:
         method = options.draft_method
-        one_of(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
+        check_word(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
     recording, no_trace = options.mode == "record", options.trace_dir is None
     fraction = options.record_fraction
     for name, is_missing, needed in (
