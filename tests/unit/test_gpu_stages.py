@@ -121,6 +121,8 @@ def test_stages_are_chosen_by_name_and_none_begins_after_the_time_given(run):
     assert (starts(run, "one"), starts(run, "other")) == (0, 1)
     assert run({"one": "well"}, "--max-s", "-1").returncode == 0
     assert starts(run, "one") == 0
+    assert run({"one": "well", "one-more": "well"}, "--stages", "one").returncode == 0
+    assert (starts(run, "one"), starts(run, "one-more")) == (1, 0)
     assert run({"one": "well"}, "--stages", "absent").returncode == 2
 
 
