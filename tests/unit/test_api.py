@@ -207,6 +207,7 @@ WRONG = {
     ),
     "import a number": lambda trace, folder: adaspec.import_trace("jsonl", 5, folder / "t"),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
+    "load a trace as a policy": lambda trace, folder: adaspec.load_policy(trace),
     "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
     "load what lacks a stage": lambda trace, folder: adaspec.load_policy(lacks_plan()),
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),

@@ -81,6 +81,13 @@ def test_a_piece_that_is_not_whole_is_named_and_nothing_is_written(pieces, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pieces"]
 
 
+def test_pieces_without_their_manifest_are_refused(pieces, tmp_path):
+    (pieces / "pieces.json").unlink()
+    done = pack("join", pieces, "-o", tmp_path / "joined")
+    assert done.returncode == 2
+    assert "pieces.json" in done.stderr
+
+
 def test_no_piece_is_larger_than_60_mb(folder, tmp_path):
     done = pack("split", folder, "-o", tmp_path / "pieces", "--piece-bytes", 60_000_001)
     assert done.returncode == 2

@@ -155,40 +155,24 @@ def bend(trace, change):
 # --- what it prints -----------------------------------------------------------------------------
 
 
-def test_json_stands_alone_on_standard_output_and_two_processes_find_what_one_does(
-    pristine, capsys
+def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
+    pristine, tmp_path, capsys
 ):
-    found = []
-    for jobs in ("1", "2"):
-        command = [
-            "eval",
-            str(pristine),
-            "--policy",
-            "hybrid",
-            "--json",
-            "--jobs",
-            jobs,
-            *QUICK[:-2],
-        ]
-        assert run(command) == 0
-        out, err = capsys.readouterr()
-        assert err == ""
-        document = json.loads(out)
-        assert document.pop("command").startswith("adaspec")
-        found.append(json.dumps(document))
-    assert found[0] == found[1]
-
-
-def test_the_report_folder_holds_what_json_prints(pristine, tmp_path, capsys):
+    evaluation = ["eval", str(pristine), "--policy", "hybrid", "--json", *QUICK[:-2]]
+    assert run([*evaluation, "--jobs", "1"]) == 0
+    alone, err = capsys.readouterr()
+    assert err == ""
     folder = tmp_path / "report"
     folder.mkdir()
     (folder / "report.json").write_text("{}")
-    assert run(["eval", str(pristine), "-o", str(folder), "--force", "--json", *QUICK]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out) == json.loads((folder / "report.json").read_text())
+    assert run([*evaluation, "--jobs", "2", "-o", str(folder), "--force"]) == 0
+    printed, err = capsys.readouterr()
     assert err.splitlines() == [f"report written to {folder}"]
-    assert (folder / "report.md").is_file()
-    assert (folder / "plots" / "speedup.png").is_file()
+    assert json.loads(printed) == json.loads((folder / "report.json").read_text())
+    assert (folder / "report.html").is_file()
+    documents = [json.loads(each) for each in (alone, printed)]
+    assert all(each.pop("command").startswith("adaspec") for each in documents)
+    assert documents[0] == documents[1]
 
 
 def test_a_policy_of_ones_own_is_replayed_and_clocked(pristine, own, capsys):
@@ -218,13 +202,8 @@ def test_what_an_async_engine_cannot_run_is_refused(mistake, trace, own):
 # --- mistakes in traces -------------------------------------------------------------------------
 
 
-def test_a_missing_or_empty_trace_folder_is_named(mistake, tmp_path):
+def test_traces_that_cannot_be_read_together_are_named(mistake, trace, tmp_path):
     assert f"{tmp_path}/none: there is no such folder" in mistake(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    assert f"{tmp_path}/empty: the folder is empty" in mistake(tmp_path / "empty")
-
-
-def test_the_same_request_twice_is_named_in_one_folder_and_across_two(mistake, trace, tmp_path):
     again = Path(shutil.copytree(trace, tmp_path / "again"))
     assert "request '0-0' of workload 'edits' is already in" in mistake(trace, again)
     bend(trace, lambda rows: rows[1].update(id=rows[0]["id"]))
@@ -352,7 +331,9 @@ def test_an_option_out_of_range_is_named(mistake, trace, option, value):
     ],
 )
 def test_a_protocol_refuses_what_it_would_ignore_even_at_its_default(mistake, trace, given):
-    base = [trace, "--protocol", "specdecode-bench", "--policy", "fixed:neural:3"]
+    base = [trace, "--protocol", "specdecode-bench"]
+    assert "name one" in mistake(*base)
+    base += ["--policy", "fixed:neural:3"]
     assert mistake(*base, *given).startswith(f"--protocol specdecode-bench fixes what {given[0]}")
 
 

@@ -43,6 +43,15 @@ def test_a_network_learns_to_predict_its_targets():
     assert (error_of(network, *unseen) < 0.1 * targets.std(0)).all()
 
 
+def test_few_examples_are_gone_through_until_they_are_learned():
+    x, targets = examples(2_000)
+    unseen = examples(2_000, seed=1)
+    once = fit(x, targets, np.ones(len(x)), width=24, passes=1, least_steps=1)
+    network = fit(x, targets, np.ones(len(x)), width=24, passes=1)
+    assert (error_of(once, *unseen) > 0.4 * targets.std(0)).all()
+    assert (error_of(network, *unseen) < 0.2 * targets.std(0)).all()
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
     x, targets = examples(500)
     one, again, other = (

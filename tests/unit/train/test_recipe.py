@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
-from adaspec.train.corpus import gather, held_out_of
+from adaspec.train.corpus import HELD_OUT, gather, held_out_of
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +74,17 @@ def test_a_requests_content_alone_decides_its_side(trace):
     requests = list(TraceReader(trace).requests())
     renamed = [dataclasses.replace(r, id="other", workload="other") for r in requests]
     assert held_out_of(requests) == held_out_of(renamed)
+
+
+def test_about_30_percent_are_kept_back():
+    rng = np.random.default_rng(0)
+    base = {"workload": "w", "id": "0", "output_tokens": np.array([1, 2], np.int32)}
+    requests = [
+        Request(prompt_tokens=rng.integers(0, 1000, 8).astype(np.int32), **base)
+        for _ in range(4000)
+    ]
+    share = np.mean(held_out_of(requests))
+    assert abs(share - HELD_OUT) < 0.03
 
 
 def test_training_and_held_out_requests_are_apart_and_complete(trace, trained):
@@ -357,3 +369,9 @@ def test_a_policy_for_other_features_or_with_odd_knobs_is_refused(trained, tmp_p
         with pytest.raises(AdaspecError, match=said) as error:
             parse_contender(str(tmp_path / field))
         assert field in str(error.value)
+
+
+def test_a_folder_called_like_a_baseline_is_refused(trained, tmp_path):
+    shutil.copytree(trained.folder, tmp_path / "named" / "none")
+    with pytest.raises(AdaspecError, match="rename it"):
+        parse_contender(str(tmp_path / "named" / "none"))
