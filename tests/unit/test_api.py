@@ -177,7 +177,6 @@ def named(name):
 
 
 WRONG = {
-    "read a number": lambda trace, folder: adaspec.read_trace(5),
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
     "read a path with a null": lambda trace, folder: adaspec.read_trace("a\0b"),
     "write nothing": written(),
@@ -195,17 +194,9 @@ WRONG = {
     ),
     "write with a number as target": written(request_of(), target=5),
     "write over a trace": lambda trace, folder: adaspec.write_trace(trace, [request_of()]),
-    "write to a number": lambda trace, folder: adaspec.write_trace(5, [request_of()]),
-    "synthesize with a negative seed": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", -1
-    ),
-    "synthesize no requests": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", 0, requests_per_workload=0
-    ),
     "import an unknown format": lambda trace, folder: adaspec.import_trace(
         "json", folder, folder / "t"
     ),
-    "import a number": lambda trace, folder: adaspec.import_trace("jsonl", 5, folder / "t"),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
     "load a trace as a policy": lambda trace, folder: adaspec.load_policy(trace),
     "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
@@ -213,9 +204,7 @@ WRONG = {
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),
     "load what goes by a baseline's name": lambda trace, folder: adaspec.load_policy(named("none")),
     "load unknown costs": lambda trace, folder: adaspec.load_cost("h1000"),
-    "load a number as costs": lambda trace, folder: adaspec.load_cost(5),
     "evaluate nothing": evaluated(traces=[]),
-    "evaluate a number": evaluated(traces=5),
     "evaluate no policy": evaluated(policies=[object()]),
     "evaluate two of one name": evaluated(policies=[Drafts(), Drafts()]),
     "evaluate at a negative concurrency": evaluated(concurrency=-1),
@@ -229,17 +218,11 @@ WRONG = {
     ),
     "evaluate an unknown workload": evaluated(workload="edit"),
     "exclude an unknown request": evaluated(exclude_requests="edits/none"),
-    "evaluate with a number as costs": evaluated(cost=5),
     "train on nothing": trained(traces=[]),
-    "train into a number": trained(folder=5),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
     "train with a huge seed": trained(seed=2**40),
     "train without an unknown workload": trained(exclude_workloads="edit"),
-    "train with a text as truth": trained(allow_mixed="no"),
     "train beside no report": trained(crossfit_report="none"),
-    "write a report to a number": lambda trace, folder: adaspec.evaluate_policies(
-        trace, **QUICK
-    ).write(5),
 }
 
 

@@ -111,7 +111,7 @@ def test_an_async_engine_leaves_the_overhead_that_the_file_says(tmp_path):
         ({"fixed_s": True}, "fixed_s is True, not seconds"),
         ({"fixed_s": None}, "fixed_s is None, not seconds"),
         ({"fixed_s": 5885.9}, "is it in another unit?"),
-        ({"fixed_s": 10**400}, "a number too long"),
+        ({"fixed_s": 10**400}, "is it in another unit?"),
         ({"fixed_s": 10**19}, "is it in another unit?"),
         ({"name": ""}, "name is ''"),
         ({"name": 7}, "name is 7, not a text"),
