@@ -46,29 +46,6 @@ def test_requests_come_back_as_they_went_in(trace: Path, request_of: RequestOf) 
         assert_same(request, request_of(str(number)))
 
 
-def test_steps_come_back_as_they_went_in(tmp_path: Path, logged: Manifest, step_of: StepOf) -> None:
-    full = step_of(
-        1,
-        source="splice",
-        position=3,
-        context_tokens=40,
-        running=8,
-        neural_len=2,
-        ngram_len=3,
-        output_len=9,
-        propensity=0.25,
-        step_s=0.012,
-        drafted_tokens=np.arange(5, dtype=np.int32),
-        unverified_tokens=np.array([7, 2], np.int32),
-    )
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        writer.add(step_of(0))
-        writer.add(full)
-    bare, filled = TraceReader(tmp_path / "t").steps()
-    assert_same(bare, step_of(0))
-    assert_same(filled, full)
-
-
 def test_an_output_as_long_as_its_limit_was_cut_off(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
