@@ -57,11 +57,6 @@ def output_tokens(text: str | int) -> int | None:
 )
 @whole_option("--seed", 0, least=0, help="Of orders and resamples.")
 @click.option(
-    "--batching",
-    type=click.Choice(["closed-loop", "lockstep"]),
-    help="How requests run together.  [default: closed-loop]",
-)
-@click.option(
     "--protocol",
     type=click.Choice([PROTOCOL]),
     help="Reproduce the public simulator: its costs, lockstep, named policies only.",

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     help="A report of --crossfit on the same traces, for the card to show first.",
 )
 @click.option(
-    "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
-)
-@click.option(
     "--memory", is_flag=True, help="Let it copy from the answers of earlier requests as well."
 )
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
@@ -153,7 +150,6 @@ def _cross_fit(
     exclude_workloads: tuple[str, ...],
     exclude_requests: tuple[str, ...],
     allow_mixed: bool,
-    ablations: bool,
     memory: bool,
     **options: Any,
 ) -> None:
@@ -172,7 +168,6 @@ def _cross_fit(
             exclude_workloads,
             allow_mixed,
             bar,
-            ablations,
             memory,
             exclude_requests,
         )

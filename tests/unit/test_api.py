@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import Workload, write_synthetic
 
 import adaspec
 from adaspec.policy.own import STAGES
-from adaspec.trace.synthetic import Workload, write_synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -212,12 +212,6 @@ WRONG = {
     "write with a dict as manifest": written(request_of(), manifest={}),
     "write over a trace": lambda trace, folder: adaspec.write_trace(trace, [request_of()]),
     "write to a number": lambda trace, folder: adaspec.write_trace(5, [request_of()]),
-    "synthesize with a negative seed": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", -1
-    ),
-    "synthesize no requests": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", 0, requests_per_workload=0
-    ),
     "import an unknown format": lambda trace, folder: adaspec.import_trace(
         "json", folder, folder / "t"
     ),
@@ -256,7 +250,6 @@ WRONG = {
     "evaluate with no cap": evaluated(cap=0),
     "evaluate with a text as truth": evaluated(prefill="yes"),
     "evaluate with training included by a text": evaluated(include_training="yes"),
-    "evaluate in an unknown batching": evaluated(batching="open-loop"),
     "evaluate by an unknown protocol": evaluated(protocol="specdec"),
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40

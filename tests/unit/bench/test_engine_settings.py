@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import synthesize, write_synthetic
 
 from adaspec.bench.engine.client import Call
 from adaspec.bench.engine.methods import (
@@ -25,7 +26,6 @@ from adaspec.bench.engine.settings import (
 from adaspec.errors import BenchError
 from adaspec.evaluate import hindsight
 from adaspec.replay.contender import parse_contender
-from adaspec.trace.synthetic import synthesize, write_synthetic
 
 HEAD = Drafter("H", "eagle3")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthetic import Workload, write_synthetic
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -24,7 +25,6 @@ from adaspec.evaluate import evaluation
 from adaspec.evaluate.evaluation import note_costs
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep
-from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 WORKLOADS = (
@@ -355,7 +355,6 @@ def test_a_malformed_concurrency_says_what_to_write(mistake, trace, text):
         ("--jobs", "-1"),
         ("--keep-alive", "-1"),
         ("--max-output-tokens", "0"),
-        ("--batching", "locked"),
         ("--protocol", "specdec"),
     ],
 )
@@ -375,7 +374,6 @@ def test_a_huge_seed_is_as_good_as_any(pristine, capsys):
         ["--free-decisions"],
         ["--stress-splices"],
         ["--keep-alive", "1"],
-        ["--batching", "closed-loop"],
         ["--orders", "3"],
         ["--resamples", "9"],
         ["--cap", "48"],

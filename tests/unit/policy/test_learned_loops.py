@@ -32,11 +32,10 @@ def assert_one(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool,
     engine: str = SYNC,
 ) -> Result:
-    slow = run_policy(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
-    fast = run_learned(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
+    slow = run_policy(recording, policy, order, concurrency, cost, cap, engine=engine)
+    fast = run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
     for field in fields(Result):
         if field.name == "token_s":
             np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
@@ -51,12 +50,11 @@ def assert_one(
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    refills=st.booleans(),
     evidence=st.booleans(),
     engine=st.sampled_from(ENGINES),
 )
 def test_the_class_and_the_compiled_loop_are_one(
-    kind: str, seed: int, refills: bool, evidence: bool, engine: str
+    kind: str, seed: int, evidence: bool, engine: str
 ) -> None:
     rng = np.random.default_rng(seed)
     recording = random_recording(seed % 1000, kind)
@@ -76,7 +74,7 @@ def test_the_class_and_the_compiled_loop_are_one(
     if rng.random() < 0.3:
         recording = recording.with_prefill(cost)
     cost = with_hidden_overhead(cost)
-    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, refills, engine)
+    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, engine)
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])
@@ -137,7 +135,7 @@ def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_t
         policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=12)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert policy.neural_cap == LONGEST_NEURAL
-        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)
+        assert_one(recording, policy, order, 3, random_cost(rng), 30)
 
 
 def test_a_recording_that_charges_the_longest_splices_is_replayed_alike() -> None:
@@ -147,4 +145,4 @@ def test_a_recording_that_charges_the_longest_splices_is_replayed_alike() -> Non
         tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
         policy = random_policy(rng, tables, evidence=False, cap=48, neural_cap=5)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
-        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)
+        assert_one(recording, policy, order, 3, random_cost(rng), 30)

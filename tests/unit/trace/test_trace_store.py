@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthetic import write_synthetic
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 RequestOf = Callable[..., Request]
@@ -57,9 +57,9 @@ def test_steps_come_back_as_they_went_in(tmp_path: Path, logged: Manifest, step_
         ngram_len=3,
         output_len=9,
         propensity=0.25,
-        neural_propensity=np.array([0.75, 0.25, 0.125], np.float32),
         step_s=0.012,
         drafted_tokens=np.arange(5, dtype=np.int32),
+        unverified_tokens=np.array([7, 2], np.int32),
     )
     with TraceWriter(tmp_path / "t", logged) as writer:
         writer.add(step_of(0))

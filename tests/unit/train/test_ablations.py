@@ -6,16 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny_training import OPTIONS, TINY
-
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.policy.planner.memory import KNOBS, SPLICE_WEIGHT
-from adaspec.predict.features import BEFORE
-from adaspec.predict.splicing import SPLICE
-from adaspec.replay.learned import run_learned
-from adaspec.replay.loop import run_policy
-from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import synthesize
 from adaspec.train.ablations import (
     ABLATIONS,
     FACTS,
@@ -28,6 +18,16 @@ from adaspec.train.ablations import (
     never_agreeing,
     without_confidences,
 )
+from synthetic import synthesize
+from tiny_training import OPTIONS, TINY
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.policy.planner.memory import KNOBS, SPLICE_WEIGHT
+from adaspec.predict.features import BEFORE
+from adaspec.predict.splicing import SPLICE
+from adaspec.replay.learned import run_learned
+from adaspec.replay.loop import run_policy
+from adaspec.replay.recording import build_recording
 from adaspec.train.heads import Settings
 from adaspec.train.training import Trainer
 

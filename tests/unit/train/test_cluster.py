@@ -10,13 +10,13 @@ import time
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from synthetic import synthesize, write_synthetic
 from tiny_training import OPTIONS, TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.policy.learned import load_policy
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import synthesize, write_synthetic
 from adaspec.train.cluster import Cluster
 from adaspec.train.heads import Settings, boost
 from adaspec.train.recipe import train_policy

@@ -1,4 +1,4 @@
-"""Synthetic dense traces with known truth, for demonstrations and to test evaluators against.
+"""Synthetic dense traces with known truth, to test evaluators against.
 
 Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
 with spans copied from earlier text (so a look-up really helps there). The neural drafter is right
@@ -11,18 +11,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.arguments import AnyPath, truth, whole_number
-from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
 
 NEURAL_CAP = 8
-MAX_REQUESTS = 1_000_000
 VOCABULARY = 32_000
 
 _SUCCESSORS = 6
@@ -72,7 +70,7 @@ def synthesize(
 
 
 def write_synthetic(
-    path: AnyPath,
+    path: Path,
     seed: int = 0,
     workloads: Sequence[Workload] = WORKLOADS,
     requests_per_workload: int = 60,
@@ -80,11 +78,6 @@ def write_synthetic(
     force: bool = False,
 ) -> None:
     """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
-    whole_number(seed, "seed", 0, None, TraceError)
-    whole_number(requests_per_workload, "requests_per_workload", 1, MAX_REQUESTS, TraceError)
-    truth(force, "force", TraceError)
-    if not isinstance(workloads, Sequence) or not all(isinstance(w, Workload) for w in workloads):
-        raise TraceError(f"workloads={workloads!r:.60}: give a list of Workload objects")
     manifest = Manifest(
         kind="dense",
         target="synthetic",
