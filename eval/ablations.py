@@ -1,7 +1,7 @@
 """What each part of a learned policy is worth: trained and judged again without it.
 
-python eval/ablations.py eval/traces/reference-pair -o work/ablations.json
-python eval/ablations.py eval/traces/reference-pair --crossfit 2 -o work/ablations-crossed.json
+python eval/ablations.py eval/traces/reference-pair -o work/ablations
+python eval/ablations.py eval/traces/reference-pair --crossfit 2 -o work/ablations-crossed
 
 Parts are taken away without changes to their code: features are hidden from the trees, the drafter
 shows less, knobs are fixed, or rollouts differ. Each `Ablation` says how. The table has lifts over
@@ -473,7 +473,7 @@ def main() -> int:
     parser.add_argument("--concurrency", default=",".join(map(str, CONCURRENCY)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=0, help="workers; 0: one per core")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="the table, as JSON")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
     arguments = parser.parse_args()
     loads = tuple(map(int, arguments.concurrency.split(",")))
     try:
@@ -489,8 +489,10 @@ def main() -> int:
         return 2
     command = shlex.join(["python", "eval/ablations.py", *sys.argv[1:]])
     document = {"command": command, "cost": cost.name, "ablations": table}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "report.json").write_text(
+        json.dumps(document, indent=1) + "\n", encoding="utf-8"
+    )
     return 0
 
 

@@ -59,7 +59,7 @@ def output_tokens(text: str | int) -> int | None:
 @click.option(
     "--protocol",
     type=click.Choice([PROTOCOL]),
-    help="Reproduce the public simulator: its costs, lockstep, named policies only.",
+    help="Reproduce the public simulator: its costs and rules, named policies only.",
 )
 @click.option("--workload", metavar="W", help="Evaluate this workload alone.")
 @charges_options

@@ -291,6 +291,7 @@ def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monk
 @pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")
 def test_the_pages_example_runs_as_it_stands(tmp_path):
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "eval").symlink_to(CHECKOUT / "eval")
     done = subprocess.run(
         [sys.executable, "-c", block],
         cwd=tmp_path,
@@ -301,4 +302,4 @@ def test_the_pages_example_runs_as_it_stands(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "copy-or-draft 4 " in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {"traces", "mine", "report"}
+    assert {path.name for path in tmp_path.iterdir()} == {"eval", "traces", "mine", "report"}

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import BenchError
-from adaspec.policy.adaptive import BatchTable
-from adaspec.policy.spec import parse_policy
 
 NONE, NGRAM, NEURAL, SUFFIX = "none", "ngram", "neural", "suffix"
-TABLE, STATIC, ADASPEC = "batch-table", "hybrid-splice", "adaspec"
-METHODS = (NONE, NGRAM, NEURAL, SUFFIX, TABLE, STATIC, ADASPEC)
+STATIC, ADASPEC = "hybrid-splice", "adaspec"
+METHODS = (NONE, NGRAM, NEURAL, SUFFIX, STATIC, ADASPEC)
 
-_TABLE_KEY = "num_speculative_tokens_per_batch_size"
 _NO_END = 1 << 20
 """A batch size beyond any server's, for the last range of a table that has no end."""
 
@@ -104,24 +101,10 @@ def candidate_of(method: str, spec: str, drafter: Drafter | None) -> Candidate:
         config = {"method": "adaspec", **drafter.adaspec_config, "policy": spec}
     else:
         config = {"method": drafter.method, "model": drafter.model}
-        if method == NEURAL:
-            length = int(spec.rpartition(":")[2])
-            setting = f"{drafter.method} {length}"
-            config["num_speculative_tokens"] = length
-        else:
-            config |= _table_config(spec)
+        length = int(spec.rpartition(":")[2])
+        setting = f"{drafter.method} {length}"
+        config["num_speculative_tokens"] = length
     return Candidate(method, setting, config, spec)
-
-
-def _table_config(spec: str) -> dict[str, Any]:
-    policy = parse_policy(spec)
-    assert isinstance(policy, BatchTable)
-    ranges = [
-        [each.low, _NO_END if each.high is None else each.high, each.length]
-        for each in policy.ranges
-    ]
-    longest = max(each.length for each in policy.ranges)
-    return {"num_speculative_tokens": max(1, longest), _TABLE_KEY: ranges}
 
 
 def adaspec_candidate(policy: str | None, drafter: Drafter | None, cost: str | None) -> Candidate:
@@ -141,17 +124,7 @@ def unavailable(methods: Sequence[str], drafter: Drafter | None) -> dict[str, st
     if SUFFIX in methods and importlib.util.find_spec("arctic_inference") is None:
         reasons[SUFFIX] = "needs arctic-inference, which is not installed"
     if drafter is None:
-        for method in (NEURAL, TABLE, STATIC):
+        for method in (NEURAL, STATIC):
             if method in methods:
                 reasons[method] = "needs a neural drafter, and no --draft is given"
-    if TABLE in methods and TABLE not in reasons and not _vllm_has_tables():
-        reasons[TABLE] = f"the installed vLLM has no {_TABLE_KEY}"
     return reasons
-
-
-def _vllm_has_tables() -> bool:
-    try:
-        from vllm.config import SpeculativeConfig
-    except ImportError:
-        return False
-    return _TABLE_KEY in SpeculativeConfig.__dataclass_fields__

@@ -51,7 +51,6 @@ _COLOURS = {
     methods.NGRAM: NGRAM,
     methods.NEURAL: NEURAL,
     methods.SUFFIX: "#A89580",
-    methods.TABLE: "#7F9B8A",
     methods.STATIC: "#1F262E",
     methods.ADASPEC: "#C8390E",
 }

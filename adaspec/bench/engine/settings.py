@@ -17,7 +17,6 @@ from adaspec.bench.engine.methods import (
     NONE,
     STATIC,
     SUFFIX,
-    TABLE,
     BenchmarkOptions,
     Candidate,
     Drafter,
@@ -27,7 +26,7 @@ from adaspec.bench.engine.methods import (
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.hindsight import best_table, search
+from adaspec.evaluate.hindsight import search
 from adaspec.evaluate.options import ALL, Cell, Options, Progress
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import parse_contender
@@ -44,7 +43,6 @@ USUAL = {
     NONE: ("none",),
     NGRAM: ("fixed:ngram-vllm:5:2:5",),
     NEURAL: ("fixed:neural:3",),
-    TABLE: ("batch-table:1-8=3,9-=1",),
     STATIC: ("hybrid-splice:4:20:2:2:5",),
     SUFFIX: ("suffix", "suffix:0.5"),
 }
@@ -152,14 +150,12 @@ def find_settings(
         cell: draw_orders(recording, None, cell[1], options.seed, replayed.orders) for cell in cells
     }
     grid, speeds = search(settings.player, orders, replayed, report)
-    table = [best_table(grid, speeds, cells, None)] if recording.neural_cap else []
     ngram = [
         f"fixed:ngram-vllm:{k}:{low}:{high}" for k in VLLM_LENGTHS for low, high in VLLM_MATCHES
     ]
     for column, load in enumerate(concurrency):
         settings.ranks[NONE, load] = [NONE]
         settings.ranks[NGRAM, load] = sorted(ngram, key=lambda spec: -settings.speed(spec, load))
-        settings.ranks[TABLE, load] = table
         settings.ranks[SUFFIX, load] = list(USUAL[SUFFIX])
         ranked = [grid[place].spec for place in np.argsort(-speeds[:, column], kind="stable")]
         for method, prefix in ((NEURAL, "fixed:neural:"), (STATIC, "hybrid-splice:")):

@@ -47,12 +47,6 @@ def test_stock_methods_get_vllms_own_words():
         "model": "H",
         "num_speculative_tokens": 4,
     }
-    table = candidate_of("batch-table", "batch-table:1-3=4,4-=0", HEAD).config
-    assert table["num_speculative_tokens"] == 4
-    first, last = table["num_speculative_tokens_per_batch_size"]
-    assert first == [1, 3, 4]
-    assert (last[0], last[2]) == (4, 0)
-    assert last[1] > 1000
 
 
 def test_adaspecs_candidates_serve_by_the_plug_in():
@@ -83,7 +77,7 @@ def test_what_cannot_run_here_is_named_with_its_reason(monkeypatch):
     found = unavailable(METHODS, None)
     assert "arctic-inference" in found["suffix"]
     assert "--draft" in found["neural"]
-    assert set(found) == {"suffix", "neural", "batch-table", "hybrid-splice"}
+    assert set(found) == {"suffix", "neural", "hybrid-splice"}
 
 
 def test_a_method_that_needs_a_head_is_refused_without_one():

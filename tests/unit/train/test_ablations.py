@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from adaspec.train.ablations import (
-    ABLATIONS,
-    FACTS,
-    HISTORY_FEATURES,
-    TABLE_FEATURES,
-    AblatedTrainer,
-    NoBatchPlanning,
-    NoListeningAfterDrafting,
-    NoListeningWhileDrafting,
-    never_agreeing,
-    without_confidences,
-)
 from synthetic import synthesize
 from tiny_training import OPTIONS, TINY
 
@@ -28,8 +18,23 @@ from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import build_recording
+from adaspec.train.bare import TABLE_FEATURES
 from adaspec.train.heads import Settings
 from adaspec.train.training import Trainer
+
+sys.path.append(str(Path(__file__).parents[3] / "eval"))
+
+from ablations import (
+    ABLATIONS,
+    FACTS,
+    HISTORY_FEATURES,
+    AblatedTrainer,
+    NoBatchPlanning,
+    NoListeningAfterDrafting,
+    NoListeningWhileDrafting,
+    never_agreeing,
+    without_confidences,
+)
 
 pytestmark = pytest.mark.slow
 
