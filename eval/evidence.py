@@ -104,14 +104,13 @@ READ = {
 """What is made of others' data -> the variable that names its folder, and what is in there."""
 PRINTED = {
     "decide": "adaspec bench decide --json",
-    "memory-lookup": "adaspec bench memory --json",
 }
 """Reports that are what a command prints."""
 COPIED = {"demo": {"report.json": "demo/times.json"}}
 """Report -> its files, and where they are copied from once its command has run."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
-    "reference-pair-engine": "servers in turns for hours: its README.md has the commands",
+    "servers": "servers in turns for hours, by eval/servers/compare.py",
 }
 """Reports that this does not make -> why, and where their commands stand."""
 

@@ -66,14 +66,13 @@ def run_policy(
     observer: Observer | None = None,
     guard: Guard | None = None,
     true_cost: CostModel | None = None,
-    learns: bool = False,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
-    Steps take what `true_cost` says; the policy weighs `cost` all the same, or if it `learns` what
-    it makes of that. A `guard` sees what steps take and emit, and says which of them speculate.
+    Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
+    steps take and emit, and says which of them speculate.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, engine, observer, learns)
+    run = _Run(recording, policy, order, concurrency, cost, cap, engine, observer)
     run.guard = guard
     deciding = deciding_of(policy, recording.shows_tokens)
     run.true_costs = (true_cost or cost).under(engine).charged_to(deciding).constants()
@@ -96,7 +95,6 @@ class _Run:
         cap: int,
         engine: str,
         observer: Observer | None,
-        learns: bool,
     ) -> None:
         self.recording, self.observer = recording, observer
         self.index = NgramIndex()
@@ -108,7 +106,6 @@ class _Run:
             shows_tokens=recording.shows_tokens,
             shows_confidences=recording.shows_confidences,
             engine=engine,
-            learns=learns,
         )
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, False)
@@ -227,7 +224,6 @@ class _Run:
             entry = loop.entry[:rows]
             self.observer(SeenStep(request, entry, position, step, verified, seconds))
         executor.learn(step, outcome)
-        executor.timed(step.shape, seconds)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])

@@ -33,8 +33,6 @@ class Serving:
     """How many tokens are drafted at each position of the recorded requests."""
     version: str = ""
     """The policy's version; empty if it has none."""
-    propensity: float | None = None
-    """The probability of every plan that the policy chooses; None if it is not known."""
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
     vocabulary: int = 0
@@ -44,13 +42,9 @@ class Serving:
     """The most that the answers of earlier requests take; 0 if none are remembered."""
     memory_file: Path | None = None
     """Where they are kept for a server that is started again; None if nowhere."""
-    learned_file: Path | None = None
-    """Where what is learned while serving is kept likewise; None if nowhere."""
     serve_fraction: float = 1.0
     max_context_tokens: int | None = None
     max_drafted_tokens: int | None = None
-    explore: float = 0.0
-    """As in `options.Options`."""
     replica: int | None = None
     """This engine's index among the replicas; None if it is the only one."""
 
@@ -83,7 +77,12 @@ class Observer:
     """
 
     def entered(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+        self,
+        request: str,
+        prompt_tokens: Ints,
+        recorded: bool,
+        max_tokens: int | None,
+        greedy: bool,
     ) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 
@@ -108,11 +107,8 @@ class Observer:
     def guarded(self, guarded: Guarded) -> None:
         """Called with the guard's word for the next step, where there is a guard."""
 
-    def learned(self, factors: list[float], came: list[float]) -> None:
-        """Called when step costs have changed, with the factors of `refit.GROUPS`.
-
-        `came` is accepted over expected tokens by source, as in `LearnedPolicy.came`.
-        """
+    def recalibrated(self, came: list[float]) -> None:
+        """Called now and then with what came of drafts by source, as in `LearnedPolicy.came`."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

@@ -23,7 +23,6 @@ from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Observer, Serving, source_of
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, is_named, trace_key
-from adaspec.vllm.scrambling import Scrambler
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -55,12 +54,11 @@ class Recorder(Observer):
         logged: TraceOutput | None,
         serving: Serving,
         lost: Callable[[str, int], None],
-        scrambler: Scrambler | None = None,
     ) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
         self._outputs = [output for output in (dense, logged) if output is not None]
-        self._serving, self._lost, self._scrambler = serving, lost, scrambler
+        self._serving, self._lost = serving, lost
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[tuple[Callable[..., None], Any] | None] = SimpleQueue()
         self._positions: dict[str, int] = {}
@@ -76,7 +74,12 @@ class Recorder(Observer):
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
     def entered(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+        self,
+        request: str,
+        prompt_tokens: Ints,
+        recorded: bool,
+        max_tokens: int | None,
+        greedy: bool,
     ) -> None:
         """Follow a request if there is a trace to write it to."""
         if (self._dense if recorded else self._logged) is None:
@@ -84,7 +87,7 @@ class Recorder(Observer):
         if self._has_room(1):
             self._positions[request] = 0
             prompt = prompt_tokens.copy()
-            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens)))
+            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens, greedy)))
 
     def proposed(self, event: EngineStep) -> None:
         """Queue a step with the text that its requests have gained."""
@@ -169,7 +172,7 @@ class Recorder(Observer):
                 output.flush_if_due()
 
     def _take_entered(
-        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None
+        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None, greedy: bool
     ) -> None:
         workload, id = trace_key(request)
         first_id, number = id, 1
@@ -178,7 +181,7 @@ class Recorder(Observer):
             id = f"{first_id}~{number}"
         if workload != SERVED:  # the engine's own ids never repeat
             self._keys.add((workload, id))
-        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens)
+        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
 
     def _take_step(self, event: EngineStep, tail: Ints) -> None:
         drafts = event.drafts
@@ -213,13 +216,11 @@ class Recorder(Observer):
             ngram_len = int(verified.drafted[row]) - neural_len
             accepted, step_s = int(verified.accepted[row]), verified.step_s
         context_tokens = int(event.step.context_tokens[row])
-        propensity, reach = self._serving.propensity, None
-        if event.exploration is not None and propensity is not None:
-            propensity = float(event.exploration.propensity[row])
-            reach = event.exploration.reach[row].astype(np.float32)
-            # Of a draft that the scheduler cut, nothing longer would have been verified either.
-            reach = reach[: neural_len if len(tokens) < len(event.chosen[row]) else None]
-            reach = reach[reach > 0]
+        unverified = None
+        if record.greedy and event.step.holds_neural[row]:
+            # The drafter runs for the whole batch, so as far as its most demanding row.
+            behind = event.drafts.tokens[row, neural_len : event.drafts.count]
+            unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
         return LoggedStep(
             workload=record.workload,
             id=record.id,
@@ -232,10 +233,9 @@ class Recorder(Observer):
             running=len(event.requests),
             neural_len=neural_len,
             ngram_len=ngram_len,
-            propensity=propensity,
-            neural_propensity=reach,
             step_s=step_s,
             drafted_tokens=np.array(tokens, np.int32),
+            unverified_tokens=unverified,
         )
 
     def _take_left(self, requests: list[str]) -> None:
@@ -245,18 +245,17 @@ class Recorder(Observer):
                 self._write(record)
 
     def _write(self, record: RequestRecord) -> None:
-        scrambler = self._scrambler
         if record.recorded and self._dense is not None:
             request = record.dense_row(self._serving.record_cap)
             if request is not None:
-                self._dense.add(request if scrambler is None else scrambler.request(request))
+                self._dense.add(request)
             elif record.position:
                 self._lost("incomplete", 1)
         elif self._logged is not None:
             if record.has_gap:  # the request's steps are written, but not its text
                 self._lost("incomplete", 1)
             for step in record.logged_rows():
-                self._logged.add(step if scrambler is None else scrambler.step(step))
+                self._logged.add(step)
 
     def _finish(self) -> None:
         for name in list(self._records):

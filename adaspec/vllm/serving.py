@@ -14,7 +14,6 @@ from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.events import Serving
-from adaspec.vllm.kept_learning import learned_file
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
 
@@ -44,7 +43,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         slots=config.scheduler_config.max_num_seqs,
         shows_tokens=has_head,
         shows_confidences=has_head,
-        learns=options.learn and options.is_guarded,
     )
     fraction = options.record_fraction
     replica = replica_of(config.parallel_config, options.replicas)
@@ -62,9 +60,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         serve_fraction=options.serve_fraction,
         max_context_tokens=options.max_context_tokens,
         max_drafted_tokens=options.max_drafted_tokens,
-        explore=options.explore,
-        # A user's policy class may decide at random; every other policy is deterministic.
-        propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
         vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
@@ -72,7 +67,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         hardware=options.hardware or hardware(),
         memory_bytes=options.memory_bytes,
         memory_file=memory_file(options.memory_dir, replica),
-        learned_file=learned_file(options.learned_dir, replica),
         replica=replica,
     )
 
@@ -93,12 +87,6 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
     )
     if options.mode == "record":
         return
-    if options.explore:
-        log.info(
-            "adaspec: chance replaces %.2g of all plans; what that costs, 'adaspec eval' says on "
-            "the log",
-            options.explore,
-        )
     if choice.doubt:
         log.warning("adaspec: %s", choice.doubt)
     target = target_of(config.model_config, options.vocabulary_hash)
@@ -122,7 +110,7 @@ def replica_of(parallel: Any, replicas: int) -> int | None:
     """
     if replicas == 1:
         return None
-    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
+    return int(parallel.data_parallel_index)
 
 
 def _version(policy: Policy) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import whole_trace
 
 NEURAL_CAP = 8
 VOCABULARY = 32_000
@@ -89,7 +89,7 @@ def write_synthetic(
         synthetic=True,
         source=f"synthesize: seed {seed}",
     )
-    with TraceWriter(path, manifest, force=force, whole=True) as writer:
+    with whole_trace(Path(path), manifest, force) as writer:
         for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
             writer.add(request)
 

@@ -17,6 +17,8 @@ from adaspec.train.corpus import gather
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.training import Trainer
 
+pytestmark = pytest.mark.slow
+
 OTHER_ANSWER = np.arange(20, dtype=np.int32)
 
 
