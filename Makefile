@@ -88,7 +88,7 @@ demo: $(READY)
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
 # The first file compiles most of what others use, on one core, while vLLM is installed on another.
-COMPILING := tests/unit/train/test_ablation_table.py
+COMPILING := tests/unit/train/test_recipe.py
 test: $(READY)
 	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; \
 	  trap "kill -- -$$installing 2>/dev/null" EXIT; \

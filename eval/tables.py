@@ -335,7 +335,7 @@ def ablations_table() -> list[list[str]]:
     What plays one policy otherwise is of one policy alone, all else is cross-fitted.
     """
     crossed = report("reference-pair-h100-ablations")["ablations"]
-    alone = report("reference-pair-h100-one-policy")["metrics"]["ablations"]
+    alone = report("reference-pair-h100-one-policy")["ablations"]
     loads = crossed["concurrency"]
     assert alone["concurrency"] == loads
     rows = [["policy", *(f"{at} at once" for at in loads), *(f"one policy: {at}" for at in loads)]]

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.index import accepted_runs, match_positions
-from adaspec.evaluate.length_classes import AlongOutput, along_output, classes_document
-from adaspec.evaluate.overlap import bleu_overlaps, overlap_document
 from adaspec.trace.schema import LoggedStep, Request
 
 Counts = NDArray[np.int16]
@@ -85,10 +83,6 @@ class WorkloadAcceptance:
     steps: int | None = None
     """Rows of a logged trace; None for a dense trace."""
     sources: dict[str, SourceAcceptance] = field(default_factory=dict)
-    overlaps: list[list[float]] = field(default_factory=list)
-    """Per request of a dense trace, what `overlap_document` takes."""
-    along: dict[str, list[AlongOutput]] = field(default_factory=dict)
-    """Per source of a dense trace, its counts along each output; neural ones of paired requests."""
 
     def add_request(self, request: Request, neural_cap: int | None) -> None:
         """Add a request of a dense trace, without position 0, where nothing is decided."""
@@ -96,16 +90,7 @@ class WorkloadAcceptance:
         self.paired += request.paired
         self.prompt_tokens = (self.prompt_tokens or 0) + len(request.prompt_tokens)
         self.output_tokens = (self.output_tokens or 0) + len(request.output_tokens)
-        ngram = ngram_accepted(request)
-        self._source("ngram").add(ngram[1:], NGRAM_CAP)
-        if len(ngram) > 1:
-            overlaps = bleu_overlaps(request.prompt_tokens, request.output_tokens)
-            self.overlaps.append([*overlaps, float(ngram[1:].mean())])
-            self.along.setdefault("ngram", []).append(along_output(ngram))
-            if request.paired:
-                assert request.neural_accepted is not None
-                neural_along = along_output(request.neural_accepted)
-                self.along.setdefault("neural", []).append(neural_along)
+        self._source("ngram").add(ngram_accepted(request)[1:], NGRAM_CAP)
         if request.neural_accepted is not None and neural_cap is not None:
             neural = request.neural_accepted[1:].astype(np.int64)
             self._source("neural").add(neural, neural_cap)
@@ -122,15 +107,11 @@ class WorkloadAcceptance:
             sums.drafted = (sums.drafted or 0) + step.draft_len
 
     def document(self) -> dict[str, Any]:
-        """The workload as JSON types; a logged trace has neither overlaps nor length classes."""
+        """The workload as JSON types."""
         counted = ("workload", "requests", "paired", "prompt_tokens", "output_tokens", "steps")
         return {
             **{name: getattr(self, name) for name in counted},
             "sources": [sums.document() for sums in self.sources.values()],
-            "overlap": overlap_document(self.overlaps) if self.steps is None else [],
-            "length_classes": [
-                row for each in self.along.items() for row in classes_document(*each)
-            ],
         }
 
     def _source(self, name: str) -> SourceAcceptance:

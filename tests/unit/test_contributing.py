@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import WORKLOADS, synthesize
 
 from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
@@ -21,7 +22,6 @@ from adaspec.predict import features, tables
 from adaspec.predict.evidence import EVIDENCE, observe_evidence
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import WORKLOADS, synthesize
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 

@@ -173,11 +173,9 @@ def _figures(report: Report) -> Iterator[str]:
         yield _joined(tables.lifts_alone(report, policy) for policy in report.judged)
     if report.main is not None:
         yield _joined([tables.latency(report, report.main)])
-    calibration, ablations = map(report.document.get, ("calibration", "ablations"))
+    calibration = report.document.get("calibration")
     if calibration and calibration["sources"]:
         yield _joined(tables.calibration(calibration))
-    if ablations:
-        yield _joined([tables.ablations(ablations)])
     yield "<details><summary>What the words mean</summary>"
     yield _joined([tables.definitions(report), tables.defaults(report), tables.requests(report)])
     yield "</details>"

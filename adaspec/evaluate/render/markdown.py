@@ -71,11 +71,9 @@ def _results(report: Report) -> Iterator[str]:
         yield from _shown(3, *(tables.lifts_alone(report, policy) for policy in report.judged))
     if report.main is not None:
         yield from _shown(2, tables.latency(report, report.main))
-    calibration, ablations = map(report.document.get, ("calibration", "ablations"))
+    calibration = report.document.get("calibration")
     if calibration and calibration["sources"]:
         yield from _shown(2, *tables.calibration(calibration))
-    if ablations:
-        yield table_markdown(tables.ablations(ablations))
 
 
 def _how_made(report: Report) -> Iterator[str]:

@@ -306,24 +306,6 @@ def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iter
         )
 
 
-def ablations(document: Mapping[str, Any], title: str = "Ablations") -> Table:
-    """What each part of a learned policy contributes."""
-    loads = [str(load) for load in document["concurrency"]]
-    return simple_table(
-        title,
-        ["", "what is missing", *(f"at {load}" for load in loads)],
-        [
-            [row["name"], row["without"], *(signed_percent(row["lift"][load]) for load in loads)]
-            for row in document["rows"]
-        ],
-        2,
-        "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
-        "without one part of it each, and of the best settings in hindsight of two simpler "
-        f"families. No intervals: differences below a percent say little. `{NULL}`: nothing was "
-        "there to take away, or, cross-fitted, one policy would have had to decide alone.",
-    )
-
-
 def place_name(report: Report, workload: str) -> Span:
     """The name of a workload in titles."""
     if workload != ALL:
@@ -341,10 +323,9 @@ def title(report: Report) -> list[str | Span]:
 
 
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
-    """`title`, with a note if copies of one request advanced in lockstep, or in an async engine."""
-    lockstep = report.document.get("batching") == "lockstep"
+    """`title`, with a note if it was in an async engine."""
     is_async = report.document.get("engine") == ASYNC
-    return [*title, *[" (lockstep batching)"][:lockstep], *[" (async engine)"][:is_async]]
+    return [*title, *[" (async engine)"][:is_async]]
 
 
 def _by_load(

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthetic import Workload, write_synthetic
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -30,7 +31,6 @@ from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep
-from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 WORKLOADS = (
@@ -307,7 +307,6 @@ def test_a_policy_that_fails_ends_the_evaluation_in_one_line(mistake, trace, own
         ("--jobs", "-1"),
         ("--keep-alive", "-1"),
         ("--max-output-tokens", "0"),
-        ("--batching", "locked"),
         ("--protocol", "specdec"),
     ],
 )
@@ -323,7 +322,6 @@ def test_an_option_out_of_range_is_named(mistake, trace, option, value):
         ["--free-decisions"],
         ["--stress-splices"],
         ["--keep-alive", "1"],
-        ["--batching", "closed-loop"],
         ["--orders", "3"],
         ["--resamples", "9"],
         ["--cap", "48"],

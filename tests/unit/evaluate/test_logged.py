@@ -99,7 +99,7 @@ def true_emitted(requests, spec):
 
 @pytest.fixture(scope="module")
 def many(request):
-    from adaspec.trace.synthetic import Workload, synthesize
+    from synthetic import Workload, synthesize
 
     kind = Workload("talk", (20, 40), (60, 90), 0.05, 5.0, 0.5, 0.75, 0.35)
     return list(synthesize(3, (kind,), 250, 8))
@@ -201,8 +201,6 @@ def test_logs_that_lack_what_is_needed_are_refused(requests_of, write):
         evaluate_policies(write(requests, lengths), concurrency=2)
     with pytest.raises(EvaluationError, match="--no-prefill is of replays"):
         evaluate_policies(write(requests, lengths), prefill=False)
-    with pytest.raises(EvaluationError, match="--batching is of replays"):
-        evaluate_policies(write(requests, lengths), batching="lockstep")
 
 
 def test_names_that_a_log_does_not_have_are_refused(requests_of, write):

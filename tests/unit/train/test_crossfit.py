@@ -7,13 +7,13 @@ import json
 
 import numpy as np
 import pytest
+from synthetic import write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.report_folder import EvaluationReport
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.training import Trainer

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from synthetic import Workload, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate_by, player_of
@@ -16,7 +17,6 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.spec import parse_policy
 from adaspec.predict.tables import packed
 from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import Workload, synthesize
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policy"))
 from random_models import random_policy

@@ -144,8 +144,3 @@ def test_a_policy_that_is_the_winner_is_said_to_be_it():
     text = report_markdown(report)
     assert "= `static:best`" in text
     assert "[+0.0, +0.0]" not in text
-
-
-def test_a_report_in_lockstep_says_so_in_its_title():
-    text = report_markdown(fakes.report(batching="lockstep"))
-    assert text.splitlines()[0].endswith("(lockstep batching)")

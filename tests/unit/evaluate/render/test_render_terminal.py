@@ -228,7 +228,3 @@ def test_an_adaptive_baseline_that_beats_every_static_setting_is_noted():
 
 def test_a_workload_that_lost_over_a_fifth_of_its_requests_is_named():
     assert "sharegpt rests on 47 of 143" in printed(fakes.report(), 300)
-
-
-def test_a_report_in_lockstep_says_so_in_its_titles():
-    assert printed(fakes.report(batching="lockstep"), 200).count("(lockstep batching)") >= 3

@@ -1,4 +1,4 @@
-"""Synthetic dense traces with known truth, for demonstrations and to test evaluators against.
+"""Synthetic dense traces with known truth, to test evaluators against.
 
 Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
 with spans copied from earlier text (so a look-up really helps there). The neural drafter is right
@@ -16,13 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.files import AnyPath
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import whole_trace
 
 NEURAL_CAP = 8
-MAX_REQUESTS = 1_000_000
 VOCABULARY = 32_000
 
 _SUCCESSORS = 6
@@ -72,7 +70,7 @@ def synthesize(
 
 
 def write_synthetic(
-    path: AnyPath,
+    path: Path,
     seed: int = 0,
     workloads: Sequence[Workload] = WORKLOADS,
     requests_per_workload: int = 60,

@@ -1,38 +1,73 @@
-"""Ablations: the same training and evaluation without one part, to measure what that part gains.
+"""What each part of a learned policy is worth: trained and judged again without it.
+
+python eval/ablations.py eval/traces/reference-pair -o work/ablations
+python eval/ablations.py eval/traces/reference-pair --crossfit 2 -o work/ablations-crossed
 
 Parts are taken away without changes to their code: features are hidden from the trees, the drafter
-shows less, knobs are fixed, or rollouts differ. Each `Ablation` says how.
+shows less, knobs are fixed, or rollouts differ. Each `Ablation` says how. The table has lifts over
+`static:best` on all workloads mixed, in the orders of an `adaspec eval`, of the policy, of policies
+without one part each, and of the best settings in hindsight of two simpler families. Judged is on
+the requests kept back from training, or, with --crossfit, on all requests, each decided by a model
+that never saw it; then nothing can be judged that plays one policy otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
-from adaspec.cost.model import forward_s, paid_forwards
-from adaspec.errors import TrainingError
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import load_cost
+from adaspec.cost.model import CostModel, forward_s, paid_forwards
+from adaspec.errors import AdaspecError
+from adaspec.evaluate.grids import GRIDS
+from adaspec.evaluate.hindsight import STATIC_BEST, budgets_of, search
+from adaspec.evaluate.options import ALL, CONCURRENCY, Options, silent
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.forwards import add_foreseen_value, add_row_value, weigh_ngram
+from adaspec.policy.planner.memory import KNOBS
 from adaspec.policy.planner.stages import state_of
 from adaspec.policy.protocol import Batch, Drafts, Proposal
 from adaspec.policy.static import StaticRule
-from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import BEFORE, TABLES_AT
 from adaspec.predict.model import Model
 from adaspec.predict.splicing import COPY_AT, SPLICE
 from adaspec.predict.tables import Tables
-from adaspec.replay.recording import Recording
+from adaspec.replay.crossfit import CrossfitPolicy
+from adaspec.replay.loop import run_policy
+from adaspec.replay.orders import draw_orders
+from adaspec.replay.player import Contender, Player
+from adaspec.replay.recording import Recording, build_recording
+from adaspec.train.bare import TABLE_FEATURES, hidden
+from adaspec.train.corpus import read_everything
+from adaspec.train.crossfit import cross_fit, deal
 from adaspec.train.examples import Examples, rollout
-from adaspec.train.heads import Boosters, Settings, fit_before, with_constant
-from adaspec.train.teacher import distilled
+from adaspec.train.heads import Boosters, Settings, with_constant
+from adaspec.train.metrics import rounded
+from adaspec.train.recipe import texts_of, train_policy
 from adaspec.train.training import Forwards, Members, Trained, Trainer
+
+Row = dict[str, Any]
+Order = NDArray[np.int32]
+Orders = Mapping[int, list[Order]]
+"""The orders in which requests enter, by concurrency."""
+Play = Callable[[Order, int], float]
+"""Tokens per second of one run in an order at a concurrency."""
 
 FACTS = {
     *("match_length", "match_agree", "match_seen", "match_log_distance", "match_available"),
@@ -42,8 +77,6 @@ FACTS = {
 }
 """Features that use neither the request's earlier steps nor the token tables."""
 
-# A surprise is the difference between an outcome and what the tables predicted.
-TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise", *SPLICE[COPY_AT:])
 HISTORY_FEATURES = tuple(
     dict.fromkeys(n for n in (*BEFORE[:TABLES_AT], *SPLICE[:COPY_AT]) if n not in FACTS)
 )
@@ -158,7 +191,7 @@ class Ablation:
 
     name: str
     missing: str
-    """The missing part in words, for the report."""
+    """The missing part in words."""
     features: tuple[str, ...] = ()
     """Features hidden from the trees, which then never split on them."""
     splices: bool = True
@@ -216,14 +249,6 @@ ABLATIONS = (
 )
 
 
-def check_ablations(memory: bool, engine: str) -> None:
-    """Refuse what ablations do not know."""
-    if memory:
-        raise TrainingError("--ablations know no earlier answers: leave --memory out")
-    if engine != SYNC:
-        raise TrainingError("--ablations are those of a sync engine: leave --engine out")
-
-
 class AblatedTrainer(Trainer):
     """A trainer that leaves out what an ablation takes away."""
 
@@ -264,7 +289,8 @@ class AblatedTrainer(Trainer):
     def _fit(
         self, examples: Examples, tables: Tables, evidence: bool, settings: Settings
     ) -> tuple[Model, dict[str, Boosters]]:
-        examples = hidden(examples, self.ablation.features)
+        if self.ablation.features:
+            examples = hidden(examples, self.ablation.features)
         model, boosters = super()._fit(examples, tables, evidence, settings)
         if not self.ablation.splices:
             model = with_constant(model, "splice", 0.0)
@@ -290,26 +316,185 @@ class AblatedTrainer(Trainer):
         return replace(examples, decisions=examples.decisions.rows(slice(0, 0)))
 
 
-def hidden(examples: Examples, names: Collection[str]) -> Examples:
-    """The examples with some features set to NaN: trees never split on those."""
-    if not names:
-        return examples
-    return Examples(
-        *(
-            replace(
-                sample, x=np.where(np.isin(features, list(names)), np.float32(np.nan), sample.x)
-            )
-            for sample, features in zip(examples.samples, (BEFORE, SPLICE, EVIDENCE), strict=True)
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is judged by, and how policies without a part are trained for it."""
+
+    recording: Recording
+    report: Mapping[str, Any]
+    policy: LearnedPolicy | None
+    """The policy that others play otherwise; None if each request has its own."""
+    name: str
+    """Of the policy's rows in the report."""
+    retrained: Callable[[Ablation], Contender]
+
+
+def kept_back(traces: Sequence[Path], cost: CostModel, options: Options) -> Judged:
+    """One policy, judged on the requests kept back from its training."""
+    with tempfile.TemporaryDirectory() as folder:
+        product = train_policy(traces, Path(folder) / "policy", cost, options)
+    corpus, report, policy = product.corpus, product.report, product.policy
+    assert corpus is not None and report is not None
+    trainer = Trainer(
+        build_recording(corpus.trained.requests, corpus.trained.neural_cap),
+        cost,
+        Settings(seed=options.seed, threads=options.workers),
+        cap=options.cap,
+        loads=options.concurrency,
+        progress=silent,
+        texts=texts_of(corpus.trained),
+    )
+    recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
+
+    def retrained(ablation: Ablation) -> Contender:
+        return AblatedTrainer(ablation, trainer).train_all().policy(ablation.name)
+
+    return Judged(recording, report, policy, policy.name, retrained)
+
+
+def crossed(traces: Sequence[Path], folds: int, cost: CostModel, options: Options) -> Judged:
+    """Every request judged by a model that never saw it."""
+    report = cross_fit(traces, folds, cost, options).report
+    selection, _ = read_everything(traces, (), False, ())
+    member = deal(selection.requests, folds)
+    workers = min(options.workers, folds)
+    trainer = Trainer(
+        build_recording(selection.requests, selection.neural_cap),
+        cost,
+        Settings(seed=options.seed, threads=max(1, options.workers // workers)),
+        cap=options.cap,
+        loads=options.concurrency,
+        progress=silent,
+        texts=texts_of(selection),
+    )
+
+    def retrained(ablation: Ablation) -> Contender:
+        fitted = Parallel(n_jobs=workers, max_nbytes=None)(
+            delayed(_fold)(AblatedTrainer(ablation, trainer), member != fold)
+            for fold in range(folds)
         )
-    )
+        return CrossfitPolicy(ablation.name, tuple(fitted), member)
+
+    return Judged(trainer.recording, report, None, f"crossfit:{folds}", retrained)
 
 
-def without_tables(recording: Recording, trained: Trained, settings: Settings) -> Model:
-    """A model of the same examples without token tables, to compare calibrations with."""
-    examples, model = hidden(trained.examples, TABLE_FEATURES), trained.model
-    boosters, curves = fit_before(recording, examples, settings)
-    before = distilled(
-        "before", boosters, examples.decisions, settings.distilling, settings.threads
+def _fold(trainer: Trainer, members: Members) -> LearnedPolicy:
+    return trainer.train(members).policy("fold")
+
+
+def ablation_table(judged: Judged, cost: CostModel, options: Options) -> dict[str, Any]:
+    """Lift over the report's `static:best` on all workloads mixed, in the report's own orders."""
+    recording = judged.recording.with_prefill(cost)
+    orders = {
+        load: draw_orders(recording, None, load, options.seed, options.orders)
+        for load in options.concurrency
+    }
+    best = _speeds(judged.report, STATIC_BEST)
+    player = Player(recording, cost, options.cap)
+
+    def row(name: str, without: str, speeds: Mapping[int, float]) -> Row:
+        lifts = {
+            str(load): rounded(speeds[load] / best[load] - 1) if load in speeds else None
+            for load in options.concurrency
+        }
+        return {"name": name, "without": without, "lift": lifts}
+
+    rows = [row("the policy", "nothing", _speeds(judged.report, judged.name))]
+    for ablation in ABLATIONS:
+        print(f"ablations: {ablation.name}", file=sys.stderr)
+        play: Play | None = None
+        if not ablation.applies(recording):
+            pass
+        elif ablation.played is None:
+            other = Player(ablation.shown(recording), cost, options.cap)
+            play = partial(_tokens_per_s, other, judged.retrained(ablation))
+        elif judged.policy is not None:
+            play = _played_as(ablation.played, recording, judged.policy, cost, options.cap)
+        rows.append(
+            row(ablation.name, ablation.missing, {} if play is None else _means(play, orders))
+        )
+    if recording.neural_cap:
+        learning = "learning: the best in hindsight at each concurrency"
+        rows.append(row("budget:K", learning, _best_budget(player, orders)))
+        rows.append(row("hybrid-splice", learning, _best_splice(player, orders, options)))
+    return {"concurrency": list(options.concurrency), "rows": rows}
+
+
+def _speeds(report: Mapping[str, Any], name: str) -> dict[int, float]:
+    return {
+        row["concurrency"]: row["tokens_per_s"]
+        for row in report["rows"]
+        if row["workload"] == ALL and row["policy"] == name
+    }
+
+
+def _means(play: Play, orders: Orders) -> dict[int, float]:
+    return {
+        load: float(np.mean([play(order, load) for order in drawn]))
+        for load, drawn in orders.items()
+    }
+
+
+def _tokens_per_s(player: Player, contender: Contender, order: Order, concurrency: int) -> float:
+    return player.play(contender, order, concurrency).tokens_per_s
+
+
+def _played_as(
+    kind: type[LearnedPolicy],
+    recording: Recording,
+    policy: LearnedPolicy,
+    cost: CostModel,
+    cap: int,
+) -> Play:
+    """Plays a variant of the policy by the generic loop, as it is not compiled."""
+    knobs = dict(zip(KNOBS, policy.knobs.tolist(), strict=True))
+    other = kind(policy.name, policy.model, knobs, policy.cap, policy.neural_cap)
+    return lambda order, at: run_policy(recording, other, order, at, cost, cap).tokens_per_s
+
+
+def _best_budget(player: Player, orders: Orders) -> dict[int, float]:
+    speeds = [_means(partial(_tokens_per_s, player, each), orders) for each in budgets_of(player)]
+    return {at: max(each[at] for each in speeds) for at in orders}
+
+
+def _best_splice(player: Player, orders: Orders, options: Options) -> dict[int, float]:
+    cells = {(None, at): drawn for at, drawn in orders.items()}
+    grids = [grid for grid in GRIDS if grid.head == "hybrid-splice"]
+    best = search(player, cells, options, silent, grids)[1].max(axis=0)
+    return dict(zip(orders, best.tolist(), strict=True))
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", type=Path, nargs="+")
+    parser.add_argument("--crossfit", type=int, metavar="N", help="judge all requests, in N folds")
+    parser.add_argument("--cost", default=DEFAULT, help="a builtin cost model or a cost file")
+    parser.add_argument("--concurrency", default=",".join(map(str, CONCURRENCY)))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=0, help="workers; 0: one per core")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
+    arguments = parser.parse_args()
+    loads = tuple(map(int, arguments.concurrency.split(",")))
+    try:
+        cost = load_cost(arguments.cost)
+        options = Options(concurrency=loads, seed=arguments.seed, jobs=arguments.jobs, resamples=0)
+        if arguments.crossfit is None:
+            judged = kept_back(arguments.traces, cost, options)
+        else:
+            judged = crossed(arguments.traces, arguments.crossfit, cost, options)
+        table = ablation_table(judged, cost, options)
+    except AdaspecError as error:
+        print(f"ablations: {error}", file=sys.stderr)
+        return 2
+    command = shlex.join(["python", "eval/ablations.py", *sys.argv[1:]])
+    document = {"command": command, "cost": cost.name, "ablations": table}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "report.json").write_text(
+        json.dumps(document, indent=1) + "\n", encoding="utf-8"
     )
-    curves["splice"] = model.curves["splice"]
-    return replace(model, networks={**model.networks, "before": before}, curves=curves)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
