@@ -117,8 +117,8 @@ test-engine: $(READY) engine
 REQUESTS ?= 2000
 SEED ?= 0
 test-long: $(READY) engine
-	$(PY) tests/engine/long_v1.py --requests $(REQUESTS) --seed $(SEED)
-	$(PY) tests/engine/v2/long_v2.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) eval/soak/long_v1.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) eval/soak/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
 FAULTS := tests/engine/test_faults.py tests/engine/test_operating_faults.py tests/engine/test_trace_faults.py \
@@ -129,8 +129,8 @@ test-faults: $(READY) engine
 
 MINUTES ?= 30
 soak: $(READY) engine
-	$(PY) tests/engine/soak.py v1 --minutes $(MINUTES) -o eval/reports/soak/v1
-	$(PY) tests/engine/soak.py v2 --minutes $(MINUTES) -o eval/reports/soak/v2
+	$(PY) eval/soak/soak.py v1 --minutes $(MINUTES) -o eval/reports/soak/v1
+	$(PY) eval/soak/soak.py v2 --minutes $(MINUTES) -o eval/reports/soak/v2
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there. What was said of it is
 # kept: whoever needs vLLM and finds none says why.

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_server import PATIENCE_S, environment_with_entry_point
+from live_server import PATIENCE_S, environment_with_entry_point
 
 from adaspec.bench.engine.run import ROUNDS
 

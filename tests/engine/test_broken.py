@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from test_server import PATIENCE_S, Server, environment_with_entry_point
+from live_server import PATIENCE_S, Server, environment_with_entry_point
 
 CONFIG = '{"method": "adaspec"}'
 SAID = {
@@ -36,7 +36,7 @@ BREAKAGES = {
 @pytest.fixture(params=BREAKAGES)
 def breakage(request, tmp_path):
     """A folder whose adaspec, broken in one way, is found before ours."""
-    from test_server import CHECKOUT
+    from live_server import CHECKOUT
 
     folder = tmp_path / "broken"
     parts = {
