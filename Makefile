@@ -89,13 +89,15 @@ demo: $(READY)
 	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
-# The first file compiles most of what others use, on one core, while vLLM is installed on another.
-COMPILING := tests/unit/train/test_ablation_table.py
+# Two processes would compile the same code twice. So the tests that compile most of it come first, in
+# one, while vLLM is installed beside them: what is compiled is kept for all others.
+COMPILING := tests/unit/train
+IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; \
 	  trap "kill -- -$$installing 2>/dev/null" EXIT; \
 	  $(PY) -m pytest $(COMPILING) && wait $$installing
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/engine --ignore $(COMPILING)
+	$(PY) -m pytest $(IN_PARALLEL) --ignore tests/engine --ignore $(COMPILING)
 	$(ENGINE_TESTS) -m 'not thorough'
 	$(V2_TESTS) -m 'not thorough'
 
@@ -121,8 +123,8 @@ test-long: $(READY) engine
 	$(PY) eval/soak/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
-FAULTS := tests/engine/test_faults.py tests/engine/test_operating_faults.py tests/engine/test_trace_faults.py \
-  tests/engine/test_broken.py tests/engine/test_memory.py
+FAULTS := tests/engine/test_faults.py tests/engine/test_trace_faults.py tests/engine/test_broken.py \
+  tests/engine/test_memory.py
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
 	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"

@@ -116,21 +116,17 @@ def test_forced_acceptance_is_that_of_the_recordings(out, report):
 
 @pytest.mark.thorough
 def test_methods_run_side_by_side_with_outputs_as_they_are_without_speculation(report):
-    methods = {"none", "eagle3-2", "ngram-gpu", "adaptive", "adaspec-v1", "adaspec-v2"}
-    for part, expected in (
-        ("throughput", methods),
-        ("pair", {"none", "adaspec-v1", "adaspec-v2"}),
-    ):
+    ours = {"adaspec-v1", "adaspec-v2"}
+    others = {"none", "eagle3-2", "ngram-gpu", "adaptive"}
+    for part, expected in (("throughput", others | ours), ("pair", {"none"} | ours)):
         rows = report[part]
         assert expected <= {row["method"] for row in rows}
         assert {row["load"] for row in rows} == {1, 2}
-        assert all(
-            row["outputs_as_none"] == 1 for row in rows if row["outputs_as_none"] is not None
-        )
+        assert {row["outputs_as_none"] for row in rows} <= {1, None}
         assert all(row["tokens_per_s"] > 0 and row["rounds"] == 1 for row in rows)
     assert set(report["price_of_forcing"]) == {"1", "2"}
     assert {each["best_eagle3"] for each in report["headline"]} == {"eagle3-2", None}
-    assert all(set(each["over"]) == {"adaspec-v1", "adaspec-v2"} for each in report["headline"])
+    assert all(set(each["over"]) == ours for each in report["headline"])
 
 
 @pytest.mark.thorough
