@@ -99,8 +99,9 @@ def serve(engines, mode_path):
     def put(head, policy=None, stop_if_slow=False, mode="serve", **changes):
         named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"
         config = {"method": "adaspec", "policy": named, "mode_file": str(mode_path)}
+        config |= {"num_speculative_tokens": 24 if head else 128}
         if head:
-            config |= {"model": head, "num_speculative_tokens": 24}
+            config["model"] = head
         mode_path.write_text(mode)
         engine = engines(config)
         engine.judged.clear()

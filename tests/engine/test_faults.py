@@ -111,11 +111,11 @@ def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth
     observer, calls, whole = Broken(), [0], type(session)._new_step
     session.observers.add(observer)
 
-    def new_step(rows):
+    def new_step(*facts):
         calls[0] += 1
         if calls[0] % 4 == 0:
             raise MemoryError("injected")
-        return whole(session, rows)
+        return whole(session, *facts)
 
     session._new_step = new_step
     assert engine.greedy(prompts, 48) == truth()

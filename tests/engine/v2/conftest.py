@@ -60,6 +60,9 @@ def served(engines, policy_folder, mode_path):
         assert type(engine.runner.speculator).__name__.startswith("AdaSpec")
         assert engine.runner.adaspec_worker.trims == trims
         engine.judged.clear()
+        # What one test changes of a worker is nothing to the next one.
+        engine.first = engine.first or engine.runner.adaspec_worker
+        engine.runner.adaspec_worker = engine.first
         return engine
 
     return make

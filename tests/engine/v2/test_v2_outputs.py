@@ -119,10 +119,10 @@ def requests_of(kind, prompts):
         rules = StructuredOutputsParams(regex=regex)
         return prompts, [SamplingParams(temperature=0, max_tokens=40, structured_outputs=rules)] * 6
     newline = ids_of("\n")[0]
-    return prompts * 3, [
+    return prompts[:3] * 3, [
         SamplingParams(temperature=0, max_tokens=40, stop_token_ids=[newline], min_tokens=least)
         for least in (0, 7, 21)
-        for _ in prompts
+        for _ in range(3)
     ]
 
 
@@ -132,7 +132,7 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(served, engi
     engine = served("eagle3")
     wanderer = Wanderer(engine)
     assert engine.outputs(*requests_of(kind, prompts)) == expected
-    assert len({len(one[0]) for one in expected}) > 1
+    assert len({len(one[0]) for one in expected}) > (kind != "structured")
     assert engine.judged
     check_sound(wanderer.worker)
 

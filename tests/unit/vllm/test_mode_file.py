@@ -27,6 +27,7 @@ def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
         assert file.read() == Told(word.strip(), "")
         assert file.read() == Told(word.strip(), "")
     monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
+    file.read()
     path.write_text("off")
     assert file.read().mode == "shadow"
 

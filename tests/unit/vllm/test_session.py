@@ -638,6 +638,7 @@ def test_the_guards_word_is_followed_and_a_probe_alone_leaves_requests_the_draft
         engine.step()
     planned = len(policy.planned)
     follow(session, None, Guarded(word, int(word == "hold"), float("nan"), 90.0))
+    assert counters["guard_holding"] == counters["guard_switches"] == (word == "hold")
     for _ in range(3):
         engine.step()
         assert engine.drafts == {0: [], 1: []}
@@ -649,7 +650,6 @@ def test_the_guards_word_is_followed_and_a_probe_alone_leaves_requests_the_draft
     assert all(engine.drafts.values())
     engine.step()
     assert counters[f"guard_steps/{word}"] == counters["guard_steps/plan"] == 1
-    assert counters["guard_switches"] == (word == "hold")
     assert counters["guard_tokens_per_second/with"] == 120
     assert not session.breaker.counts
 
