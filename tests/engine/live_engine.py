@@ -105,7 +105,7 @@ class Engine:
         return self.runner.adaspec_session
 
     def put(self, policy, stop_if_slow=False, **changes):
-        """Serve by another policy from here on, in a session that differs from the first by this."""
+        """Serve by another policy from here on, in the first session but for these changes."""
         from adaspec.vllm.attachment import serve_by
         from adaspec.vllm.choice import named_policy
 
