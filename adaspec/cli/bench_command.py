@@ -28,7 +28,7 @@ from adaspec.cli.output import (
 )
 from adaspec.cost.load import read_cost, save_cost
 from adaspec.errors import CostError
-from adaspec.staging import check_place
+from adaspec.files import check_writable
 
 
 @click.group("bench", cls=NamingGroup)
@@ -108,14 +108,15 @@ def decide(
     Example:
       adaspec bench decide --policy policies/mine --batches 1,128
     """
-    place = None if cost_file is None else check_place(cost_file, CostError)
+    if cost_file is not None:
+        check_writable(cost_file, CostError)
     with ProgressBar() as bar:
         benched = deciding.find_benched(policies)
         measure = serving.bench_served if served else deciding.bench_decide
         decided = measure(benched, contexts, batches, steps, bar)
-    if place is not None:
-        cost, fit = read_cost(place.path)
-        save_cost(cost.with_deciding(deciding.deciding_constants(decided.rows)), place, fit)
+    if cost_file is not None:
+        cost, fit = read_cost(cost_file)
+        save_cost(cost.with_deciding(deciding.deciding_constants(decided.rows)), cost_file, fit)
     if as_json:
         print_json(asdict(decided))
     else:

@@ -33,7 +33,7 @@ from adaspec.cli.output import (
     results,
 )
 from adaspec.errors import CostError
-from adaspec.staging import check_place
+from adaspec.files import check_writable
 from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def command(
     check_drafter(draft, draft_method)
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
-    place = check_place(out, CostError)
+    check_writable(out, CostError)
     # Imported here because vLLM and the plots take seconds to load, and --help should be quick.
     from adaspec.bench.profile.measurement import Grid
     from adaspec.bench.profile.plots import save_plots
@@ -122,7 +122,7 @@ def command(
     grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
-    save_cost(profile.cost, place, profile.fit)
+    save_cost(profile.cost, out, profile.fit)
     plots = save_plots(profile, out)
     kept = None
     if keep or (keep is None and profile.noise.complaint is None):

@@ -10,13 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaspec import staging
-from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.options import Progress, silent
 from adaspec.evaluate.report import Report
-from adaspec.places import Place
+from adaspec.files import AnyPath, Kind, check_folder, new_folder
 from adaspec.trace.schema import Request
 
 if TYPE_CHECKING:
@@ -67,22 +65,15 @@ class EvaluationReport:
         """The document as strict JSON."""
         return json.dumps(json_types(self.document), allow_nan=False, indent=1) + "\n"
 
-    def write(
-        self, folder: AnyPath | Place, force: bool = False, progress: Progress = silent
-    ) -> Path:
+    def write(self, folder: AnyPath, force: bool = False, progress: Progress = silent) -> Path:
         """Write report.json, report.md, report.html and plots to `folder`, all or nothing.
 
-        `force` replaces an existing report, and nothing else. A place that was checked before is
-        written to only if it has not changed since.
+        `force` replaces an existing report, and nothing else.
         """
-        if isinstance(folder, Place):
-            place = folder
-        else:
-            path = path_of(folder, "folder", EvaluationError)
-            place = check_destination(path, truth(force, "force", EvaluationError))
-        with staging.whole_folder(place, EvaluationError) as staged:
+        path = Path(folder)
+        with new_folder(path, _KIND, force) as staged:
             self._fill(staged, progress)
-        return place.path
+        return path
 
     def print(self, console: Console) -> None:
         """Show the report as tables, as wide as the console is."""
@@ -141,13 +132,13 @@ class EvaluationReport:
         path.write_text(page, encoding="utf-8")
 
 
-def check_destination(folder: Path, force: bool = False) -> Place:
-    """The place at `folder`, or an EvaluationError if no report can be written there.
+def check_destination(folder: Path, force: bool = False) -> None:
+    """Raise an EvaluationError if no report can be written to `folder`.
 
     Call it before a long evaluation. With `force`, a folder is replaced only if it has a
     report.json and nothing that does not belong to a report.
     """
-    return staging.check_destination(folder, force, _CONTENTS)
+    check_folder(folder, _KIND, force)
 
 
 def _belongs_to_report(name: str) -> bool:
@@ -156,6 +147,4 @@ def _belongs_to_report(name: str) -> bool:
     )
 
 
-_CONTENTS = staging.Contents(
-    "a report", "report.json", _belongs_to_report, EvaluationError, "plots"
-)
+_KIND = Kind("a report", "report.json", _belongs_to_report, EvaluationError)

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from adaspec.arguments import Paths
 from adaspec.errors import EvaluationError, nearest
 from adaspec.trace.identity import request_hash
-from adaspec.trace.reader import open_traces
+from adaspec.trace.reader import Paths, open_traces
 from adaspec.trace.schema import Request
 
 MIN_OUTPUT = 16
@@ -67,7 +66,7 @@ class Selection:
     unpaired: tuple[Request, ...] = ()
     """Requests that would be chosen, but have no neural counts, or those of another output."""
     vocabulary_hash: str | None = None
-    """Of the one tokenizer of all traces; None where they differ, or their ids are scrambled."""
+    """Of the one tokenizer of all traces; None where they differ."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -88,7 +87,6 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
     where = ", ".join(str(reader.path) for reader in readers)
     check_names(requests, wanted, where)
     neural = [reader for reader in readers if reader.manifest.drafter is not None]
-    readable = not any(reader.manifest.scrambled for reader in readers)
     hashes = {reader.manifest.vocabulary_hash for reader in readers}
     caps = [reader.manifest.neural_cap for reader in neural]
     left_out: dict[str, Counter[str]] = {}
@@ -121,7 +119,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
         tokenizer=readers[0].manifest.tokenizer,
         unpaired=tuple(unpaired),
-        vocabulary_hash=hashes.pop() if readable and len(hashes) == 1 else None,
+        vocabulary_hash=hashes.pop() if len(hashes) == 1 else None,
     )
 
 

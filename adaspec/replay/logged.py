@@ -14,10 +14,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.arguments import Paths, paths_of
 from adaspec.errors import AdaspecError
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.trace.reader import TraceReader
+from adaspec.trace.reader import Paths, TraceReader, paths_of
 from adaspec.trace.schema import LoggedStep, Request
 
 Ints = NDArray[np.int32]
@@ -100,7 +99,7 @@ class Log(Steps):
 
 def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
     """True if these are logged traces, False if dense; a mixture of both is refused."""
-    readers = [TraceReader(path) for path in paths_of(traces, "traces", error)]
+    readers = [TraceReader(path) for path in paths_of(traces)]
     kinds = {reader.manifest.kind: reader.path for reader in readers}
     if len(kinds) > 1:
         raise error(

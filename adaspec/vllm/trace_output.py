@@ -118,9 +118,6 @@ class TraceOutput:
             self.flush()
 
     def _open(self) -> TraceWriter:
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()  # the folder was only made to check that this is possible
         self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)

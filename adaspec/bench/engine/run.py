@@ -28,7 +28,7 @@ from adaspec.bench.engine.settings import candidates_at, find_settings
 from adaspec.cost.load import load_cost
 from adaspec.errors import BenchError
 from adaspec.evaluate.options import ALL, Progress
-from adaspec.staging import check_place
+from adaspec.files import check_writable
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.doctor import plugin_finding, target_named
 from adaspec.vllm.drafters import drafter_method
@@ -128,7 +128,7 @@ def near_tie(options: BenchmarkOptions) -> float:
 
 def _check_out(out: Path, force: bool) -> None:
     if not os.path.lexists(out):
-        check_place(out, BenchError)
+        check_writable(out, BenchError)
         return
     if not out.is_dir():
         raise BenchError(f"{out}: not a folder: name one that the results go to")

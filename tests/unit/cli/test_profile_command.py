@@ -78,25 +78,6 @@ def test_no_keep_keeps_nothing(asked, tmp_path):
     assert kept() is None
 
 
-def test_a_file_that_came_while_it_measured_is_not_replaced(asked, tmp_path, monkeypatch, capsys):
-    asked(0.01)
-    measure = profiling.profile_machine
-
-    def meanwhile(subject, grid, report):
-        (tmp_path / "c.json").write_text("theirs")
-        return measure(subject, grid, report)
-
-    monkeypatch.setattr(profiling, "profile_machine", meanwhile)
-    assert command(tmp_path) == 2
-    (left,) = tmp_path.glob("c.json.*.finished")
-    assert (
-        f"c.json: came into being meanwhile, and is left as it is; what was finished is now {left}"
-        in capsys.readouterr().err
-    )
-    assert (tmp_path / "c.json").read_text() == "theirs"
-    assert load_cost(left) == COST
-
-
 def test_a_place_where_no_file_can_be_is_refused_before_anything_is_measured(asked, tmp_path):
     tasks = asked(0.01)
     assert command(tmp_path / ("x" * 300)) == 2

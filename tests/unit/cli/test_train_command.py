@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import shutil
 import sys
@@ -52,33 +51,6 @@ def mistake(capsys, tmp_path):
         return err.removeprefix("adaspec: error: ").rstrip("\n")
 
     return said
-
-
-@pytest.mark.parametrize(
-    ("reads", "more"),
-    [
-        ("adaspec.train.recipe.gather", []),
-        ("adaspec.train.crossfit.cross_fit", ["--crossfit", "2"]),
-    ],
-)
-def test_what_came_to_the_place_during_the_training_stays(
-    trace, tmp_path, capsys, monkeypatch, reads, more
-):
-    module, _, name = reads.rpartition(".")
-    read = getattr(importlib.import_module(module), name)
-    out = tmp_path / "out"
-
-    def meanwhile(*arguments):
-        out.mkdir()
-        (out / "notes.txt").write_text("theirs")
-        return read(*arguments)
-
-    monkeypatch.setattr(reads, meanwhile)
-    assert run(["train", str(trace), "-o", str(out), *QUICK, *more]) == 2
-    assert (out / "notes.txt").read_text() == "theirs"
-    (left,) = tmp_path.glob("out.*.finished")
-    assert str(left) in capsys.readouterr().err
-    assert (left / ("report.json" if more else "manifest.json")).exists()
 
 
 def test_what_train_writes_is_inspected_and_judged_on_unseen_requests(policy, trace, capsys):
