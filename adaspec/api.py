@@ -68,8 +68,8 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    On logged traces, estimate what policies would have achieved at the logged decisions; options of
-    replays are refused.
+    On logged traces, estimate what static rules would have achieved on their own paths through the
+    logged texts; options of replays are refused.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without

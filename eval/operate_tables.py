@@ -1,4 +1,4 @@
-"""The generated tables on operating: guard, other traffic, decision times, logs."""
+"""The generated tables on operating: guard, other traffic, decision times."""
 
 from __future__ import annotations
 
@@ -54,24 +54,6 @@ def guard_table() -> list[list[str]]:
                 speeds = [cell[key] for cell in some]
                 row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
         rows.append(row)
-    return rows
-
-
-def logged_table() -> list[list[str]]:
-    """The table of estimates from logs against the truth."""
-    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
-             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
-    for row in report("logged")["rows"]:
-        figures = ["", "", "", ""]
-        if "bias" in row:
-            figures = [
-                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
-                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
-            ]  # fmt: skip
-        rows.append([
-            f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
-            row["estimator"], *figures,
-        ])  # fmt: skip
     return rows
 
 

@@ -10,7 +10,6 @@ from operate_tables import (
     decide_table,
     drift_table,
     guard_table,
-    logged_table,
     lookup_table,
 )
 from server_tables import latency_table, server_table, servers_table
@@ -390,7 +389,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "guard": guard_table(),
         "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),
         "left-out-pair": left_out_table("reference-pair-without-workload", "reference-pair-h100"),
-        "logged": logged_table(),
         "memory": memory_table(),
         "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),

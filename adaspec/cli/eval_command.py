@@ -126,7 +126,7 @@ def command(
 
     Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static
     settings in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency. Of
-    logged traces is estimated what the policies would have achieved, at the logged load.
+    logged traces is estimated what static rules would have achieved, at the logged load.
 
     \b
     Example:

@@ -15,7 +15,7 @@ from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.files import AnyPath
 from adaspec.trace import folder
-from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
+from adaspec.trace.columns import FORMER_COLUMNS, LATER_COLUMNS, batch_rows, row_schema
 from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
@@ -244,6 +244,8 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
     for name in found.names:
         if found.names.count(name) > 1:
             raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
+        if name in FORMER_COLUMNS:
+            continue
         if name not in expected.names:
             raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
         stored, wanted = found.field(name).type, expected.field(name).type

@@ -171,6 +171,7 @@ def folder_bytes(folder: Path) -> int:
 
 def _bytes_of(row: Request | LoggedStep) -> int:
     if isinstance(row, LoggedStep):
-        return _ROW_BYTES + 4 * row.draft_len
+        unverified = () if row.unverified_tokens is None else row.unverified_tokens
+        return _ROW_BYTES + 4 * (row.draft_len + len(unverified))
     values = (getattr(row, name) for name in row.__slots__)
     return _ROW_BYTES + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

@@ -7,7 +7,6 @@ import pytest
 from test_accepts import judged
 
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm.exploring import EXPLORED_NEURAL
 from adaspec.vllm.metrics import Counters, MetricsObserver
 from adaspec.vllm.options import Options
 from adaspec.vllm.tracing import recorder_of
@@ -134,7 +133,6 @@ def test_a_live_servers_log_holds_every_verified_draft(live, prompts, truth, tmp
     assert reader.warnings == []
     by_request = {}
     for step in reader.steps():
-        assert step.propensity == 1.0
         assert step.step_s > 0
         if step.draft_len:
             by_request.setdefault(int(step.id.split("-")[0]), []).append(
@@ -183,32 +181,3 @@ def test_a_fraction_of_a_live_servers_requests_is_recorded(live, prompts, truth,
         if output is not None:
             assert request.output_tokens.tolist() == output
             assert (request.drafted_tokens[1:] >= 0).all()
-
-
-def test_exploring_changes_no_output_and_is_logged(engines, prompts, truth, tmp_path):
-    expected = truth()
-    engine = engines(
-        {
-            "method": "adaspec",
-            "model": "eagle",
-            "policy": "hybrid:4:8:2",
-            "num_speculative_tokens": 8,
-            "trace_dir": str(tmp_path),
-            "explore": 0.2,
-        }
-    )
-    outputs, by_vllm = judged(engine, prompts)
-    assert outputs == expected
-    finished(engine)
-    assert observer_of(engine, "MetricsObserver").counters["faults/plan"] == 0
-    (folder,) = tmp_path.glob("logged-*")
-    steps = list(TraceReader(folder).steps())
-    explored = [step for step in steps if step.propensity < 0.5]
-    assert 0.03 < len(explored) / len(steps) < 0.3
-    assert EXPLORED_NEURAL in {step.neural_len for step in explored}
-    assert 0 in {step.draft_len for step in explored}
-    for step in steps:
-        assert len(step.neural_propensity) >= step.neural_len
-        assert step.neural_propensity[:1].sum() <= 1
-    drafted = sorted((each.draft_len, each.accepted) for each in steps if each.draft_len)
-    assert drafted == sorted(each for one in by_vllm for each in one)

@@ -111,29 +111,6 @@ def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
     assert cache.evicted == [0, 2, 1]
 
 
-def test_of_copies_that_run_at_once_the_last_is_remembered():
-    requests = random_requests(5, 2, tokens=False, output_tokens=(5, 9))
-    recording, cache = recording_of(requests), LookUp()
-    order = np.array([0, 0, 0, 1], np.int32)
-    known_at_start = []
-    begin = Memory.start
-
-    class Watched(Memory):
-        def start(self, request):
-            number = begin(self, request)
-            known_at_start.append(sorted(cache.answers))
-            return number
-
-    memory, cost = (
-        Watched(Answers(recording.requests), cache),
-        random_cost(np.random.default_rng(5)),
-    )
-    run_suffix(recording, SuffixDecoding(), order, 3, cost, CAP, memory=memory)
-    # Of those that run at once, the last is remembered as far as the others have come.
-    assert known_at_start[:3] == [[0], [1], [2]]
-    assert list(cache.answers.values()) == [requests[0].output]
-
-
 def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
     answers, cache = Answers(recording_of(random_requests(6, 1, tokens=False)).requests), LookUp()
     memory, text = Memory(answers, cache), answers.tokens(0)

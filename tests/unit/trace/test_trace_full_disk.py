@@ -81,12 +81,11 @@ def test_a_full_disk_while_replacing_leaves_the_old_trace(
     assert names(trace.parent) == ["trace"]
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
 def test_a_read_only_folder_is_one_clear_line(
-    tmp_path: Path, dense: Manifest, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, dense: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The superuser writes anywhere, so the refusal is acted.
-    monkeypatch.setattr(os, "mkdir", failing(code))
+    monkeypatch.setattr(os, "mkdir", failing(errno.EROFS))
     with pytest.raises(TraceError, match="choose another place"):
         TraceWriter(tmp_path / "t", dense)
     assert names(tmp_path) == []

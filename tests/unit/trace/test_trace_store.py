@@ -46,29 +46,6 @@ def test_requests_come_back_as_they_went_in(trace: Path, request_of: RequestOf) 
         assert_same(request, request_of(str(number)))
 
 
-def test_steps_come_back_as_they_went_in(tmp_path: Path, logged: Manifest, step_of: StepOf) -> None:
-    full = step_of(
-        1,
-        source="splice",
-        position=3,
-        context_tokens=40,
-        running=8,
-        neural_len=2,
-        ngram_len=3,
-        output_len=9,
-        propensity=0.25,
-        neural_propensity=np.array([0.75, 0.25, 0.125], np.float32),
-        step_s=0.012,
-        drafted_tokens=np.arange(5, dtype=np.int32),
-    )
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        writer.add(step_of(0))
-        writer.add(full)
-    bare, filled = TraceReader(tmp_path / "t").steps()
-    assert_same(bare, step_of(0))
-    assert_same(filled, full)
-
-
 def test_an_output_as_long_as_its_limit_was_cut_off(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
@@ -153,29 +130,6 @@ def test_an_existing_trace_stays_unless_forced(
     assert names(trace.parent) == ["trace"]
 
 
-def test_a_failed_replacement_leaves_the_old_trace_and_nothing_else(
-    trace: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with pytest.raises(RuntimeError), whole_trace(trace, dense, force=True) as writer:
-        writer.add(request_of("new"))
-        raise RuntimeError
-    assert TraceReader(trace).rows == 7
-    assert names(trace.parent) == ["trace"]
-
-
-def test_a_failed_whole_trace_leaves_nothing(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with (
-        pytest.raises(RuntimeError),
-        whole_trace(tmp_path / "t", dense) as writer,
-    ):
-        writer.add(request_of())
-        writer.flush()
-        raise RuntimeError
-    assert names(tmp_path) == []
-
-
 def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
@@ -216,18 +170,6 @@ def test_a_cut_off_recording_can_be_continued(
     reader = TraceReader(path)
     assert reader.warnings == []
     assert [request.id for request in reader.requests()] == ["0", "1"]
-
-
-def test_steps_are_continued_behind_the_last_one(
-    tmp_path: Path, logged: Manifest, step_of: StepOf
-) -> None:
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        writer.add(step_of(4))
-    with TraceWriter(tmp_path / "t", logged, append=True) as writer:
-        with pytest.raises(TraceError, match="step 4 of request '0'"):
-            writer.add(step_of(4))
-        writer.add(step_of(5))
-    assert [step.step for step in TraceReader(tmp_path / "t").steps()] == [4, 5]
 
 
 def test_steps_of_requests_at_once_are_in_order_though_few_requests_are_remembered(
@@ -281,14 +223,6 @@ def test_two_processes_cannot_write_to_one_trace(trace: Path, dense: Manifest) -
     assert "another process is writing" in said.get()
 
 
-def test_several_traces_are_read_as_one_set(
-    trace: Path, tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with TraceWriter(tmp_path / "more", dense) as writer:
-        writer.add(request_of("0", "edits"))
-    assert [reader.rows for reader in open_traces([trace, tmp_path / "more"])] == [7, 1]
-
-
 def test_the_same_request_in_two_traces_is_an_error_that_names_both(
     trace: Path, tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
@@ -300,15 +234,6 @@ def test_the_same_request_in_two_traces_is_an_error_that_names_both(
         f"{tmp_path}/more/part-00000.parquet row 0: request '4' of workload 'chat' is already in "
         f"{trace}/part-00001.parquet row 1: leave one of the two out"
     )
-
-
-def test_a_request_may_have_many_steps_in_one_logged_trace(
-    tmp_path: Path, logged: Manifest, step_of: StepOf
-) -> None:
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        writer.add(step_of(0))
-        writer.add(step_of(1))
-    assert open_traces([tmp_path / "t"])[0].rows == 2
 
 
 def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
@@ -348,8 +273,8 @@ def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -
     [
         {"part-00000.parquet": "x", "part-00001.parquet": "y"},
         {"manifest.json/precious": "x"},
-        {"manifest.json": '{"schema": 2, "kind": "dense"}', "thesis.tex": "years of work"},
         {"manifest.json": '{"schema": 2, "kind": "dense"}', "part-00000.parquet/precious": "x"},
+        {"manifest.json": '{"schema": 2, "kind": "dense"}', "thesis.tex": "years of work"},
         {"manifest.json": '{"schema": 2, "kind": "dense"}', ".mine.unfinished/a/precious": "x"},
     ],
     ids=lambda held: " ".join(held),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Observer
+from adaspec.vllm.metrics import LENGTHS, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.request_limits import is_chosen
 from adaspec.vllm.trace_output import TraceOutput
@@ -130,6 +132,80 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
             assert kept.drafted_tokens[position].tolist() == request.drafted[position]
             expected = min(request.accepted[position], length - position)
             assert kept.neural_accepted[position] == expected
+
+
+@pytest.mark.parametrize("mode", ["serve", "shadow"])
+def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
+    requests = random_requests(9, 5, tokens=True, output_tokens=(10, 24))
+    session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 5, mode)
+    lost, listener, counters = Counter(), Listener(), Counters(None, {})
+    recorder = Recorder(
+        None,
+        output(tmp_path / "logged", lost, Manifest(kind="logged")),
+        session.serving,
+        lambda why, rows: lost.update({why: rows}),
+    )
+    session.observers.add(recorder, listener, MetricsObserver(counters))
+    ScriptedEngine(requests, session).run()
+    recorder.close()
+    assert not lost
+    steps = list(TraceReader(tmp_path / "logged").steps())
+    drafted = sum(int(event.drafted.sum()) for event in listener.verifications)
+    accepted = sum(int(event.accepted.sum()) for event in listener.verifications)
+    sources = ("ngram", "neural", "splice")
+    assert sum(counters[f"drafted_tokens/{source}"] for source in sources) == drafted
+    assert sum(counters[f"accepted_tokens/{source}"] for source in sources) == accepted
+    timed = [event for event in listener.verifications if event.took_s is not None]
+    assert timed
+    kinds = ("none", "short", "long")
+    assert sum(counters[f"clocked_steps/{kind}"] for kind in kinds) == len(timed)
+    assert bool(counters["clocked_steps/short"] + counters["clocked_steps/long"]) == (
+        mode == "serve"
+    )
+    for figure, told in (
+        ("clocked_step_seconds", "took_s"),
+        ("clocked_step_modelled_seconds", "step_s"),
+    ):
+        counted = sum(counters[f"{figure}/{kind}"] for kind in kinds)
+        assert counted == pytest.approx(sum(getattr(event, told) for event in timed))
+    decisions = sum(len(step.requests) for step in listener.proposals)
+    assert sum(counters[f"draft_len/{bound}"] for bound in (*LENGTHS, "inf")) == decisions
+    if mode == "serve":
+        assert drafted > 0
+        assert sum(step.draft_len for step in steps) == drafted
+        assert sum(step.accepted for step in steps) == accepted
+    else:
+        assert drafted == 0
+        # Of drafts that reach past the text's end nobody knows what would have come.
+        assert 0.7 * decisions < len(steps) < decisions
+        assert sum(step.accepted for step in steps) > 0
+        for step in steps:
+            judged = step.draft_len if step.accepted == step.draft_len else step.accepted + 1
+            assert step.position + judged <= step.output_len
+
+
+def test_of_greedy_requests_a_log_holds_what_nobody_verified(tmp_path):
+    """The drafter runs as far as any row wants it, so others have longer drafts than they use."""
+    requests, lost = random_requests(9, 5, tokens=True, output_tokens=(10, 24)), Counter()
+    session = session_of(Dice(), 5)
+    logged = output(tmp_path / "logged", lost, Manifest(kind="logged"))
+    recorder = Recorder(None, logged, session.serving, lambda why, rows: lost.update({why: rows}))
+    session.observers.add(recorder)
+    engine = ScriptedEngine(requests, session)
+    for at in (0, 1, 2):
+        params = SimpleNamespace(temperature=0 if at else 1, max_tokens=None, extra_args=None)
+        engine.states[f"r{at}"] = SimpleNamespace(sampling_params=params)
+    engine.run()
+    recorder.close()
+    longer = 0
+    for step in TraceReader(tmp_path / "logged").steps():
+        at = int(step.id[1:])
+        assert at in (1, 2) or step.unverified_tokens is None
+        if step.unverified_tokens is not None:
+            drafted = requests[at].drafted[step.position][step.neural_len :]
+            assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
+            longer += len(step.unverified_tokens) > 0
+    assert longer > 3
 
 
 def test_a_learned_policy_says_what_it_expects():
