@@ -27,7 +27,7 @@ help:
 	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
 	@echo 'make soak            one engine per model runner under mixed load, faults and mode switches: 80 minutes'
 	@echo 'make lint            ruff and mypy'
-	@echo 'make bench           how fast the look-up is on this machine'
+	@echo 'make bench           how long a step's decision takes on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
 	@echo 'make bench-drift     policies on traffic that they were not trained on: one table, some two hours'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
@@ -149,7 +149,7 @@ lint: $(READY)
 	$(PY) -m mypy
 
 bench: $(READY)
-	$(PY) -m adaspec bench lookup
+	$(PY) -m adaspec bench decide
 
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)

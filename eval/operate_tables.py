@@ -57,24 +57,6 @@ def guard_table() -> list[list[str]]:
     return rows
 
 
-def lookup_table() -> list[list[str]]:
-    """The table of look-ups in earlier answers, beside arctic-inference's."""
-    rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
-             "bytes per token", "accepted of 8"]]  # fmt: skip
-    for row in report("memory-lookup")["rows"]:
-        size = row["bytes_per_token"]
-        rows.append([
-            f"{row['stored_tokens']:,}",
-            row["system"],
-            f"{row['median_us']:.1f}",
-            f"{row['p99_us']:.1f}",
-            f"{row['add_us_per_token']:.2f}",
-            "" if size is None else f"{size:.0f}",
-            f"{row['accepted_per_lookup']:.2f}",
-        ])  # fmt: skip
-    return rows
-
-
 def decide_table() -> list[list[str]]:
     """The table of a decision's median time by batch and policy."""
     rows = decisions()

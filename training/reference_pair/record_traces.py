@@ -7,7 +7,7 @@ The prompts are those of eval/prompts. Where a prompt has two user turns, the se
 the target's own answer to the first, and both are requests. Decoding is greedy, unless a
 temperature is given. Outputs that ended in a loop go to OUT-loops, and those of fewer than
 --shortest tokens nowhere; both are counted. What was kept is written as prompts to
-WORK/prompts.jsonl, for `adaspec bench engine`. A killed run goes on where it was.
+WORK/prompts.jsonl, for `eval/servers`. A killed run goes on where it was.
 """
 
 from __future__ import annotations

@@ -149,11 +149,11 @@ def test_a_command_line_that_does_not_parse_exits_with_2(command, capsys, argume
 
 
 def test_a_bare_group_lists_its_commands_instead_of_its_help():
-    group = NamingGroup("bench", commands=[click.Command("decide"), click.Command("lookup")])
+    group = NamingGroup("probe", commands=[click.Command("one"), click.Command("other")])
     with pytest.raises(click.UsageError) as caught:
-        group.make_context("bench", [], parent=click.Context(group, info_name="adaspec"))
+        group.make_context("probe", [], parent=click.Context(group, info_name="adaspec"))
     assert _usage(caught.value, []) == (
-        "no command given (commands: decide, lookup) (see 'adaspec bench --help')"
+        "no command given (commands: one, other) (see 'adaspec probe --help')"
     )
 
 

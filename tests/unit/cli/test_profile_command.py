@@ -22,7 +22,6 @@ FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["per_kv_s"], 0)
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "data"))
-    monkeypatch.setattr("adaspec.bench.profile.plots.save_plots", lambda *_: [])
     tasks = []
 
     def profile(spread):
