@@ -1,8 +1,9 @@
-"""Greedy outputs of two tensor-parallel ranks on V1 while the mode changes every few steps.
+"""Greedy outputs of two tensor-parallel ranks while the mode changes every few steps.
 
-    python tests/engine/two_ranks_v1.py MODELS FOLDER
+    python tests/engine/two_ranks.py V1|V2 MODELS FOLDER
 
-A process of its own, since its ranks are. Prints one line of JSON.
+A process of its own, since its ranks are; those of V2 are forked from it, with all that lets V2 run
+in the interpreter. Prints one line of JSON.
 """
 
 import json
@@ -11,14 +12,21 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path += [str(HERE), str(HERE / "v2"), str(HERE.parent / "unit" / "policy")]
 os.environ.update(VLLM_CPU_OMP_THREADS_BIND="0|0")
+RUNNER = sys.argv[1]
+if RUNNER == "V2":
+    os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
+    import interpreter  # noqa: F401
 
-from live_engine import ENGINE
-from tiny_models import document, ids_of
+from live_engine import ENGINE  # noqa: E402
+from tiny_models import document, ids_of  # noqa: E402
+from wandering import CAP, written_policy  # noqa: E402
 
-TOKENS = 48
+TOKENS = 32
 WORDS = ("serve", "off", "serve", "shadow", "sevre", "serve")
+IN_RANKS = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 
 
 def outputs(models, config, path):
@@ -31,11 +39,8 @@ def outputs(models, config, path):
 
     register()
     mode_file.PERIOD_S = 0.0
-    llm = LLM(
-        str(models / "target"),
-        speculative_config=config,
-        **{**ENGINE, "tensor_parallel_size": 2, "distributed_executor_backend": "mp"},
-    )
+    arguments = {**ENGINE, **IN_RANKS, "async_scheduling": RUNNER == "V2"}
+    llm = LLM(str(models / "target"), speculative_config=config, **arguments)
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
     schedule, steps, verified = scheduler.schedule, [0], Counter()
 
@@ -52,20 +57,21 @@ def outputs(models, config, path):
     scheduler.schedule = write_and_schedule
     params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
     asked = [{"prompt_token_ids": ids_of(document(900 + at, 3 + at % 3))} for at in range(6)]
-    found = [list(one.outputs[0].token_ids) for one in llm.generate(asked, params, use_tqdm=False)]
+    # The second time, what is said is known from the first.
+    said = [llm.generate(asked, params, use_tqdm=False) for _ in range(2)]
     llm.llm_engine.engine_core.shutdown()
-    return found, dict(verified)
+    return [list(one.outputs[0].token_ids) for each in said for one in each], dict(verified)
 
 
 def main():
-    models, folder = map(Path, sys.argv[1:])
+    models, folder = map(Path, sys.argv[2:])
     path = folder / "mode"
-    config = {
-        "method": "adaspec",
-        "model": str(models / "eagle3"),
-        "policy": "hybrid-splice:4:20:3:2:5",
-        "mode_file": str(path),
+    config = {"method": "adaspec", "model": str(models / "eagle3"), "mode_file": str(path)}
+    config |= {
+        "policy": written_policy(folder / "policy", memory=True),
+        "num_speculative_tokens": CAP,
     }
+    path.write_text(WORDS[0])
     expected, _ = outputs(models, None, path)
     found, verified = outputs(models, config, path)
     print(json.dumps({"same": found == expected, "verified": verified}))

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
-HERE = Path(__file__).parent
-sys.path += [str(HERE.parent), str(HERE.parents[1] / "unit" / "policy")]
+CHECKOUT = Path(__file__).parents[2]
+sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "engine/v2", "unit/policy")]
 
 import interpreter  # noqa: E402
 import numpy as np  # noqa: E402

@@ -1,7 +1,7 @@
 """One engine under mixed load for long, with faults and mode switches at random.
 
-    python tests/engine/soak.py v1 --minutes 30 -o eval/reports/soak/v1        # or: make soak
-    python tests/engine/soak.py v2 --minutes 30 -o eval/reports/soak/v2
+    python eval/soak/soak.py v1 --minutes 30 -o eval/reports/soak/v1        # or: make soak
+    python eval/soak/soak.py v2 --minutes 30 -o eval/reports/soak/v2
 
 Every greedy request is asked of an engine without speculation first. Then they come again and
 again, sampled ones among them, to an engine with memory, guard and traces; some are given
@@ -29,8 +29,8 @@ from unittest import mock
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path += [str(HERE), str(HERE / "v2")]
+CHECKOUT = Path(__file__).parents[2]
+sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "engine/v2")]
 HANGS_S, SPELL_S, SAMPLE_S = 120, (3, 12), 5
 GROWTH = 0.05
 LOADS = (1, 2, 4, 8)
@@ -341,7 +341,7 @@ def main():
         "memory_growth_over_control": round(growth, 4),
         "without_adaspec": plain,
         "wrong": soak.wrong,
-        "command": shlex.join(["python", "tests/engine/soak.py", *sys.argv[1:]]),
+        "command": shlex.join(["python", "eval/soak/soak.py", *sys.argv[1:]]),
     }
     long = ("memory_bytes", "without_adaspec")
     print(json.dumps({k: v for k, v in document.items() if k not in long}, indent=1))

@@ -1,7 +1,7 @@
 """Random requests in random mixes through engines that decide at random, break, and recover.
 
-    python tests/engine/long_v1.py --requests 2000 --seed 0
-    python tests/engine/v2/long_v2.py --requests 2000 --seed 0
+    python eval/soak/long_v1.py --requests 2000 --seed 0
+    python eval/soak/long_v2.py --requests 2000 --seed 0
 
 Every request is asked of an engine without speculation first. Then waves of requests, each with a
 policy or an injected fault of its own, go through engines of several shapes, one after another.
@@ -24,6 +24,8 @@ from live_engine import Engine, models_in
 from long_faults import LOSSES, injected
 from long_judge import complaint, output_of
 from long_requests import Draw, sampling
+
+from adaspec.vllm.events import Observer
 
 WAVE = 25
 LAST_ARRIVAL = 60
@@ -192,24 +194,23 @@ def truths_of(run, waves):
     return found
 
 
-class Lengths:
-    """An observer that counts drafts by their length, and those that were cut."""
+class Lengths(Observer):
+    """Counts drafts by their length, and those that were cut."""
 
     def __init__(self, tally):
         self._tally, self._proposed = tally, {}
 
     def proposed(self, proposed):
+        """Note what is proposed for each request."""
         self._proposed = dict(zip(proposed.requests, map(len, proposed.proposed), strict=True))
         for length in self._proposed.values():
             self._tally.lengths[length] += 1
 
     def verified(self, event):
+        """Count what was not verified of it."""
         for row, name in enumerate(event.step.requests):
             if event.known[row] and event.drafted[row] < self._proposed.get(name, 0):
                 self._tally.events["drafts cut by the scheduler"] += 1
-
-    def __getattr__(self, name):
-        return lambda *_: None
 
 
 def serve(engine, asked, tally):

@@ -25,6 +25,7 @@ class Asked:
 
     @property
     def greedy(self):
+        """Whether its output must be that without speculation."""
         return self.params["temperature"] == 0
 
 
@@ -39,12 +40,15 @@ class Draw:
         self.asked = []
 
     def chance(self, probability):
+        """True so often."""
         return bool(self.rng.random() < probability)
 
     def some(self, low, high):
+        """A number from `low` to `high`."""
         return int(self.rng.integers(low, high + 1))
 
     def request(self, last_arrival):
+        """The next request, which comes at some step up to the last arrival."""
         kind = str(self.rng.choice(list(_PROMPTS), p=list(_PROMPTS.values())))
         prompt = getattr(self, f"_{kind}")()[: self.longest - 2]
         kinds = [f"prompt: {kind}"]

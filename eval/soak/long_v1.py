@@ -7,14 +7,15 @@ from unittest import mock
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
+CHECKOUT = Path(__file__).parents[2]
+sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "unit/policy")]
 
-from live_engine import Engine
-from long_faults import INJECTIONS, now_and_then
-from long_run import main
-from long_shapes import CACHED, CHUNKED, CRAMPED, SHORT, Shape
+from live_engine import Engine  # noqa: E402
+from long_faults import INJECTIONS, now_and_then  # noqa: E402
+from long_run import main  # noqa: E402
+from long_shapes import CACHED, CHUNKED, CRAMPED, SHORT, Shape  # noqa: E402
 
-from policies import Failing, Wanderer
+from policies import Failing, Wanderer  # noqa: E402
 
 CAP = 24
 LIMIT_S = 0.02
@@ -81,6 +82,7 @@ class Sleeping(Wanderer):
     """Takes longer than it may, now and then."""
 
     def settle(self, batch, drafts):
+        """As a `Wanderer`, and sometimes late."""
         if self.draw.random() < 0.1:
             time.sleep(2 * LIMIT_S)
         return super().settle(batch, drafts)
@@ -90,6 +92,7 @@ class Boasting(Wanderer):
     """Fails to say what it expects."""
 
     def expects(self, proposal):
+        """Fails."""
         raise RuntimeError("injected")
 
 

@@ -20,8 +20,10 @@ class Shape:
 
     @property
     def longest(self):
+        """The most tokens that a request may have."""
         return self.arguments.get("max_model_len", 384)
 
     @property
     def target(self):
+        """The folder of the model that is served."""
         return self.arguments.get("target", "target")
