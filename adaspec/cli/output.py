@@ -93,8 +93,7 @@ def publish(report: EvaluationReport, place: Place | None, as_json: bool) -> Non
     """Add the command line to a report, write its folder if there is a place, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
     if place is not None:
-        with ProgressBar() as bar:
-            report.write(place, progress=bar)
+        report.write(place)
     if as_json:
         print_json(report.document)
     else:

@@ -177,7 +177,7 @@ def _cross_fit(
             exclude_requests,
         )
     note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report, crossfit.selection.requests), place, as_json)
+    publish(EvaluationReport(crossfit.report), place, as_json)
 
 
 def _check_report(out: Path, force: bool) -> Place:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adaspec.evaluate.logged.estimators import ESTIMATORS
-from adaspec.evaluate.options import Progress
-from adaspec.evaluate.render.markdown import table_markdown, text_markdown
+from adaspec.evaluate.render.contents import Contents, Part, Section
+from adaspec.evaluate.render.figures import Figure
 from adaspec.evaluate.render.table import (
     NULL,
     Table,
@@ -17,14 +16,12 @@ from adaspec.evaluate.render.table import (
     decimal,
     foreign,
     percent,
+    plain,
     signed_percent,
     signed_range,
     simple_table,
 )
 from adaspec.evaluate.report_folder import EvaluationReport
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TITLE = "What a log says of other policies"
 _SENTENCE = (
@@ -34,24 +31,21 @@ _SENTENCE = (
 
 
 class LoggedReport(EvaluationReport):
-    """A report's document on logged traces; `print` shows it as tables."""
+    """A report's document on logged traces; it has tables alone."""
 
-    def print(self, console: Console) -> None:
-        """Show the report as tables, as wide as the console is."""
-        from adaspec.evaluate.render.terminal import print_table
+    def contents(self) -> Contents:
+        """The tables that terminal and page show."""
+        parts = [Part(table) for table in tables(self.document)]
+        return Contents(
+            title=TITLE,
+            sections=[Section("Estimates", parts, brief=True)],
+            notes=[foreign(note) for note in self.notes],
+            command=plain(self.document.get("command") or ""),
+        )
 
-        for table in tables(self.document):
-            print_table(table, console)
-        for note in self.notes:
-            console.print(note, style="dim", markup=False)
-
-    def _fill(self, folder: Path, progress: Progress) -> None:
-        (folder / "report.json").write_text(self.to_json(), encoding="utf-8")
-        parts = [f"# {TITLE}", *(table_markdown(table) for table in tables(self.document))]
-        parts += [f"- {text_markdown(foreign(note))}" for note in self.notes]
-        if "command" in self.document:
-            parts.append(text_markdown(["Made by: ", code(self.document["command"])]))
-        (folder / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    def figures(self) -> list[Figure]:
+        """No figures: a few rows say it all."""
+        return []
 
 
 def tables(document: Mapping[str, Any]) -> Iterator[Table]:

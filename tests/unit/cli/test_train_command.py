@@ -167,7 +167,7 @@ def crossed(trace, tmp_path_factory):
 
 def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
     names = {path.name for path in crossed.iterdir()}
-    assert names == {"report.html", "report.json", "report.md", "plots"}
+    assert names == {"report.html", "report.json"}
     report = json.loads((crossed / "report.json").read_text())
     assert report["traces"]["requests"] == {"edits": 24}
     assert report["cross_fitted"]["folds"] == 2

@@ -303,6 +303,5 @@ def test_a_report_is_shown_and_written(requests_of, write, tmp_path):
     report = evaluate_policies(folder, ["fixed:neural:2"], resamples=5)
     assert "What exploring cost" in str(report)
     report.write(tmp_path / "report")
-    page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-    assert "`fixed:neural:2`" in page
-    assert not (tmp_path / "report" / "report.html").exists()
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "<code>fixed:neural:2</code>" in page

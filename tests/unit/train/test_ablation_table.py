@@ -8,8 +8,6 @@ from tiny_training import OPTIONS
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import silent
-from adaspec.evaluate.render.markdown import report_markdown
-from adaspec.evaluate.report import Report
 from adaspec.replay.recording import build_recording
 from adaspec.train.ablation_table import ablation_table
 from adaspec.train.ablations import ABLATIONS
@@ -84,8 +82,3 @@ def test_a_card_shows_ablations_only_where_there_are_some(found):
     assert "| no history |" in text
     both = "\n".join(ablations({"ablations": found[0], "cross_fitted": {"ablations": found[0]}}))
     assert both.index("cross-fitted\n") < both.index("on the requests kept back\n")
-
-
-def test_a_report_shows_them_too(found, report):
-    assert "## Ablations" not in report_markdown(Report(report))
-    assert "| no history |" in report_markdown(Report({**report, "ablations": found[0]}))
