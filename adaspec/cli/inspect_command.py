@@ -22,7 +22,7 @@ from adaspec.cli.output import (
 from adaspec.evaluate.inspection import inspect
 from adaspec.evaluate.length_classes import PARTS
 from adaspec.evaluate.overlap import LONGEST
-from adaspec.evaluate.report_folder import is_report, report_of, write_page
+from adaspec.evaluate.written_report import is_report, report_of, write_page
 
 _SOURCE_COLUMNS = (
     ("source", "source", ""),

@@ -13,7 +13,7 @@ from adaspec.cost.load import load_cost, read_cost
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
-from adaspec.evaluate.report_folder import is_report, read_report
+from adaspec.evaluate.written_report import is_report, read_report
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies

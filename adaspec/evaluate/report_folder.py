@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaspec import staging
 from adaspec.arguments import AnyPath, path_of, truth
-from adaspec.documents import json_types, read_json
+from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render.contents import Contents, contents_of
 from adaspec.evaluate.report import Report
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from adaspec.evaluate.render.figures import Figure
 
 REPORT, PAGE = "report.json", "report.html"
-_AGAIN = "give what 'adaspec eval -o' wrote"
 
 
 class EvaluationReport:
@@ -102,51 +101,6 @@ class EvaluationReport:
         page = io.StringIO()
         self.print(Console(file=page, width=100, highlight=False))
         return page.getvalue()
-
-
-def is_report(path: Path) -> bool:
-    """Whether `path` is a folder with a report, or a report's own file."""
-    return (path / REPORT).is_file() or (path.name == REPORT and path.is_file())
-
-
-def report_of(document: dict[str, Any]) -> EvaluationReport:
-    """The report of a document, on dense or on logged traces."""
-    if document.get("kind") != "logged":
-        return EvaluationReport(document)
-    from adaspec.evaluate.logged.report import LoggedReport
-
-    return LoggedReport(document)
-
-
-def read_report(path: Path) -> EvaluationReport:
-    """The report in a folder, or of its report.json, which is checked to have what is shown."""
-    found = path / REPORT if path.is_dir() else path
-    try:
-        document = read_json(found, EvaluationError, _AGAIN)
-    except FileNotFoundError:
-        raise EvaluationError(f"{found}: there is no such file: {_AGAIN}") from None
-    if not isinstance(document, dict):
-        raise EvaluationError(f"{found}: is no report: {_AGAIN}")
-    report = report_of(document)
-    try:
-        report.contents()
-        report.figures()
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
-        why = f"{type(fault).__name__}: {fault}"
-        raise EvaluationError(f"{found}: is no report of adaspec ({why}): {_AGAIN}") from fault
-    return report
-
-
-def write_page(report: EvaluationReport, path: Path, force: bool = False) -> None:
-    """Write the page of a report to a file, which `force` allows to replace."""
-    page = report.page()
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(page)
-    except FileExistsError:
-        raise EvaluationError(f"{path}: exists: choose another, or replace it: --force") from None
-    except OSError as fault:
-        raise EvaluationError(f"{path}: cannot be written ({fault.strerror})") from fault
 
 
 def check_destination(folder: Path, force: bool = False) -> Place:

@@ -12,7 +12,8 @@ import report_fakes as fakes
 from adaspec import places
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render import page
-from adaspec.evaluate.report_folder import EvaluationReport, check_destination, read_report
+from adaspec.evaluate.report_folder import EvaluationReport, check_destination
+from adaspec.evaluate.written_report import read_report
 
 
 @pytest.fixture
