@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-learning bench-drift validate-logged evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-drift validate-logged evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -29,7 +29,6 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how fast the look-up is on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
-	@echo 'make bench-learning  policies whose step costs are wrong, learning them: one table, some 15 minutes'
 	@echo 'make bench-drift     policies on traffic that they were not trained on: one table, some two hours'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
@@ -154,9 +153,6 @@ bench: $(READY)
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)
 	$(PY) eval/guard/bench.py -o eval/reports/guard
-
-bench-learning: $(READY)
-	$(PY) eval/learning/bench.py -o eval/reports/learning
 
 # Records the pair twice more, with another drafter and sampled, and trains policies on that.
 DRIFTS := gsm8k humaneval instructcoder mt_bench drafter temperature

@@ -1,4 +1,4 @@
-"""The generated tables on operating: guard, learning while serving, decision times, logs."""
+"""The generated tables on operating: guard, other traffic, decision times, logs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,6 @@ DRIFTS = {
     "temperature": "sampled at 0.8 in place of greedy",
 }
 """Report of a drift -> what the policy met."""
-
-
-def learning_table() -> list[list[str]]:
-    """The table of what is gained by refitting wrong step costs while serving."""
-    rows = [["steps cost", AT_ONCE, "the true costs", "learned", "learned by a bad clock"]]
-    for cell in report("learning")["cells"]:
-        gains = (
-            percent(cell[key] / cell["believed"] - 1) for key in ("told", "learned", "bad_clock")
-        )
-        rows.append([cell["costs"], str(cell["load"]), *gains])
-    return rows
 
 
 def drift_table() -> list[list[str]]:

@@ -10,7 +10,6 @@ from operate_tables import (
     decide_table,
     drift_table,
     guard_table,
-    learning_table,
     logged_table,
     lookup_table,
 )
@@ -389,7 +388,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),
         "guard": guard_table(),
-        "learning": learning_table(),
         "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),
         "left-out-pair": left_out_table("reference-pair-without-workload", "reference-pair-h100"),
         "logged": logged_table(),

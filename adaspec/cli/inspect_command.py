@@ -113,7 +113,6 @@ def _describe_trace(document: dict[str, Any]) -> str:
         f"drafter {manifest['drafter']}" if manifest["drafter"] else "",
         f"cap {manifest['neural_cap']}" if manifest["neural_cap"] else "",
         by if manifest["engine"] else "",
-        "scrambled" if manifest["scrambled"] else "",
         "synthetic" if manifest["synthetic"] else "",
     ]
     return f"{', '.join(filter(None, parts))}; "

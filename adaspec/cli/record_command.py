@@ -41,12 +41,6 @@ from adaspec.vllm.options import MAX_VERIFIED
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @seed_option
 @click.option(
-    "--scramble-ids",
-    "scramble",
-    is_flag=True,
-    help="Put token ids behind a secret permutation.",
-)
-@click.option(
     "--max-trace-bytes",
     "max_bytes",
     type=click.IntRange(min=1),

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import Costs, Deciding, StepShape
-from adaspec.cost.refit import CostRefit
+from adaspec.cost.model import Deciding
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
@@ -105,7 +104,6 @@ class LearnedPolicy:
         self._pinned = Pinned(planner)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
-        self.refit = CostRefit(planner.costs) if setup.learns else None
         self._observed = self._forwards = 0
 
     @property
@@ -113,13 +111,6 @@ class LearnedPolicy:
         """The memory that the compiled stages work on."""
         planner: Planner = self._pinned.value
         return planner
-
-    def timed(self, shape: StepShape, seconds: float) -> Costs | None:
-        """Take in what a step took by the engine's clock; what steps cost, if that has changed."""
-        costs = None if self.refit is None else self.refit.note(shape, seconds)
-        if costs is not None:
-            self._pinned.replace(costs=costs)
-        return costs
 
     def came(self) -> list[float]:
         """Accepted over expected tokens of drafts of each source, lately; NaN where few are known.

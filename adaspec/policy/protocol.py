@@ -54,8 +54,6 @@ class Setup:
     It is asked for with `plan`, of which every forward runs. Neither answer may use the last
     outcomes: a budget knows what was chosen in the step before, and what came of the one before
     that; the number of forwards knows one step less. All else is chosen with everything known."""
-    learns: bool = False
-    """Whether the policy may refit `cost` by what steps take, where it can (see `timed`)."""
 
 
 @dataclass(frozen=True, slots=True)

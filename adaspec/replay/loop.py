@@ -67,16 +67,15 @@ def run_policy(
     observer: Observer | None = None,
     guard: Guard | None = None,
     true_cost: CostModel | None = None,
-    learns: bool = False,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
     Without refills the first `concurrency` entries of the order all run to their ends.
 
-    Steps take what `true_cost` says; the policy weighs `cost` all the same, or if it `learns` what
-    it makes of that. A `guard` sees what steps take and emit, and says which of them speculate.
+    Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
+    steps take and emit, and says which of them speculate.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer, learns)
+    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer)
     run.guard = guard
     deciding = deciding_of(policy, recording.shows_tokens)
     run.true_costs = (true_cost or cost).under(engine).charged_to(deciding).constants()
@@ -100,7 +99,6 @@ class _Run:
         refills: bool,
         engine: str,
         observer: Observer | None,
-        learns: bool,
     ) -> None:
         self.recording, self.observer = recording, observer
         self.index = NgramIndex()
@@ -112,7 +110,6 @@ class _Run:
             shows_tokens=recording.shows_tokens,
             shows_confidences=recording.shows_confidences,
             engine=engine,
-            learns=learns,
         )
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, refills, False)
@@ -232,7 +229,6 @@ class _Run:
             entry = loop.entry[:rows]
             self.observer(SeenStep(request, entry, position, step, verified, seconds))
         executor.learn(step, outcome)
-        executor.timed(step.shape, seconds)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])

@@ -307,13 +307,6 @@ class Executor:
         )
         self.policy.learn(step.batch, step.proposal, given)
 
-    def timed(self, shape: StepShape, seconds: float) -> None:
-        """Tell the policy what a step took, if it wants to know."""
-        timed = getattr(self.policy, "timed", None)
-        costs = None if timed is None else timed(shape, seconds)
-        if costs is not None:
-            self._costs = costs
-
     def release(self, slots: Ints) -> None:
         """Have the policy forget requests that have left."""
         self.policy.release(slots)

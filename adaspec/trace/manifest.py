@@ -25,7 +25,7 @@ from adaspec.errors import TraceError, nearest
 from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES
 
-SCHEMA = 2
+SCHEMA = 3
 """Schema of manifest and columns together. Schema 2 added `vocabulary_hash`."""
 
 KINDS = ("dense", "logged")
@@ -56,8 +56,6 @@ class Manifest:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str | None = None
     """Hash of the live policy, or of its features, in a logged trace."""
-    scrambled: bool = False
-    """True if token ids went through a secret permutation."""
     synthetic: bool = False
     source: str | None = None
     """Program that made the trace, and from what."""
@@ -101,6 +99,11 @@ class Manifest:
         values = upgraded(
             record, "a trace's manifest", SCHEMA, where, TraceError, {"vocabulary_hash": None}
         )
+        if values.pop("scrambled", False):  # a fact of schemas 1 and 2
+            raise TraceError(
+                f"{where}: its token ids went through a secret permutation, so that they mean "
+                "nothing to a policy: record the trace again"
+            )
         check_keys(values, [item.name for item in fields(cls)], where, TraceError)
         return cls(**values, where=where)
 
@@ -127,7 +130,6 @@ _RULES: Rules = {
     "vocabulary_hash": or_null(VOCABULARY_HASH),
     "neural_cap": or_null(whole(1, 32767)),
     "draft_cap": or_null(whole(1, MAX_DRAFTED)),
-    "scrambled": TRUTH,
     "synthetic": TRUTH,
     "sampling": Rule(
         lambda value: isinstance(value, Mapping) and is_json(dict(value)), "an object"

@@ -16,7 +16,6 @@ from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
-from adaspec.vllm.kept_learning import keeping_learned
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
@@ -57,16 +56,12 @@ def session_of(runner: Any, options: Options) -> Session:
     serving = dataclasses.replace(serving, setup=dataclasses.replace(serving.setup, slots=slots))
     policy: Policy = RecordPolicy() if options.mode == "record" else choice.policy
     mode = "serve" if serving.mode == "off" else serving.mode
-    serves = dataclasses.replace(serving, mode=mode, memory_file=None, learned_file=None)
+    serves = dataclasses.replace(serving, mode=mode, memory_file=None)
     warm_up(Session(policy, serves, stop_if_slow=False))
     parallel = runner.vllm_config.parallel_config
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
-        session.observers.add(
-            *observers_of(options, serving),
-            *keeping(serving, session.answers),
-            *keeping_learned(serving, policy),
-        )
+        session.observers.add(*observers_of(options, serving), *keeping(serving, session.answers))
         announce(runner.vllm_config, choice, serving, options)
     return session
 

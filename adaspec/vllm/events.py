@@ -44,8 +44,6 @@ class Serving:
     """The most that the answers of earlier requests take; 0 if none are remembered."""
     memory_file: Path | None = None
     """Where they are kept for a server that is started again; None if nowhere."""
-    learned_file: Path | None = None
-    """Where what is learned while serving is kept likewise; None if nowhere."""
     serve_fraction: float = 1.0
     max_context_tokens: int | None = None
     max_drafted_tokens: int | None = None
@@ -108,11 +106,8 @@ class Observer:
     def guarded(self, guarded: Guarded) -> None:
         """Called with the guard's word for the next step, where there is a guard."""
 
-    def learned(self, factors: list[float], came: list[float]) -> None:
-        """Called when step costs have changed, with the factors of `refit.GROUPS`.
-
-        `came` is accepted over expected tokens by source, as in `LearnedPolicy.came`.
-        """
+    def recalibrated(self, came: list[float]) -> None:
+        """Called now and then with what came of drafts by source, as in `LearnedPolicy.came`."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

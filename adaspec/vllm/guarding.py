@@ -39,10 +39,6 @@ class Guarded(NamedTuple):
     rate_with: float
     """Tokens per second at the load of the step, as estimated, with speculation; NaN: unknown."""
     rate_without: float
-    number: int = 0
-    """The step's, counted from 1."""
-    took: tuple[tuple[int, float], ...] = ()
-    """Numbers and seconds of earlier steps that nothing blurred, each told once."""
     problem: str | None = None
     """Why there is no guard any more, told once."""
 
@@ -91,15 +87,13 @@ class TimedSteps:
         """Whether the next step follows the last one at once."""
         self._last_s = 0.0
         self._logged_s = -_LOG_PERIOD_S
-        self._in_flight: dict[int, tuple[Said, float, int]] = {}
-        self._number = 0
-        self._took: list[tuple[int, float]] = []
+        self._in_flight: dict[int, tuple[Said, float]] = {}
         self._failed = False
         self._untold_failure: Guarded | None = None
 
     def begin(self, step: Any) -> Guarded | None:
         """The word for a step that has been scheduled."""
-        self._in_flight.pop(id(step), None)  # of a step that was dropped, whose number it has now
+        self._in_flight.pop(id(step), None)  # of a step that was dropped, whose id it has now
         if not step.total_num_scheduled_tokens:
             return None
         if not self._failed:
@@ -120,22 +114,17 @@ class TimedSteps:
         said = self.guard.decide(len(scheduled), context_tokens, reads_prompts)
         if len(self._in_flight) >= _MOST_IN_FLIGHT:  # outputs that never came
             self._in_flight.clear()
-        now_s = self.clock()
-        self._number += 1
-        self._in_flight[id(step)] = said, now_s, self._number
-        took, self._took = tuple(self._took), []
-        return Guarded(said.word, self.guard.switches, *self.guard.rates(said), self._number, took)
+        self._in_flight[id(step)] = said, self.clock()
+        return Guarded(said.word, self.guard.switches, *self.guard.rates(said))
 
     def end(self, step: Any, output: Any) -> None:
         """Tell the guard what a step took, and what it emitted."""
         now_s = self.clock()
-        said, scheduled_s, number = self._in_flight.pop(id(step), (None, now_s, 0))
+        said, scheduled_s = self._in_flight.pop(id(step), (None, now_s))
         began_s = self._last_s if self.is_busy else scheduled_s
         self._last_s = now_s
         if said is None or self._failed:
             return
-        if said.counts and self.is_busy:
-            self._took.append((number, now_s - began_s))
         try:
             switches = self.guard.switches
             self.guard.note(said, now_s - began_s, sum(map(len, output.sampled_token_ids)))

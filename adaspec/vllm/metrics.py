@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.refit import GROUPS
 from adaspec.documents import parse_json
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
@@ -76,7 +75,6 @@ STAGES = (
     "expects",
     "mode_file",
     "request",
-    "refit",
     "guard",
     "other",
 )
@@ -170,14 +168,6 @@ METRICS = (
         "without.",
         ("speculation",),
         SPECULATION,
-        is_gauge=True,
-    ),
-    Metric(
-        "cost_factor",
-        "What a step takes in any case, a verified token and a forward of the drafter take, over "
-        "what the cost model says, as learned from steps at the present load.",
-        ("part",),
-        tuple(GROUPS),
         is_gauge=True,
     ),
     Metric(
@@ -403,10 +393,8 @@ class MetricsObserver(Observer):
             if rate == rate:  # NaN: nothing is known yet
                 counters.put(f"guard_tokens_per_second/{name}", rate)
 
-    def learned(self, factors: list[float], came: list[float]) -> None:
-        """Note what step costs are multiplied by, and what comes of drafts."""
-        for part, factor in zip(GROUPS, factors, strict=True):
-            self.counters.put(f"cost_factor/{part}", factor)
+    def recalibrated(self, came: list[float]) -> None:
+        """Note what comes of drafts."""
         for source, share in zip(SOURCES[1:], came, strict=True):
             if share == share:  # NaN: too little is known
                 self.counters.put(f"accepted_over_expected/{source}", share)

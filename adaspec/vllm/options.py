@@ -72,10 +72,6 @@ class Options:
     """The fraction of requests drafted for, of those that do not say whether they shall be."""
     guard: bool = True
     """Whether speculation is held off where it is measured to be slower than none."""
-    learn: bool = True
-    """Whether step costs are refitted by what steps take, which the guard measures."""
-    learned_dir: str | None = None
-    """The folder in which what is learned is kept for a server that is started again."""
     max_context_tokens: int | None = None
     """Nothing more is drafted for a request of which more tokens are known."""
     max_drafted_tokens: int | None = None
@@ -96,8 +92,6 @@ class Options:
     answers are remembered."""
     memory_dir: str | None = None
     """The folder in which these are kept for a server that is started again."""
-    scramble_key: str | None = None
-    """A file with the secret that permutes all token ids in traces; it is made if missing."""
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
@@ -135,8 +129,6 @@ RULES = {
             "cost",
             "trace_dir",
             "memory_dir",
-            "learned_dir",
-            "scramble_key",
         ),
         or_null(_LINE),
     ),
@@ -151,9 +143,7 @@ RULES = {
         lambda value: value == 0 or whole(LEAST_MEMORY, MOST_MEMORY).holds(value),
         f"0, or a whole number from {LEAST_MEMORY:,} to {MOST_MEMORY:,}",
     ),
-    **dict.fromkeys(
-        ("guard", "learn"), Rule(lambda value: isinstance(value, bool), "true or false")
-    ),
+    "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
     "serve_fraction": number(0, 1, "a number from 0 to 1"),
     "explore": number(0, MOST_EXPLORED, f"a number from 0 to {MOST_EXPLORED}"),
     "max_context_tokens": or_null(whole(1, 1 << 30)),
@@ -224,10 +214,8 @@ def _check(options: Options) -> None:
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
         ("explore", no_trace, "a trace_dir as well: who explores wants to log it"),
         ("explore", options.mode != "serve", "it in mode 'serve' alone: no other proposes drafts"),
-        ("scramble_key", no_trace, "a trace_dir as well"),
         ("max_drafted_tokens", explore, "it without explore: it would make plans hang together"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
-        ("learned_dir", not (options.learn and options.guard), "it with learn and guard on alone"),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),

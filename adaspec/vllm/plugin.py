@@ -160,16 +160,10 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
         try:
             asked_of(extra_args)
         except ServingError as error:
-            raise _client_error(str(error)) from None
+            from vllm.exceptions import VLLMValidationError
 
-
-def _client_error(message: str) -> Exception:
-    """What vLLM's API server answers with status 400: older ones take a ValueError for it."""
-    try:
-        from vllm.exceptions import VLLMValidationError
-    except ImportError:
-        return ValueError(message)
-    return VLLMValidationError(message)
+            # vLLM's API server answers it with status 400.
+            raise VLLMValidationError(str(error)) from None
 
 
 def _init_with(path: str) -> Callable[..., None]:

@@ -23,7 +23,6 @@ from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Observer, Serving, source_of
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, is_named, trace_key
-from adaspec.vllm.scrambling import Scrambler
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -55,12 +54,11 @@ class Recorder(Observer):
         logged: TraceOutput | None,
         serving: Serving,
         lost: Callable[[str, int], None],
-        scrambler: Scrambler | None = None,
     ) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
         self._outputs = [output for output in (dense, logged) if output is not None]
-        self._serving, self._lost, self._scrambler = serving, lost, scrambler
+        self._serving, self._lost = serving, lost
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[tuple[Callable[..., None], Any] | None] = SimpleQueue()
         self._positions: dict[str, int] = {}
@@ -245,18 +243,17 @@ class Recorder(Observer):
                 self._write(record)
 
     def _write(self, record: RequestRecord) -> None:
-        scrambler = self._scrambler
         if record.recorded and self._dense is not None:
             request = record.dense_row(self._serving.record_cap)
             if request is not None:
-                self._dense.add(request if scrambler is None else scrambler.request(request))
+                self._dense.add(request)
             elif record.position:
                 self._lost("incomplete", 1)
         elif self._logged is not None:
             if record.has_gap:  # the request's steps are written, but not its text
                 self._lost("incomplete", 1)
             for step in record.logged_rows():
-                self._logged.add(step if scrambler is None else scrambler.step(step))
+                self._logged.add(step)
 
     def _finish(self) -> None:
         for name in list(self._records):

@@ -43,16 +43,10 @@ class RecordOptions:
     max_tokens: int = 512
     temperature: float = 0.0
     seed: int = 0
-    scramble: bool = False
     max_bytes: int = 10 << 30
     engine: dict[str, Any] = field(default_factory=dict)
     """vLLM's arguments for `LLM()`."""
     draft_method: str | None = None
-
-    @property
-    def scramble_key(self) -> Path:
-        """The key file, which is beside the trace until the recording is complete."""
-        return self.out.with_name(f"{self.out.name}.scramble-key")
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -89,10 +83,6 @@ def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Repo
     keys = {key for key, _ in finished(options).request_keys()}
     prompt_keys = {prompt.key for prompt in prompts}
     missing = len(prompt_keys - keys) - len(refused)
-    if not missing and options.scramble:
-        # The key could unscramble the trace. It was only kept so that further runs of the same
-        # recording use the same permutation.
-        options.scramble_key.unlink(missing_ok=True)
     return Report(
         trace=str(options.out),
         requests=len(keys),
@@ -125,7 +115,6 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
         "drafter": options.draft,
         "draft_cap": cap,
         "sampling": options.sampling,
-        "scrambled": options.scramble,
     }
     for name, value in expected.items():
         recorded = getattr(manifest, name)
@@ -134,11 +123,6 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
                 f"{options.out}: cannot be gone on with: {name} is {recorded!r} there and "
                 f"{value!r} here: choose another folder"
             )
-    if options.scramble and not options.scramble_key.exists():
-        raise TraceError(
-            f"{options.out}: its token ids are scrambled by a key that is no longer at "
-            f"{options.scramble_key}: choose another folder"
-        )
 
 
 def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> list[str]:
@@ -162,8 +146,6 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
     if options.draft is not None:
         config |= {"model": options.draft, "num_speculative_tokens": options.k}
         config["draft_method"] = options.draft_method
-    if options.scramble:
-        config["scramble_key"] = str(options.scramble_key.resolve())
     before = _rows(options.out)
     llm = open_engine(options.model, config, {"seed": options.seed, **options.engine})
     engine = llm.llm_engine

@@ -14,7 +14,6 @@ from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.events import Serving
-from adaspec.vllm.kept_learning import learned_file
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
 
@@ -44,7 +43,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         slots=config.scheduler_config.max_num_seqs,
         shows_tokens=has_head,
         shows_confidences=has_head,
-        learns=options.learn and options.is_guarded,
     )
     fraction = options.record_fraction
     replica = replica_of(config.parallel_config, options.replicas)
@@ -72,7 +70,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         hardware=options.hardware or hardware(),
         memory_bytes=options.memory_bytes,
         memory_file=memory_file(options.memory_dir, replica),
-        learned_file=learned_file(options.learned_dir, replica),
         replica=replica,
     )
 
@@ -122,7 +119,7 @@ def replica_of(parallel: Any, replicas: int) -> int | None:
     """
     if replicas == 1:
         return None
-    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
+    return int(parallel.data_parallel_index)
 
 
 def _version(policy: Policy) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.cost.model import StepShape
 from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Bools, Floats, Ints, Policy
@@ -35,11 +34,10 @@ from adaspec.vllm.batch import (
     verify,
 )
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.clocked import clocked_steps
+from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.exploring import explore, own_of
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.kept_learning import restore_learned
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
 log = logging.getLogger("vllm.adaspec")
@@ -101,11 +99,7 @@ class Session:
         self._draft_to = 0
         """How many tokens the current step drafts at least, whatever the policy asks for."""
         self._executor = executor_of(policy, self.setup, self._running.index)
-        restore_learned(serving, policy)
-        self.clocked = clocked_steps(self._executor, policy)
-        """The steps that the policy refits costs by; None if it does not."""
-        self._verified_shape: StepShape | None = None
-        """What the target verified in the current step; None if not just the last proposal."""
+        self.drift = Drift(policy, self.observers)
 
     @property
     def answers(self) -> AnswerIndex | None:
@@ -158,7 +152,6 @@ class Session:
         self.step += 1
         self._engine_rows = rows
         self._current, self._failed = None, False
-        self._verified_shape = None
         self._decision_s = 0.0
         # If anything fails from now on, the drafter still runs, so that its KV gets no holes.
         self._keeps_alive = self._ever_held and self.mode != "off" and self.word == PLAN
@@ -241,10 +234,6 @@ class Session:
     def drafter_ran(self, drafting: int, keep_alive: int) -> None:
         """Tell observers how many forwards the drafter ran in this step."""
         self.observers.notify("forwards", self.step, drafting, keep_alive, self._engine_rows)
-        shape = self._verified_shape
-        if self.clocked is not None and shape is not None:
-            runs = drafting + keep_alive > 0
-            self.clocked.ran(shape._replace(forwards=drafting, holds_neural=runs))
 
     def _shorten(self, current: EngineStep, cut: Cut) -> None:
         """Propose nothing for recorded rows, for others what requests and the operator allow."""
@@ -292,7 +281,6 @@ class Session:
             )
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
-            self._verified_shape = pending.step.shape if result.complete else None
             if result.any_known:
                 self._executor.learn(pending.step, own_of(outcome, pending.exploration))
         if result is not None:

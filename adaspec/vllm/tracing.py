@@ -18,7 +18,6 @@ from adaspec.vllm.events import Observer, Serving
 from adaspec.vllm.metrics import POLICY_LABELS, Counters, MetricsObserver
 from adaspec.vllm.options import Options
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.scrambling import Scrambler, secret_in
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 60.0
@@ -62,15 +61,11 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
         flush_s = RECORD_FLUSH_S if recording else FLUSH_S
         return TraceOutput(folder, root, manifest, options.max_trace_bytes, flush_s, counters.lost)
 
-    scrambler = None
-    if options.scramble_key is not None:
-        scrambler = Scrambler(secret_in(Path(options.scramble_key)), serving.vocabulary)
     return Recorder(
         output("dense", dense_folder) if serving.record_fraction > 0 else None,
         None if recording else output("logged", root / f"logged-{run}"),
         serving,
         counters.lost,
-        scrambler,
     )
 
 
@@ -122,6 +117,5 @@ def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
         engine_version=serving.engine_version,
         hardware=serving.hardware,
         sampling=dict(options.sampling),
-        scrambled=options.scramble_key is not None,
         **particulars,
     )

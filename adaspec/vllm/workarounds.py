@@ -1,4 +1,4 @@
-"""Workarounds for vLLM, with the versions that need them."""
+"""Workarounds for vLLM: 0.32 needs them, and 0.33 by its source."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ def draft_to_the_end(runner: Any) -> int:
     needed with adaspec: the scheduler cuts each request's draft, and the drafter deals with
     positions beyond its limit.
     """
-    limit = getattr(runner, "effective_drafter_max_model_len", None)
-    if limit is None:
-        config = runner.speculative_config.draft_model_config
-        return int(config.max_model_len or runner.max_model_len)
+    limit = int(runner.effective_drafter_max_model_len)
     runner.effective_drafter_max_model_len = _NO_LIMIT
-    return int(limit)
+    return limit
 
 
 def detach_adapters(drafter: Any, target: Any) -> None:
@@ -57,10 +54,8 @@ def use_worker_threads() -> None:
 
     if not current_platform.is_cpu():
         return
-    try:
-        from vllm.utils.ompmultiprocessing import OMPProcessManager
-    except ImportError:  # older versions bind in the worker, even in a single process
-        return
+    from vllm.utils.ompmultiprocessing import OMPProcessManager
+
     parallel = SimpleNamespace(
         local_world_size=1, data_parallel_rank_local=None, _api_process_count=1
     )
@@ -80,7 +75,7 @@ def use_worker_threads() -> None:
 def shield_llvmlite() -> None:
     """Let vLLM inspect the globals of every module although numba is imported.
 
-    On CPU, vLLM 0.32 calls `vars(x).get("kernel")` on everything with a `__dict__`. llvmlite's
+    On CPU, vLLM calls `vars(x).get("kernel")` on everything with a `__dict__`. llvmlite's
     handle returns a function for any name, `__dict__` included, and vLLM does not start.
     """
     ffi = sys.modules.get("llvmlite.binding.ffi")
@@ -92,22 +87,13 @@ def shield_llvmlite() -> None:
 def fix_expansion() -> None:
     """Give vLLM's rejection sampler the right temperature of each row on CPU.
 
-    Without Triton, vLLM 0.32's `_expand_kernel_impl` writes to a copy of any output that does not
-    have 64-bit integers, and drops the copy. If a draft is verified and any row samples, the logits
-    of all rows are then divided by uninitialised memory.
+    Without Triton, vLLM's `_expand_kernel_impl` writes to a copy of any output that does not have
+    64-bit integers, and drops the copy. If a draft is verified and any row samples, the logits of
+    all rows are then divided by uninitialised memory.
     """
     import torch
 
     if not importlib.import_module("vllm.platforms").current_platform.is_cpu():
-        return
-    try:
-        kernel = importlib.import_module("vllm.utils.cpu_triton_utils")._expand_kernel_impl
-        sampler = importlib.import_module(_SAMPLER)
-    except (ImportError, AttributeError):
-        return
-    output = torch.full((2,), -1.0)
-    kernel(output, torch.tensor([3.0]), torch.tensor([2], dtype=torch.int32), 0, 0)
-    if bool((output == 3.0).all()):
         return
 
     def expand_batch_to_tokens(
@@ -122,24 +108,18 @@ def fix_expansion() -> None:
         replaced = torch.where(x == replace_from, replace_to, x).to(x.dtype)
         return replaced.repeat_interleave(counts, output_size=num_tokens)
 
-    wrap(sampler, "expand_batch_to_tokens", expand_batch_to_tokens)
+    wrap(importlib.import_module(_SAMPLER), "expand_batch_to_tokens", expand_batch_to_tokens)
 
 
 def fix_undrafted_steps() -> None:
     """Allow a step that verifies no draft while one of its rows samples by top-k.
 
-    With speculation configured, vLLM 0.32 sends every step through its rejection sampler. Without
+    With speculation configured, vLLM sends every step through its rejection sampler. Without
     Triton, the sampler then takes the largest top-k of no tokens, which ends the engine.
     """
 
     def apply_sampling_constraints(original: Any, logits: Any, *args: Any, **kwargs: Any) -> Any:
         return original(logits, *args, **kwargs) if logits.shape[0] else logits
 
-    try:
-        wrap(
-            importlib.import_module(_SAMPLER),
-            "apply_sampling_constraints",
-            apply_sampling_constraints,
-        )
-    except ImportError:
-        return
+    sampler = importlib.import_module(_SAMPLER)
+    wrap(sampler, "apply_sampling_constraints", apply_sampling_constraints)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +81,8 @@ _V2 = "vllm.v1.worker.gpu"
 DISPATCHERS = {
     f"{_V2}.model_runner": "target",
     f"{_V2}.spec_decode.target_dependent_ar.speculator": "head",
-    f"{_V2}.spec_decode.autoregressive.speculator": "head",
 }
-"""The modules of V2, in several versions of vLLM, that choose a CUDA graph for each step."""
+"""The modules of V2 that choose a CUDA graph for each step."""
 
 
 class Skip(Exception):
@@ -148,11 +146,9 @@ def opened(
     from adaspec.vllm.workarounds import shield_llvmlite
 
     shield_llvmlite()  # engines without adaspec start in this process, too
-    if runner == "V2":
-        _check_v2(config)
-        if not has_gpu() and (config or {}).get("method") != "ngram":
-            # On an accelerator this is vLLM's own choice, but for `ngram`, which it has not there.
-            arguments = {"async_scheduling": True, **arguments}
+    if runner == "V2" and not has_gpu() and (config or {}).get("method") != "ngram":
+        # On an accelerator this is vLLM's own choice, but for `ngram`, which it has not there.
+        arguments = {"async_scheduling": True, **arguments}
     fixed = {"distributed_executor_backend": "uni", "disable_log_stats": True, "seed": 0}
     llm = open_engine(target, config, fixed | arguments)
     try:
@@ -164,16 +160,6 @@ def opened(
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
-
-
-def _check_v2(config: dict[str, Any] | None) -> None:
-    from adaspec.vllm.compatibility import installed_version, numbers_of
-    from adaspec.vllm.v2.support import OLDEST
-
-    version = installed_version()
-    if config and config["method"] == "adaspec" and numbers_of(version) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise Skip(f"adaspec serves on V2 from vLLM {oldest} on, this is {version}")
 
 
 def runner_of(llm: Any) -> str:
@@ -201,8 +187,6 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
     with ExitStack() as replaced:
         for name, part in DISPATCHERS.items():
             modes = counts.setdefault(part, {})
-            if not _is_there(name):
-                continue
 
             def dispatch(original: Any, *args: Any, modes: Any = modes, **named: Any) -> Any:
                 found = original(*args, **named)
@@ -212,10 +196,3 @@ def graphs_counted() -> Iterator[dict[str, dict[str, int]]]:
 
             replace(replaced, import_module(name), "dispatch_cg_and_sync_dp", dispatch)
         yield counts
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:  # nor is the package that would hold it
-        return False

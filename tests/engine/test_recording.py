@@ -1,6 +1,5 @@
 """What a running engine writes down is what happened in it."""
 
-import json
 import stat
 
 import numpy as np
@@ -254,20 +253,3 @@ def test_a_fraction_of_a_live_servers_requests_is_recorded(engines, prompts, tru
         if at < len(prompts):
             assert request.output_tokens.tolist() == expected[at]
             assert (request.drafted_tokens[1:] >= 0).all()
-
-
-@pytest.mark.thorough
-def test_scrambled_traces_keep_their_structure(engines, prompts, truth, tmp_path):
-    expected = truth()
-    key = tmp_path / "key"
-    engine = recorded(engines, tmp_path / "dense", "eagle", scramble_key=str(key))
-    outputs = engine.greedy(prompts, 48)
-    finished(engine)
-    from adaspec.trace.scramble import unscramble_ids
-
-    requests = requests_in(tmp_path / "dense", outputs)
-    assert json.loads((tmp_path / "dense" / "manifest.json").read_text())["scrambled"]
-    secret = bytes.fromhex(key.read_text())
-    plain = [unscramble_ids(each.output_tokens, secret, 128).tolist() for each in requests]
-    assert plain == expected
-    assert [each.output_tokens.tolist() for each in requests] != expected

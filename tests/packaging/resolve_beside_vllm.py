@@ -19,7 +19,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-VERSIONS = ("0.24.0", "0.28.0", "0.32.0", "0.33.0")
+VERSIONS = ("0.32.0", "0.33.0")
 RESOLVES, CONFLICT, UNSERVED = 0, 1, 3
 SHOWN = ("torch", "numpy", "numba", "llvmlite", "pyarrow", "lightgbm", "scikit-learn", "click")
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""Whatever is sound survives a trace; whatever is scrambled keeps its structure."""
+"""Whatever is sound survives a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
-from adaspec.trace.scramble import scramble_ids, unscramble_ids
 from adaspec.trace.writer import TraceWriter
 
 NEURAL_CAP, DRAFT_CAP = 5, 4
@@ -129,18 +128,3 @@ def test_any_sound_steps_come_back_as_they_went_in(data: st.DataObject) -> None:
     assert len(found) == len(sent)
     for one, other in zip(found, sent, strict=True):
         assert_same(one, other)
-
-
-@given(
-    st.lists(st.integers(-1, 49), max_size=60),
-    st.binary(min_size=16, max_size=40),
-    st.integers(50, 99),
-)
-def test_scrambling_keeps_equality_and_is_undone_by_its_secret(
-    tokens: list[int], secret: bytes, vocab_size: int
-) -> None:
-    plain = np.array(tokens, dtype=np.int32)
-    hidden = scramble_ids(plain, secret, vocab_size)
-    assert ((hidden == -1) == (plain == -1)).all()
-    assert ((hidden[:, None] == hidden) == (plain[:, None] == plain)).all()
-    np.testing.assert_array_equal(unscramble_ids(hidden, secret, vocab_size), plain)

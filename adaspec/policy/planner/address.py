@@ -43,11 +43,6 @@ class Pinned:
         self.address = self._note.ctypes.data
         _write(self.value, self.address)
 
-    def replace(self, **changed: Any) -> None:
-        """Put other members in the place of these, at the same address."""
-        self.value = self.value._replace(**{name: _writable(changed[name]) for name in changed})
-        _write(self.value, self.address)
-
 
 def _writable(value: Any) -> Any:
     """The same numbers and arrays, those that are read-only or not in one piece as copies."""

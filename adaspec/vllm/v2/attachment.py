@@ -16,7 +16,6 @@ from adaspec.vllm.compatibility import check_runner_v2
 from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
-from adaspec.vllm.kept_learning import keeping_learned
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
@@ -76,11 +75,7 @@ def worker_of(runner: Any, options: Options) -> Worker:
     )
     if parallel.rank == 0:
         index = None if worker.memory is None else worker.memory.index
-        worker.observers.add(
-            *observers_of(options, serving),
-            *keeping(serving, index),
-            *keeping_learned(serving, policy),
-        )
+        worker.observers.add(*observers_of(options, serving), *keeping(serving, index))
         announce(config, choice, serving, options)
     return worker
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import StepShape, batch_shape, step_s, token_price
+from adaspec.cost.model import batch_shape, step_s, token_price
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
@@ -142,10 +142,6 @@ class Host:
             return int(self._lengths[-1])
         gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
         return int(self._lengths[np.argmax(gains)])
-
-    def timed(self, shape: StepShape, seconds: float) -> None:
-        """Take in what a step took."""
-        self._policy.timed(shape, seconds)
 
     def note(self, decided: Decided, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""

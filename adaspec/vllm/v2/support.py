@@ -7,11 +7,8 @@ import os
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
-from adaspec.vllm.compatibility import numbers_of
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
-OLDEST = (0, 32)
-"""The oldest vLLM whose V2 runs as many forwards of a head as it is asked for."""
 DRAFTS = ("eagle", "eagle3", "mtp", "draft_model", None)
 """The methods of drafting that are known on V2; None: n-gram look-up alone."""
 MOST_SCHEDULED = 16
@@ -20,19 +17,14 @@ against the scheduler's limit of tokens in a step, however few are verified."""
 
 
 def runner_of(
-    mode: str,
-    policy: Policy | None,
-    method: str | None,
-    version: str,
-    on_cpu: bool,
-    why_v1: str = "",
+    mode: str, policy: Policy | None, method: str | None, on_cpu: bool, why_v1: str = ""
 ) -> tuple[str, str]:
     """V1 or V2, and the reason if it is V1; raises a `ServingError` where V2 is forced in vain.
 
     `policy` is None where it is not known yet.
     """
     wanted = os.environ.get(V2_VARIABLE, "").strip()
-    problem = why_v1 or _problem(mode, policy, method, version)
+    problem = why_v1 or _problem(mode, policy, method)
     if wanted and not wanted.isdecimal():
         raise ServingError(f"{V2_VARIABLE}={wanted}: vLLM reads a number there: set it to 0 or 1")
     if not wanted or int(wanted) == 0:
@@ -47,9 +39,7 @@ def runner_of(
     return ("V2", "") if problem is None else ("V1", problem)
 
 
-def _problem(mode: str, policy: Policy | None, method: str | None, version: str) -> str | None:
-    if numbers_of(version) < OLDEST:
-        return f"vLLM {version} (V2 is served from {'.'.join(map(str, OLDEST))} on)"
+def _problem(mode: str, policy: Policy | None, method: str | None) -> str | None:
     if mode == "record":
         return "mode 'record'"
     if policy is not None and not isinstance(policy, LearnedPolicy):

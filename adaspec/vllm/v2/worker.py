@@ -22,16 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.cost.model import StepShape
 from adaspec.device.predictor import Batch
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.clocked import clocked_steps
+from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.kept_learning import restore_learned
 from adaspec.vllm.request_limits import NOTHING, is_chosen
 from adaspec.vllm.session import SLOW_S, limits_or_note
 from adaspec.vllm.v2.answers import Memory
@@ -62,11 +60,7 @@ class Worker:
         self.step = 0
         warm_up(policy, setup)
         self.host = Host(policy, setup)
-        restore_learned(serving, policy)
-        self.clocked = clocked_steps(self.host, policy)
-        """The steps that the policy refits costs by; None if it does not."""
-        self._forwards_before = 0
-        """Forwards of the drafter behind the step before: they run in the time of this one."""
+        self.drift = Drift(policy, self.observers)
         self.memory: Memory | None = None
         """The answers of earlier requests, where they are looked up."""
         index = answers_of(serving, policy)
@@ -168,7 +162,6 @@ class Worker:
         self._current = None
         if not self.trims:
             self._budget = int(rows.verified.sum())
-        self._note_shape(rows)
         reported, self._reported = self._reported, None
         if self.breaker.off:
             self._leave()
@@ -197,16 +190,6 @@ class Worker:
             return max(pending.decided.forwards, self.serving.record_cap)
         return pending.decided.forwards
 
-    def _note_shape(self, rows: Rows) -> None:
-        """Note what the device runs between the last step's output and this one's."""
-        before, self._forwards_before = self._forwards_before, 0
-        if self.clocked is not None:
-            running, context = len(rows.requests), int(rows.context_tokens.sum())
-            shape = StepShape(
-                running, context, self._budget, forwards=before, holds_neural=before > 0
-            )
-            self.clocked.ran(shape)
-
     def finish(self, drafted: Tensor, confidences: Tensor) -> Drafts | None:
         """The drafts of the step that began, given the drafter's (rows, forwards) tokens."""
         current, self._current = self._current, None
@@ -228,7 +211,6 @@ class Worker:
         self._reported = pending
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(forwards == 0 and self.keeps_alive)
-        self._forwards_before = forwards + keep_alive
         self.observers.notify("forwards", self.step, forwards, keep_alive, len(step.slots))
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")

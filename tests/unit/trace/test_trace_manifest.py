@@ -66,6 +66,12 @@ def test_traces_of_two_vocabularies_differ_where_both_are_known(dense: Manifest)
     assert dense.difference(mine) is None
 
 
+def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense: Manifest) -> None:
+    assert from_json(changed(dense, schema=2, scrambled=False), "m.json") == dense
+    with pytest.raises(TraceError, match=r"^m\.json: its token ids .*: record the trace again$"):
+        from_json(changed(dense, schema=2, scrambled=True), "m.json")
+
+
 @pytest.mark.parametrize("schema", [0, -1, "1", None, True, 1.5])
 def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object) -> None:
     with pytest.raises(TraceError, match="not a version number"):
@@ -85,7 +91,6 @@ def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object)
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
         ({"confidences": ["logprobs"]}, "unknown confidence 'logprobs'; did you mean 'logprob'"),
         ({"confidences": "logprob"}, "confidences is 'logprob', not a list"),
-        ({"scrambled": "no"}, "scrambled is 'no', not true or false"),
         ({"sampling": 0}, "sampling is 0, not an object"),
         ({"target": 8}, "target is 8, not a text"),
         ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x', not a count and 16 hex digits"),

@@ -66,7 +66,6 @@ def test_a_policy_that_cannot_be_read_is_named(bare):
     ],
 )
 def test_the_runner_is_named_with_the_reason(bare, monkeypatch, policy, forced, cpu, expected):
-    monkeypatch.setattr("adaspec.vllm.compatibility.installed_version", lambda: "0.32.0")
     monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: cpu)
     lacks = []
     monkeypatch.setattr(

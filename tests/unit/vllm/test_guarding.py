@@ -124,7 +124,7 @@ def test_the_word_goes_with_the_step_to_all_ranks(made):
     scheduler, guard, _ = made
     guard.word = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0, 1, ())
+    assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
     assert word_of(getattr(step, ATTRIBUTE)) == "hold"
     assert word_of(None) == "plan"
 
@@ -162,35 +162,11 @@ def test_a_guard_that_failed_is_counted():
         notify=lambda name, *facts: faults.extend(facts if name == "fault" else ())
     )
     breaker = SimpleNamespace(off=False)
-    serves = SimpleNamespace(observers=observers, clocked=None, step=7, breaker=breaker)
+    drift = SimpleNamespace(step=lambda: None)
+    serves = SimpleNamespace(observers=observers, drift=drift, step=7, breaker=breaker)
     follow(serves, None, Guarded("plan", 0, nan, nan, problem="broken"))
     follow(serves, None, Guarded("plan", 0, nan, nan))
     assert faults == [Fault(7, "guard", "broken", False)]
-
-
-def test_a_later_step_says_once_what_earlier_ones_took(made):
-    scheduler, _, clock = made
-    told = []
-    for prompt in (50, 0, 0, 0):
-        step = scheduler.schedule(drafted=2, prompt=prompt)
-        guarded = getattr(step, ATTRIBUTE)
-        told.append((guarded.number, guarded.took))
-        clock.now_s += 2.0
-        scheduler.update_from_output(step, output_of(1))
-    # The first step read a prompt.
-    assert told == [(1, ()), (2, ()), (3, ((2, 2.0),)), (4, ((3, 2.0),))]
-
-
-def test_steps_in_flight_are_told_of_when_they_have_ended(made):
-    scheduler, _, clock = made
-    flying, told = [scheduler.schedule()], []
-    for _ in range(4):
-        flying.append(scheduler.schedule())
-        told.append(getattr(flying[-1], ATTRIBUTE).took)
-        clock.now_s += 2.0
-        scheduler.update_from_output(flying.pop(0), output_of(1))
-    # Of the first one it is not known whether anything ran before it.
-    assert told == [(), (), ((2, 2.0),), ((3, 2.0),)]
 
 
 def test_outputs_that_never_come_are_forgotten(made):

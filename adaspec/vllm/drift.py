@@ -1,0 +1,47 @@
+"""Whether traffic and drafter are still as in training: what comes of drafts, as against expected.
+
+A learned policy corrects for that by itself, within bounds. Here an operator is told.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Policy
+from adaspec.vllm.events import SOURCES, Observers
+
+log = logging.getLogger("vllm.adaspec")
+
+PERIOD = 16
+"""It is looked at once in so many steps."""
+DRIFTED = 0.7
+"""Where less of what is expected of a source comes, its model is taken for outdated."""
+
+
+class Drift:
+    """What comes of a started policy's drafts, told to observers and, once, to the log."""
+
+    def __init__(self, policy: Policy, observers: Observers) -> None:
+        self._policy = policy if isinstance(policy, LearnedPolicy) else None
+        self._observers = observers
+        self._steps = 0
+        self._drifted: set[str] = set()
+
+    def step(self) -> None:
+        """Count a step, and look if it is time."""
+        self._steps += 1
+        if self._policy is None or self._steps % PERIOD:
+            return
+        came = self._policy.came()
+        self._observers.notify("recalibrated", came)
+        for source, share in zip(SOURCES[1:], came, strict=True):
+            if share < DRIFTED and source not in self._drifted:
+                self._drifted.add(source)
+                log.warning(
+                    "adaspec: of the tokens that the policy lately expected of %s drafts, %.0f%% "
+                    "were accepted: traffic or drafter are not as in training, train it again; "
+                    "plans expect that much less meanwhile",
+                    source,
+                    100 * share,
+                )

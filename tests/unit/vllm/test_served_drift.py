@@ -1,0 +1,66 @@
+"""A served policy says where much less comes of its drafts than it expected."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Setup
+from adaspec.policy.spec import parse_policy
+from adaspec.vllm.drift import PERIOD, Drift
+from adaspec.vllm.events import Observer, Observers
+from adaspec.vllm.metrics import Counters, MetricsObserver
+
+sys.path.append(str(Path(__file__).parents[1] / "policy"))
+sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent / "v2"))
+from random_models import random_model
+from test_session import CAP, COST, NEURAL_CAP
+from v2_fakes import no_tables
+
+
+class Told(Observer):
+    """Counts what it is told."""
+
+    times = 0
+
+    def recalibrated(self, came):
+        self.times += 1
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+def drift_of(policy, *observers):
+    all_of_them = Observers()
+    all_of_them.add(*observers)
+    return Drift(policy, all_of_them)
+
+
+def test_a_source_of_which_little_comes_is_counted_and_logged_once(told, caplog):
+    policy = LearnedPolicy("p", random_model(3, no_tables(), evidence=True), {}, CAP, NEURAL_CAP)
+    policy.start(Setup(COST, CAP, NEURAL_CAP, 3, True, True))
+    record = policy.planner.memory.record
+    record["expected"], record["accepted"] = [100.0, 300.0, 300.0], [0.0, 150.0, 290.0]
+    counters = Counters(None, {})
+    drift = drift_of(policy, told, MetricsObserver(counters))
+    for _ in range(3 * PERIOD):
+        drift.step()
+    assert told.times == 3
+    shown = [counters[f"accepted_over_expected/{each}"] for each in ("ngram", "neural", "splice")]
+    assert shown == [0.0, 0.5, 290 / 300]  # of the first too little is known
+    assert [each.getMessage() for each in caplog.records] == [
+        "adaspec: of the tokens that the policy lately expected of neural drafts, 50% were "
+        "accepted: traffic or drafter are not as in training, train it again; plans expect that "
+        "much less meanwhile"
+    ]
+
+
+def test_a_rule_expects_nothing(told):
+    drift = drift_of(parse_policy("hybrid:2:8:3"), told)
+    for _ in range(3 * PERIOD):
+        drift.step()
+    assert not told.times
