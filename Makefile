@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-drift validate-logged evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-drift evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -27,11 +27,10 @@ help:
 	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
 	@echo 'make soak            one engine per model runner under mixed load, faults and mode switches: 80 minutes'
 	@echo 'make lint            ruff and mypy'
-	@echo 'make bench           how fast the look-up is on this machine'
+	@echo 'make bench           how long a step's decision takes on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
 	@echo 'make bench-drift     policies on traffic that they were not trained on: one table, some two hours'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
-	@echo 'make validate-logged what logs say of other policies, against the truth: one table, some 15 minutes'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
@@ -148,7 +147,7 @@ lint: $(READY)
 	$(PY) -m mypy
 
 bench: $(READY)
-	$(PY) -m adaspec bench lookup
+	$(PY) -m adaspec bench decide
 
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)
@@ -158,9 +157,6 @@ bench-guard: $(READY)
 DRIFTS := gsm8k humaneval instructcoder mt_bench drafter temperature
 bench-drift: $(READY) engine
 	$(PY) eval/evidence.py $(DRIFTS:%=drift/%)
-
-validate-logged: $(READY)
-	$(PY) eval/logged/validate.py -o eval/reports/logged
 
 # The public recordings are read from the folder in SPECDECODE_BENCH, others' prompts from that in PROMPTS.
 evidence: $(READY)

@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from adaspec.arguments import (
-    AnyPath,
-    Paths,
-    path_of,
-    paths_of,
-    text_of,
-    texts_of,
-    truth,
-    whole_number,
-)
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import SYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import CostError, EvaluationError, TrainingError
+from adaspec.errors import EvaluationError, TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
+from adaspec.files import AnyPath
+from adaspec.trace.reader import Paths, paths_of
 
 if TYPE_CHECKING:
     from adaspec.evaluate.report_folder import EvaluationReport
@@ -74,8 +67,8 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    On logged traces, estimate what policies would have achieved at the logged decisions; options of
-    replays are refused.
+    On logged traces, estimate what static rules would have achieved on their own paths through the
+    logged texts; options of replays are refused.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
@@ -109,18 +102,15 @@ def evaluate_policies(
         engine=engine,
         jobs=jobs,
     )
-    if max_output_tokens is not None:
-        whole_number(max_output_tokens, "max_output_tokens", 1, None, EvaluationError)
     named = _contenders(policies)
-    keep_seen = truth(include_training, "include_training", EvaluationError)
     wanted = Wanted(
-        text_of(workload, "workload", EvaluationError),
+        workload,
         max_output_tokens,
-        texts_of(exclude_requests, "exclude_requests", EvaluationError),
+        _texts(exclude_requests),
         filtered=protocol is None,
-        seen=frozenset() if keep_seen else seen_in_training(named),
+        seen=frozenset() if include_training else seen_in_training(named),
     )
-    folders = paths_of(traces, "traces", EvaluationError)
+    folders = paths_of(traces)
     if are_logged(folders, EvaluationError, "judge by"):
         refuse_replays(options, batching=batching, protocol=protocol, warm=warm or None)
         model = _cost(cost, keep_alive)
@@ -140,7 +130,7 @@ def evaluate_policies(
     model = _cost(cost, keep_alive)
     selection = select(folders, wanted)
     batching = CLOSED_LOOP if batching is None else batching
-    before = answered(paths_of(warm, "warm", EvaluationError)) if warm else ()
+    before = answered(paths_of(warm)) if warm else ()
     player = player_of(selection, named, model, options, progress, before)
     document = evaluate_by(player, selection, named, model, options, batching, progress)
     note_costs(document, model, given=cost is not None)
@@ -187,22 +177,15 @@ def train_policy(
         concurrency=concurrency,  # type: ignore[arg-type]
         orders=orders,
         resamples=resamples,
-        seed=whole_number(seed, "seed", 0, recipe.MAX_SEED, TrainingError),
+        seed=seed,
         engine=engine,
         prefill=prefill,
         free_decisions=free_decisions,
         jobs=jobs,
     )
-    sources = paths_of(traces, "traces", TrainingError)
-    out = path_of(folder, "folder", TrainingError)
-    excluded = texts_of(exclude_workloads, "exclude_workloads", TrainingError)
-    apart = texts_of(exclude_requests, "exclude_requests", TrainingError)
-    earlier = None
-    if crossfit_report is not None:
-        earlier = path_of(crossfit_report, "crossfit_report", TrainingError)
-    flags = {"allow_mixed": allow_mixed, "ablations": ablations, "memory": memory, "force": force}
-    for name, value in flags.items():
-        truth(value, name, TrainingError)
+    sources, out = paths_of(traces), Path(folder)
+    excluded, apart = _texts(exclude_workloads), _texts(exclude_requests)
+    earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
     if logged and (earlier is not None or ablations or memory):
@@ -245,10 +228,13 @@ def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
     return [load_policy(policy) for policy in distinct.values()]
 
 
+def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
 def _cost(cost: AnyCost | None, keep_alive: int | None = None) -> CostModel:
     model = cost if isinstance(cost, CostModel) else load_cost(DEFAULT if cost is None else cost)
     if keep_alive is not None:
-        most = whole_number(keep_alive, "keep_alive", 0, 100, CostError)
-        model = dataclasses.replace(model, keep_alive_forwards=most)
+        model = dataclasses.replace(model, keep_alive_forwards=keep_alive)
     check_cost(model, f"cost model '{model.name}'")
     return model

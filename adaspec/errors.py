@@ -56,6 +56,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def check_word(word: object, known: Iterable[str], what: str, error: type[AdaspecError]) -> None:
+    """Raise an `error` unless the word given as `what` is one of the known ones."""
+    words = list(known)
+    if word not in words:
+        close = nearest(word.lower(), words) if isinstance(word, str) else ""
+        raise error(f"{what} is {shown(word)}{close} (known: {', '.join(words)})")
+
+
 def shown(value: object) -> str:
     """A value as error messages quote it: on one line, and short however large it is."""
     if isinstance(value, Mapping):

@@ -45,7 +45,7 @@ from adaspec.draft.index import match_positions
 from adaspec.errors import AdaspecError, TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import whole_trace
 
 DRAFTED = 8
 CANDIDATE_SHARE = 0.3
@@ -202,7 +202,7 @@ def emulate(source: Path, target: Path, auc: float, seed: int, force: bool) -> s
     )
     shift = NormalDist().inv_cdf(auc) / math.sqrt(2)
     paired = unpaired = positions = 0
-    with TraceWriter(target, emulated_manifest, force=force, whole=True) as writer:
+    with whole_trace(target, emulated_manifest, force) as writer:
         for request in reader.requests():
             if not request.paired:
                 unpaired += 1

@@ -104,7 +104,6 @@ READ = {
 """What is made of others' data -> the variable that names its folder, and what is in there."""
 PRINTED = {
     "decide": "adaspec bench decide --json",
-    "memory-lookup": "adaspec bench memory --json",
 }
 """Reports that are what a command prints."""
 ONE_POLICY = "work/reference-pair-h100-ablations"
@@ -124,7 +123,7 @@ COPIED = {
 """Report -> its files, and where they are copied from once its command has run."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
-    "reference-pair-engine": "servers in turns for hours: its README.md has the commands",
+    "servers": "servers in turns for hours, by eval/servers/compare.py",
 }
 """Reports that this does not make -> why, and where their commands stand."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,6 @@ WITH_MEMORY = {
 """Cross-fitted report -> the report of earlier answers on the same recordings, and its policy."""
 VLLM_OFFERS = ("fixed:best", "adaptive:best")
 """The rows of a report that stand for vLLM's own methods; suffix decoding has its own report."""
-SHIPS = {1: ("ships-1", "ships-1-begun"), 4: ("ships-4",), 16: ("ships-16",)}
-"""Requests at once -> the benchmarks of full servers with the policy that ships, the main one
-first."""
-OLDER = {
-    1: ("1", "1-suffix", "1-heads", "all-methods-1"),
-    4: ("4", "4-workloads", "4-suffix", "all-methods-4"),
-    16: ("16", "16-workloads", "16-suffix", "16-refit", "all-methods-16"),
-}
-"""Requests at once -> the benchmarks of full servers with an earlier policy, on the same mix."""
-ALONE = {4: ("4-mt_bench",), 16: ("16-mt_bench",)}
-"""Requests at once -> those with the earlier policy on one workload alone."""
-SERVER_METHODS = ("none", "ngram", "neural", "suffix", "batch-table")
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
 
@@ -164,40 +151,6 @@ def decisions() -> list[Row]:
     return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
 
 
-def spread(row: Row, key: str) -> list[float] | None:
-    """The 95% interval over rounds, of few rounds the worst and the best, of one nothing."""
-    found = row.get(f"{key}_interval") or (row["rounds"] > 1 and row.get(f"{key}_range"))
-    return list(found) if found else None
-
-
-def server_row(name: str, load: int) -> Row:
-    """A benchmark of full servers: adaspec over no speculation and over the best other methods."""
-    rows = [row for row in report(f"reference-pair-engine/{name}")["rows"] if is_mixed(row)]
-    (adaspec_row,) = (row for row in rows if row["method"] == "adaspec")
-    # If neither of vLLM's two best methods ran, the best of the others means little.
-    ran = any(row["method"] in ("ngram", "suffix") for row in rows)
-    found = {
-        "report": name,
-        "concurrency": load,
-        "rounds": adaspec_row["rounds"],
-        "speedup": adaspec_row["speedup"],
-        "speedup_spread": spread(adaspec_row, "speedup"),
-    }
-    opponents = {"vllm_best": SERVER_METHODS if ran else (), "static_best": ("hybrid-splice",)}
-    for key, methods in opponents.items():
-        candidates = [row for row in rows if row["method"] in methods]
-        best = max(candidates, key=lambda row: row["speedup"], default=None)
-        found[key] = best and f"{best['method']} {best['setting']}".strip()
-        found[f"over_{key}"] = best and adaspec_row["speedup"] / best["speedup"]
-        found[f"over_{key}_spread"] = best and spread(best, "adaspec_over")
-    return found
-
-
-def server_rows(benchmarks: Mapping[int, Sequence[str]]) -> list[Row]:
-    """The rows of several benchmarks, by requests at once."""
-    return [server_row(name, load) for load, names in benchmarks.items() for name in names]
-
-
 def summary() -> dict[str, Any]:
     """All derived figures that README and docs show."""
     return {
@@ -205,9 +158,6 @@ def summary() -> dict[str, Any]:
         "command": "python eval/summary.py",
         "replays": {name: replay_rows(name) for name in REPLAYS},
         "engines": {name: engine_rows(name) for name in REPLAYS},
-        "servers": server_rows(SHIPS),
-        "servers_older": server_rows(OLDER),
-        "servers_alone": server_rows(ALONE),
     }
 
 

@@ -1,4 +1,4 @@
-"""The generated tables on operating: guard, other traffic, decision times, logs."""
+"""The generated tables on operating: guard, other traffic, decision times."""
 
 from __future__ import annotations
 
@@ -54,42 +54,6 @@ def guard_table() -> list[list[str]]:
                 speeds = [cell[key] for cell in some]
                 row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
         rows.append(row)
-    return rows
-
-
-def logged_table() -> list[list[str]]:
-    """The table of estimates from logs against the truth."""
-    rows = [["logged by", "explores", "judged", "estimator", "true tokens per second",
-             "bias", "RMSE", "coverage of 95%"]]  # fmt: skip
-    for row in report("logged")["rows"]:
-        figures = ["", "", "", ""]
-        if "bias" in row:
-            figures = [
-                f"{row['true_tokens_per_s']:,.0f}", percent(row["bias"]),
-                f"{row['rmse']:.1%}", f"{row['coverage']:.1%}",
-            ]  # fmt: skip
-        rows.append([
-            f"`{row['logging']}`", f"{row['explore']:.0%}", f"`{row['target']}`",
-            row["estimator"], *figures,
-        ])  # fmt: skip
-    return rows
-
-
-def lookup_table() -> list[list[str]]:
-    """The table of look-ups in earlier answers, beside arctic-inference's."""
-    rows = [["stored tokens", "system", "look-up, us", "p99, us", "storing, us per token",
-             "bytes per token", "accepted of 8"]]  # fmt: skip
-    for row in report("memory-lookup")["rows"]:
-        size = row["bytes_per_token"]
-        rows.append([
-            f"{row['stored_tokens']:,}",
-            row["system"],
-            f"{row['median_us']:.1f}",
-            f"{row['p99_us']:.1f}",
-            f"{row['add_us_per_token']:.2f}",
-            "" if size is None else f"{size:.0f}",
-            f"{row['accepted_per_lookup']:.2f}",
-        ])  # fmt: skip
     return rows
 
 

@@ -14,27 +14,26 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals
 
-from adaspec.bench.engine import client
-from adaspec.bench.engine.client import Metrics
-from adaspec.bench.engine.methods import Drafter, adaspec_candidate
-from adaspec.bench.engine.server import Server, ended_by_signals
 from adaspec.bench.machine import free_memory
-from adaspec.errors import BenchError
 from adaspec.vllm.doctor import plugin_finding
-from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, REASONS, SHORT
+from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, REASONS, SHORT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
@@ -56,6 +55,7 @@ ENGINE = {
     "enforce_eager": True,
 }
 MAX_TOKENS = 160
+PATIENCE_S = 600.0
 NOTHING = "-"
 CLOCKED = {
     "none": "step time over the costs', no draft",
@@ -160,15 +160,18 @@ def run_meanwhile(command: str) -> None:
 
 def serve(arguments: argparse.Namespace) -> None:
     """Start a server, ask it the questions, show the answers, and stop it."""
-    candidate = adaspec_candidate(
-        str(arguments.policy), Drafter(str(RECIPE / "eagle3"), "eagle3"), str(arguments.cost)
-    )
+    speculative = {
+        "method": "adaspec",
+        "model": str(RECIPE / "eagle3"),
+        "policy": str(arguments.policy),
+        "cost": str(arguments.cost),
+    }
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}", soft_wrap=True)
     began = time.monotonic()
     with ended_by_signals():
-        server = Server(str(arguments.target), candidate, ENGINE, arguments.log)
+        server = Server(str(arguments.target), ENGINE, speculative, arguments.log)
         try:
             run_meanwhile(arguments.meanwhile)
             server.wait(Waiting(console))
@@ -198,17 +201,66 @@ class Waiting:
             self._next_s *= 2
 
 
+class Metrics(dict[tuple[str, frozenset[tuple[str, str]]], float]):
+    """Every sample of a server's `/metrics` that is adaspec's own, by its name and labels."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """From Prometheus' text format; other metrics are ignored."""
+        # vLLM brings it.
+        from prometheus_client.parser import text_string_to_metric_families
+
+        return cls(
+            ((sample.name.removeprefix(PREFIX), frozenset(sample.labels.items())), sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith(PREFIX)
+        )
+
+    def __sub__(self, earlier: Metrics) -> Metrics:
+        """The counts since an earlier reading."""
+        return Metrics((key, value - earlier.get(key, 0.0)) for key, value in self.items())
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels; 0 where there is none."""
+        return sum(
+            value
+            for (metric, pairs), value in self.items()
+            if metric == name and labels.items() <= pairs
+        )
+
+
+def read_metrics(address: str) -> Metrics:
+    """adaspec's metrics since the server's start."""
+    with DIRECT.open(f"{address}/metrics", timeout=PATIENCE_S) as response:
+        return Metrics.read(response.read().decode())
+
+
+def chat(address: str, question: str) -> tuple[str, int]:
+    """The greedy answer to one question, through the model's chat template, and its length."""
+    messages = [{"role": "user", "content": question}]
+    asked = {"model": SERVED_NAME, "messages": messages, "max_tokens": MAX_TOKENS, "temperature": 0}
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions",
+        json.dumps(asked).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with DIRECT.open(request, timeout=PATIENCE_S) as response:
+        answer = json.load(response)
+    return answer["choices"][0]["message"]["content"] or "", answer["usage"]["completion_tokens"]
+
+
 def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
     """Ask all questions; returns adaspec's metrics for each question, and for all together."""
-    first = before = client.metrics(address)
+    first = before = read_metrics(address)
     metrics_by_question = []
     for name, question in QUESTIONS.items():
         began = time.monotonic()
-        text, tokens = client.chat(address, question, MAX_TOKENS)
+        text, tokens = chat(address, question)
         seconds = time.monotonic() - began
         console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
         console.print(_shortened(text), markup=False)
-        after = client.metrics(address)
+        after = read_metrics(address)
         metrics_by_question.append(after - before)
         before = after
     return metrics_by_question, before - first
@@ -331,7 +383,7 @@ def main() -> int:
             serve(arguments)
     except Failed as failed:
         return int(failed.args[0])
-    except BenchError as error:
+    except (ServerError, OSError) as error:
         print(f"serve_demo: {error}", file=sys.stderr)
         lines = arguments.log.read_text(errors="replace").splitlines()
         print("\n".join(lines[-LOG_LINES:]), file=sys.stderr)

@@ -4,7 +4,8 @@
     python eval/summary.py --check    # writes nothing; exit code 1 where a table is out of date
 
 Reads the reports in `eval/reports/`; writes `eval/reports/summary.json`, `docs/headline.png`, and
-the tables between `<!-- table NAME -->` and `<!-- end -->` in README.md and docs/.
+the tables between `<!-- table NAME -->` and `<!-- end -->` in README.md, docs/ and the README.md of
+reports.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,8 @@ def main() -> int:
     markdown_tables = tables(figures)
     text = json.dumps(figures, indent=1) + "\n"
     changed = {SUMMARY: text} if not SUMMARY.exists() or SUMMARY.read_text("utf-8") != text else {}
-    for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
+    pages = (CHECKOUT / "docs").glob("*.md"), REPORTS.glob("*/README.md")
+    for page in (CHECKOUT / "README.md", *sorted(chain(*pages))):
         before = page.read_text("utf-8")
         after = TABLE.sub(lambda hit: hit[1] + markdown_tables[hit[2]] + hit[3], before)
         if after != before:

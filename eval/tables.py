@@ -10,10 +10,8 @@ from operate_tables import (
     decide_table,
     drift_table,
     guard_table,
-    logged_table,
-    lookup_table,
 )
-from server_tables import latency_table, server_table, servers_table
+from server_tables import all_servers_table, latency_table, servers_table
 from table_cells import (
     AT_ONCE,
     OVER_NONE,
@@ -375,7 +373,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     rows_of_table = {
         "headline": headline_table(found),
         "rivals": rivals_table(found),
-        "servers-ships": servers_table(found),
         "without-request": without_request_table(),
         "trainings": trainings_table(),
         "ablations": ablations_table(),
@@ -390,16 +387,13 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "guard": guard_table(),
         "left-out": left_out_table("llama-3.1-8b-without-workload", "llama-3.1-8b"),
         "left-out-pair": left_out_table("reference-pair-without-workload", "reference-pair-h100"),
-        "logged": logged_table(),
         "memory": memory_table(),
-        "memory-lookup": lookup_table(),
         "memory-workloads": memory_by_workload_table(),
         "no-drafter": memory_by_cell_table("llama-3.1-8b-no-drafter-memory", "no-drafter"),
         "public-memory": memory_by_cell_table("llama-3.1-8b-memory", "llama-3.1-8b"),
-        "servers": server_table(found, "servers"),
-        "servers-older": server_table(found, "servers_older"),
-        "servers-latency": latency_table(found),
-        "servers-alone": server_table(found, "servers_alone"),
+        "servers": servers_table(),
+        "servers-all": all_servers_table(),
+        "servers-latency": latency_table(),
     }
     for name in REPLAYS:
         short = name.partition("-")[0]

@@ -126,7 +126,7 @@ def command(
 
     Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static
     settings in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency. Of
-    logged traces is estimated what the policies would have achieved, at the logged load.
+    logged traces is estimated what static rules would have achieved, at the logged load.
 
     \b
     Example:
@@ -139,12 +139,13 @@ def command(
     from adaspec.evaluate.evaluation import refuse_beside
     from adaspec.evaluate.report_folder import check_destination
 
-    place = None if out is None else check_destination(out, force)
+    if out is not None:
+        check_destination(out, force)
     if options["protocol"] is not None:
         refuse_beside(options["protocol"], _given())
     with ProgressBar() as bar:
         report = evaluate_policies(traces, progress=bar, **options)
-    publish(report, place, as_json)
+    publish(report, out, force, as_json)
 
 
 def _given() -> dict[str, object]:

@@ -25,7 +25,7 @@ COMMANDS = {
     "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
     "profile": ("adaspec.cli.profile_command", "Measure this machine's step times: a cost model."),
     "doctor": ("adaspec.cli.doctor_command", "Say whether serving will work here, and if not why."),
-    "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is, side by side."),
+    "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is here."),
 }
 
 OK, FAULT, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141

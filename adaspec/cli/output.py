@@ -21,8 +21,9 @@ from rich.table import Table
 from adaspec.documents import json_types
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from adaspec.evaluate.report_folder import EvaluationReport
-    from adaspec.places import Place
 
 PIPE_WIDTH = 100
 """The width of tables in characters if no terminal tells its width."""
@@ -89,17 +90,17 @@ def print_lines(console: Console, *lines: str) -> None:
         console.print(printable(line), soft_wrap=True, markup=False)
 
 
-def publish(report: EvaluationReport, place: Place | None, as_json: bool) -> None:
-    """Add the command line to a report, write its folder if there is a place, and print it."""
+def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bool) -> None:
+    """Add the command line to a report, write its folder if it shall have one, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
-    if place is not None:
-        report.write(place)
+    if out is not None:
+        report.write(out, force)
     if as_json:
         print_json(report.document)
     else:
         report.print(results())
-    if place is not None:
-        click.echo(f"report written to {place.path}", err=True)
+    if out is not None:
+        click.echo(f"report written to {out}", err=True)
 
 
 class ProgressBar:

@@ -33,7 +33,7 @@ from adaspec.cli.output import (
     results,
 )
 from adaspec.errors import CostError
-from adaspec.staging import check_place
+from adaspec.files import check_writable
 from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     metavar="COST.json",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The cost file; two plots go beside it.",
+    help="The cost file.",
 )
 @numbers_option(
     "--batches",
@@ -109,10 +109,9 @@ def command(
     check_drafter(draft, draft_method)
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
-    place = check_place(out, CostError)
-    # Imported here because vLLM and the plots take seconds to load, and --help should be quick.
+    check_writable(out, CostError)
+    # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.bench.profile.measurement import Grid
-    from adaspec.bench.profile.plots import save_plots
     from adaspec.bench.profile.profile import profile_machine
     from adaspec.cost.load import save_cost
     from adaspec.vllm.machine import keep_profile
@@ -122,8 +121,7 @@ def command(
     grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
-    save_cost(profile.cost, place, profile.fit)
-    plots = save_plots(profile, out)
+    save_cost(profile.cost, out, profile.fit)
     kept = None
     if keep or (keep is None and profile.noise.complaint is None):
         assert profile.cost.hardware is not None
@@ -132,17 +130,15 @@ def command(
         document = profile.document()
         document["files"] = {
             "cost": str(out),
-            "plots": [str(path) for path in plots],
             "kept": None if kept is None else str(kept),
         }
         print_json(document)
     else:
         _print(profile)
-    files = ", ".join(str(path) for path in (out, *plots))
     print_lines(
         remarks(),
         *(f"warning: {complaint}" for complaint in profile.complaints),
-        f"written: {files}",
+        f"written: {out}",
         f"kept for servers on this machine: {kept}"
         if kept is not None
         else "not kept for servers on this machine: give --keep, or name the file as 'cost'",

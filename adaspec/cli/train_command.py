@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,6 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAMPLES, Options
-
-if TYPE_CHECKING:
-    from adaspec.places import Place
 
 
 @click.command(
@@ -119,8 +116,9 @@ def command(
             )
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
-        place = None if out is None else _check_report(out, force)
-        _cross_fit(traces, folds, place, as_json, **options)
+        if out is not None:
+            _check_report(out, force)
+        _cross_fit(traces, folds, out, force, as_json, **options)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
@@ -146,7 +144,8 @@ def command(
 def _cross_fit(
     traces: tuple[Path, ...],
     folds: int,
-    place: Place | None,
+    out: Path | None,
+    force: bool,
     as_json: bool,
     *,
     cost: str | None,
@@ -177,11 +176,11 @@ def _cross_fit(
             exclude_requests,
         )
     note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report), place, as_json)
+    publish(EvaluationReport(crossfit.report), out, force, as_json)
 
 
-def _check_report(out: Path, force: bool) -> Place:
-    """The place for a report; raises an error, before a long evaluation, if it cannot be used."""
+def _check_report(out: Path, force: bool) -> None:
+    """Raise an error, before a long evaluation, if no report can be written there."""
     from adaspec.evaluate.report_folder import check_destination
     from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 
@@ -190,4 +189,4 @@ def _check_report(out: Path, force: bool) -> Place:
             f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
             "another folder, or leave --crossfit out"
         )
-    return check_destination(out, force)
+    check_destination(out, force)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
 from adaspec.cost.engine import ENGINES
 from adaspec.cost.model import ASYNC_DECIDING, DECIDING, CostModel
@@ -30,8 +29,7 @@ from adaspec.documents import (
     whole,
 )
 from adaspec.errors import CostError, nearest, shown
-from adaspec.places import STAGED, Place, beside, flush, look
-from adaspec.staging import publish
+from adaspec.files import AnyPath, new_file
 
 SCHEMA = 1
 KIND = "cost"
@@ -116,7 +114,7 @@ _FIT_RULES: Rules = {
 
 def load_cost(name_or_path: AnyPath) -> CostModel:
     """Load the builtin cost model of this name, or else the one in this file."""
-    text = os.fspath(path_of(name_or_path, "the cost model", CostError))
+    text = os.fspath(name_or_path)
     if text in BUILTIN:
         return BUILTIN[text]
     if text == PROTOCOL:
@@ -196,13 +194,8 @@ def check_cost(cost: CostModel, where: str) -> None:
             )
 
 
-def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None) -> None:
-    """Write a cost file, all or nothing, from which `load_cost` reads the same model.
-
-    A `Place` is only written to if nothing changed there since it was checked.
-    """
-    place = path if isinstance(path, Place) else look(path)
-    path = place.path
+def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:
+    """Write a cost file, all or nothing, from which `load_cost` reads the same model."""
     check_cost(cost, f"cost model '{cost.name}'")
     document = cost_document(cost)
     if fit is not None:
@@ -212,12 +205,5 @@ def save_cost(cost: CostModel, path: Path | Place, fit: FitReport | None = None)
         raise CostError(f"{path}: no such folder to write to")
     if path.is_dir():
         raise CostError(f"{path}: a folder; a cost model is written to a file")
-    # The file gets its name only when complete, so that a reader never sees half of it.
-    staged = beside(place.final, STAGED)
-    try:
-        staged.write_text(text, encoding="utf-8")
-        flush(staged)
-        publish(staged, place, CostError)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        raise
+    with new_file(path, CostError) as file:
+        file.write(text.encode())

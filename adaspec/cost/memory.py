@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaspec.arguments import AnyPath, path_of
 from adaspec.documents import TRUTH, Rule, Rules, check_values, one_of, or_null, read_json, whole
 from adaspec.errors import CostError, nearest, shown
+from adaspec.files import AnyPath
 
 EAGLE, EAGLE3, DRAFT_MODEL = METHODS = ("eagle", "eagle3", "draft_model")
 """The neural drafters whose memory is known, by vLLM's names."""
@@ -168,7 +168,7 @@ def drafter_method(drafter: Shapes) -> str | None:
 
 def load_shapes(name_or_path: AnyPath) -> Shapes:
     """The shapes of the model of this name, or of that in this folder or config.json."""
-    text = os.fspath(path_of(name_or_path, "the model", CostError))
+    text = os.fspath(name_or_path)
     if text in MODELS:
         return MODELS[text]
     path = Path(text)

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from adaspec import __version__
-from adaspec.arguments import one_of
 from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
-from adaspec.errors import EvaluationError
+from adaspec.errors import EvaluationError, check_word
 from adaspec.evaluate.acceptance import acceptance_document
 from adaspec.evaluate.batching import evaluate_closed_loop, evaluate_lockstep
 from adaspec.evaluate.hindsight import tuned_rows
@@ -106,7 +105,7 @@ def evaluate_by(
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """The same document, replayed by the player that `player_of` made."""
-    one_of(batching, BATCHINGS, "batching", EvaluationError)
+    check_word(batching, BATCHINGS, "batching", EvaluationError)
     parts = BATCHINGS[batching](player, named, options, progress)
     _mark_seen(parts["rows"], selection, named)
     document = _document(selection, named, options, cost.name, batching)
@@ -156,7 +155,7 @@ def evaluate_by_protocol(
 
     The protocol brings its own costs and batching, and only the named policies run.
     """
-    one_of(protocol, [PROTOCOL], "protocol", EvaluationError)
+    check_word(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
         raise EvaluationError(f"--protocol {protocol} runs the named policies: name one")
     check_distinct(named)

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from adaspec.arguments import AnyPath, path_of
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import load_cost, read_cost
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
 from adaspec.evaluate.written_report import is_report, read_report
+from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
@@ -28,7 +28,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
 
     Every row and checksum is checked; a path that cannot be used at all raises an `AdaspecError`.
     """
-    path = path_of(path, "what to inspect", AdaspecError)
+    path = Path(path)
     if not path.exists():
         shipped = shipped_policies()
         if str(path) in BUILTIN:

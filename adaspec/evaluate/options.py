@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from adaspec.arguments import numbers_of, one_of, truth, whole_number
 from adaspec.cost.engine import ENGINES, SYNC
+from adaspec.documents import TRUTH, Rule, Rules, check_values, one_of, whole
 from adaspec.errors import EvaluationError
 
 CONCURRENCY = (1, 8, 32, 128)
@@ -15,6 +16,8 @@ MAX_CONCURRENCY = 4096
 ORDERS = 3
 RESAMPLES = 40
 CAP = 48
+MAX_SEED = 2**31 - 1
+"""LightGBM's seeds are 32 bits."""
 
 ALL = "all"
 """The name of the mix of all workloads in reports."""
@@ -63,13 +66,10 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse values out of range, and sort the concurrencies without repeats."""
-        for name, (least, most) in _RANGES.items():
-            number = whole_number(getattr(self, name), name, least, most, EvaluationError)
-            object.__setattr__(self, name, number)
-        for name in ("prefill", "free_decisions", "stress_splices"):
-            truth(getattr(self, name), name, EvaluationError)
-        one_of(self.engine, ENGINES, "engine", EvaluationError)
-        loads = numbers_of(self.concurrency, "concurrency", 1, MAX_CONCURRENCY, EvaluationError)
+        loads = self.concurrency
+        loads = tuple(loads) if isinstance(loads, Iterable) else (loads,)
+        object.__setattr__(self, "concurrency", loads)
+        check_values(self, _RULES, "evaluation", EvaluationError)
         object.__setattr__(self, "concurrency", tuple(sorted(set(loads))))
 
     @property
@@ -78,12 +78,19 @@ class Options:
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
 
 
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "orders": (1, 1000),
-    "resamples": (0, 10_000),
-    "seed": (0, None),
-    "cap": (1, 1000),
-    "jobs": (0, None),
+_LOAD = whole(1, MAX_CONCURRENCY)
+_RULES: Rules = {
+    "concurrency": Rule(
+        lambda loads: loads and all(map(_LOAD.holds, loads)),
+        f"at least one number, each {_LOAD.expected}",
+    ),
+    "orders": whole(1, 1000),
+    "resamples": whole(0, 10_000),
+    "seed": whole(0, MAX_SEED),
+    "cap": whole(1, 1000),
+    **dict.fromkeys(("prefill", "free_decisions", "stress_splices"), TRUTH),
+    "engine": one_of(ENGINES),
+    "jobs": whole(0, 4096),
 }
 
 

@@ -7,13 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaspec import staging
-from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.render.contents import Contents, contents_of
 from adaspec.evaluate.report import Report
-from adaspec.places import Place
+from adaspec.files import AnyPath, Kind, check_folder, new_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,21 +54,16 @@ class EvaluationReport:
             parts.append(f" {json.dumps(key)}: {text}")
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
-    def write(self, folder: AnyPath | Place, force: bool = False) -> Path:
+    def write(self, folder: AnyPath, force: bool = False) -> Path:
         """Write report.json and report.html to `folder`, all or nothing.
 
-        `force` replaces an existing report, and nothing else. A place that was checked before is
-        written to only if it has not changed since.
+        `force` replaces an existing report, and nothing else.
         """
-        if isinstance(folder, Place):
-            place = folder
-        else:
-            path = path_of(folder, "folder", EvaluationError)
-            place = check_destination(path, truth(force, "force", EvaluationError))
-        with staging.whole_folder(place, EvaluationError) as staged:
+        path = Path(folder)
+        with new_folder(path, _KIND, force) as staged:
             (staged / REPORT).write_text(self.to_json(), encoding="utf-8")
             (staged / PAGE).write_text(self.page(), encoding="utf-8")
-        return place.path
+        return path
 
     def page(self) -> str:
         """The report as one HTML page that opens without a network."""
@@ -103,17 +96,17 @@ class EvaluationReport:
         return page.getvalue()
 
 
-def check_destination(folder: Path, force: bool = False) -> Place:
-    """The place at `folder`, or an EvaluationError if no report can be written there.
+def check_destination(folder: Path, force: bool = False) -> None:
+    """Raise an EvaluationError if no report can be written to `folder`.
 
     Call it before a long evaluation. With `force`, a folder is replaced only if it has a
     report.json and nothing that does not belong to a report.
     """
-    return staging.check_destination(folder, force, _CONTENTS)
+    check_folder(folder, _KIND, force)
 
 
 def _belongs_to_report(name: str) -> bool:
     return name in {REPORT, PAGE}
 
 
-_CONTENTS = staging.Contents("a report", REPORT, _belongs_to_report, EvaluationError)
+_KIND = Kind("a report", REPORT, _belongs_to_report, EvaluationError)

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from adaspec.arguments import Paths
 from adaspec.errors import EvaluationError, nearest
 from adaspec.trace.identity import request_hash
-from adaspec.trace.reader import open_traces
+from adaspec.trace.reader import Paths, open_traces
 from adaspec.trace.schema import Request
 
 MIN_OUTPUT = 16

@@ -9,6 +9,7 @@ from adaspec.documents import read_json
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.logged.report import LoggedReport
 from adaspec.evaluate.report_folder import REPORT, EvaluationReport
+from adaspec.files import new_file
 
 _AGAIN = "give what 'adaspec eval -o' wrote"
 
@@ -45,11 +46,7 @@ def read_report(path: Path) -> EvaluationReport:
 
 def write_page(report: EvaluationReport, path: Path, force: bool = False) -> None:
     """Write the page of a report to a file, which `force` allows to replace."""
-    page = report.page()
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(page)
-    except FileExistsError:
-        raise EvaluationError(f"{path}: exists: choose another, or replace it: --force") from None
-    except OSError as fault:
-        raise EvaluationError(f"{path}: cannot be written ({fault.strerror})") from fault
+    if path.exists() and not force:
+        raise EvaluationError(f"{path}: exists: choose another, or replace it: --force")
+    with new_file(path, EvaluationError) as file:
+        file.write(report.page().encode())

@@ -11,10 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from adaspec import staging
 from adaspec.documents import read_file
 from adaspec.errors import PolicyError, nearest
-from adaspec.places import Place
+from adaspec.files import Kind, check_folder, new_folder
 from adaspec.policy.arrays import Arrays, npz_arrays, npz_bytes
 from adaspec.policy.manifest import PolicyManifest
 
@@ -63,7 +62,7 @@ class Artifact:
 
 
 def write_artifact(
-    folder: str | Path | Place,
+    folder: Path,
     manifest: PolicyManifest | Mapping[str, Any],
     networks: Mapping[str, NDArray[Any]],
     tables: Mapping[str, NDArray[Any]],
@@ -73,38 +72,32 @@ def write_artifact(
 ) -> None:
     """Write a policy's folder, all or nothing; the same content gives the same bytes.
 
-    `force` only replaces a folder that holds a policy and nothing else. A `Place` is only written
-    to if nothing changed there since it was checked.
+    `force` only replaces a folder that holds a policy and nothing else.
     """
-    place = folder if isinstance(folder, Place) else check_destination(Path(folder), force)
-    path = place.path
     if not isinstance(manifest, PolicyManifest):
         manifest = PolicyManifest.from_record(manifest)
     contents = {
         MANIFEST: manifest.to_json().encode(),
-        NETWORKS: npz_bytes(networks, f"{path / NETWORKS}"),
-        TABLES: npz_bytes(tables, f"{path / TABLES}"),
-        MODEL: _encoded(model_text, path / MODEL),
-        CARD: _encoded(card, path / CARD),
+        NETWORKS: npz_bytes(networks, f"{folder / NETWORKS}"),
+        TABLES: npz_bytes(tables, f"{folder / TABLES}"),
+        MODEL: _encoded(model_text, folder / MODEL),
+        CARD: _encoded(card, folder / CARD),
     }
     for name, content in contents.items():
         if len(content) > MAX_BYTES[name]:
             raise PolicyError(
-                f"{path / name}: {len(content)} bytes are more than the {MAX_BYTES[name]} that "
+                f"{folder / name}: {len(content)} bytes are more than the {MAX_BYTES[name]} that "
                 "would be read again: train a smaller policy"
             )
     contents[CHECKSUMS] = checksums(contents)
-    with staging.whole_folder(place, PolicyError) as staged:
+    with new_folder(folder, _KIND, force) as staged:
         for name, content in contents.items():
             (staged / name).write_bytes(content)
 
 
-def check_destination(folder: Path, force: bool = False) -> Place:
-    """The place at `folder`, or a PolicyError where `write_artifact` would refuse it.
-
-    To be called before a long training.
-    """
-    return staging.check_destination(folder, force, _CONTENTS)
+def check_destination(folder: Path, force: bool = False) -> None:
+    """Raise a PolicyError where `write_artifact` would refuse; call it before long training."""
+    check_folder(folder, _KIND, force)
 
 
 def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifact:
@@ -139,9 +132,7 @@ def checksums(contents: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-_CONTENTS = staging.Contents(
-    "a policy", CHECKSUMS, {*MAX_BYTES, _FORESTS}.__contains__, PolicyError
-)
+_KIND = Kind("a policy", CHECKSUMS, {*MAX_BYTES, _FORESTS}.__contains__, PolicyError)
 
 
 def _read(path: Path) -> dict[str, bytes]:
@@ -149,8 +140,7 @@ def _read(path: Path) -> dict[str, bytes]:
     _check_names(path)
     try:
         return {
-            # Not through a link, which could lead anywhere.
-            name: read_file(path / name, PolicyError, _RECOVER, limit, through_links=False)
+            name: read_file(path / name, PolicyError, _RECOVER, limit)
             for name, limit in MAX_BYTES.items()
         }
     except OSError as error:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adaspec.arguments import path_of
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 from adaspec.policy.base import BasePolicy
@@ -58,7 +57,7 @@ def contender_of(given: object) -> Contender:
     if isinstance(given, str):
         return parse_contender(given)
     if isinstance(given, os.PathLike):
-        policy = load_policy(path_of(given, "a policy", SpecError))
+        policy = load_policy(Path(given))
         _check_name(policy.name, str(given))
         return policy
     if isinstance(given, OwnPolicy | SuffixDecoding) or is_compiled(given):

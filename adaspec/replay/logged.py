@@ -14,17 +14,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.arguments import Paths, paths_of
 from adaspec.errors import AdaspecError
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.trace.reader import TraceReader
+from adaspec.trace.reader import Paths, TraceReader, paths_of
 from adaspec.trace.schema import LoggedStep, Request
 
 Ints = NDArray[np.int32]
 Array = NDArray[np.float64]
 
-MAX_REACH = 32
-"""The longest neural draft that is judged by a log."""
 MAX_WEIGHT = 20.0
 """The largest weight that a rare choice of the logging policy may get."""
 
@@ -40,11 +37,10 @@ class Steps:
     """Accepted tokens of the whole draft, neural or not."""
     weight: Array
     """1 / propensity, at most `MAX_WEIGHT`; 1 if the propensity is not known."""
-    propensity: Array
-    """NaN where it is not known."""
-    reach: Array
-    """(steps, tokens) the probability of a draft of at least 1, 2, .. neural tokens; NaN where it
-    is not known, and 0 beyond."""
+    shown: Ints
+    """Neural tokens of which the log shows whether they are right: at least those verified."""
+    right: Ints
+    """How many of these are right, one after another."""
     running: Ints
     """Requests in the engine's batch; 0 where it is not known."""
 
@@ -91,6 +87,11 @@ class Log(Steps):
         """Accepted neural tokens of each step."""
         return np.minimum(self.accepted, self.neural_len)
 
+    def reached(self, token: int) -> NDArray[np.bool_]:
+        """Whether each step shows what became of its neural token number `token`, from 1 on."""
+        before = token - 1
+        return (self.shown >= token) & (self.right >= before) & (self.left > token)
+
     @property
     def ended(self) -> NDArray[np.bool_]:
         """True where the output ends right after the accepted neural tokens."""
@@ -100,7 +101,7 @@ class Log(Steps):
 
 def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
     """True if these are logged traces, False if dense; a mixture of both is refused."""
-    readers = [TraceReader(path) for path in paths_of(traces, "traces", error)]
+    readers = [TraceReader(path) for path in paths_of(traces)]
     kinds = {reader.manifest.kind: reader.path for reader in readers}
     if len(kinds) > 1:
         raise error(
@@ -162,8 +163,8 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         return "with nothing to decode"
     if any(step.position is None for step in steps):
         return "with a step of unknown position"
-    neural = [_neural_len(step) for step in steps]
-    if None in neural:
+    neural = [length for step in steps if (length := _neural_len(step)) is not None]
+    if len(neural) < len(steps):
         return "with a step of unknown source"
     position = np.array([step.position for step in steps], np.int32)
     accepted = np.array([step.accepted for step in steps], np.int32)
@@ -172,6 +173,13 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
     # Steps belong to another text if they verify a position twice or lie after the output's end.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return "whose steps contradict their text"
+    shown, right = np.array(
+        [
+            _shown(step, length, head.output_tokens)
+            for step, length in zip(steps, neural, strict=True)
+        ],
+        np.int32,
+    ).T.copy()
     return LoggedRequest(
         request=Request(
             head.workload,
@@ -185,24 +193,26 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         drafted=np.array([step.draft_len for step in steps], np.int32),
         accepted=accepted,
         weight=np.array([min(MAX_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
-        propensity=np.array([step.propensity or np.nan for step in steps]),
-        reach=_reach(steps, np.array(neural, np.int32)),
+        shown=shown,
+        right=right,
         running=np.array([step.running or 0 for step in steps], np.int32),
     )
 
 
-def _reach(steps: Sequence[LoggedStep], neural_len: Ints) -> Array:
-    """The probability of each number of neural tokens: that of a plan without choice is known."""
-    reach = np.zeros((len(steps), MAX_REACH))
-    for row, step in enumerate(steps):
-        if step.neural_propensity is not None:
-            known = step.neural_propensity[:MAX_REACH]
-            reach[row, : len(known)] = known
-        elif step.propensity == 1.0:
-            reach[row, : neural_len[row]] = 1.0
-        else:
-            reach[row] = np.nan
-    return reach
+def _shown(step: LoggedStep, neural_len: int, output: Ints) -> tuple[int, int]:
+    """How many neural tokens of a step the log shows to be right or wrong, and how many are right.
+
+    Where the target is greedy, the tokens drafted behind the verified ones are right as far as the
+    text goes on with them: whoever had verified them would have accepted just these.
+    """
+    right = min(step.accepted, neural_len)
+    if step.unverified_tokens is None or step.position is None:
+        return neural_len, right
+    following = output[step.position + neural_len :][: len(step.unverified_tokens)]
+    if right == neural_len:
+        agree = step.unverified_tokens[: len(following)] == following
+        right += int(agree.cumprod().sum())
+    return neural_len + len(following), right
 
 
 def _neural_len(step: LoggedStep) -> int | None:

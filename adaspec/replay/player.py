@@ -6,7 +6,7 @@ has the kinds of policy that a faster loop gives the same results for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -140,16 +140,6 @@ class Player:
         kept = (*_NO_POLICIES, BatchTable, Budget, Ema)
         return isinstance(contender, kept) or decides_late(contender)
 
-    def play_rounds(
-        self, contender: Contender, orders: Sequence[Ints], concurrency: int
-    ) -> list[Result]:
-        """One run per order, in turn: what is remembered of answers lasts from one to the next."""
-        if not isinstance(contender, SuffixDecoding):
-            return [self.play(contender, order, concurrency) for order in orders]
-        memory = self._memory()
-        runs = [_Run(self.recording, order, concurrency, True) for order in orders]
-        return [self._play_suffix(contender, run, memory) for run in runs]
-
     def remember(self, order: Ints, concurrency: int) -> Recording | None:
         """The entries of an order with the answers that each knows; None where none are replayed.
 
@@ -251,18 +241,12 @@ class Player:
         one = order if refills else order[:1]
         return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap, refills)
 
-    def _memory(self) -> Memory:
-        """The memory of suffix decoding as a run begins."""
-        if self._answers is None:
-            self._answers = Answers(self.recording.requests)
-        before = () if self.remembered is None else self.remembered.before
-        return Memory(self._answers, warm=before)
-
-    def _play_suffix(
-        self, suffix: SuffixDecoding, run: _Run, memory: Memory | None = None
-    ) -> Result:
+    def _play_suffix(self, suffix: SuffixDecoding, run: _Run) -> Result:
         recording, order, concurrency, refills = run
-        memory, cost, cap = memory or self._memory(), self.cost, self.cap
+        if self._answers is None:
+            self._answers = Answers(recording.requests)
+        before = () if self.remembered is None else self.remembered.before
+        memory, cost, cap = Memory(self._answers, warm=before), self.cost, self.cap
         return run_suffix(recording, suffix, order, concurrency, cost, cap, refills, memory)
 
     def _play_any(self, policy: Policy, run: _Run) -> Result:

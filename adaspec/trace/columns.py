@@ -27,7 +27,6 @@ def _list_of(item: pa.DataType) -> pa.DataType:
 _NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
-_PROBABILITIES = _list_of(pa.float32())
 
 # pyarrow's to_pandas_dtype() is not used, as it imports pandas in older releases.
 _NUMPY: dict[pa.DataType, type[np.generic]] = {
@@ -51,16 +50,18 @@ _LOGGED = pa.schema(
         pa.field("ngram_len", pa.int16()),
         pa.field("output_len", pa.int32()),
         pa.field("propensity", pa.float64()),
-        pa.field("neural_propensity", _PROBABILITIES),
         pa.field("step_s", pa.float64()),
         pa.field("drafted_tokens", _TOKENS),
+        pa.field("unverified_tokens", _TOKENS),
         pa.field("prompt_tokens", _TOKENS),
         pa.field("output_tokens", _TOKENS),
         pa.field("max_tokens", pa.int32()),
     ]
 )
-LATER_COLUMNS = ("prompt_tokens", "output_tokens", "neural_propensity", "max_tokens")
+LATER_COLUMNS = ("prompt_tokens", "output_tokens", "unverified_tokens", "max_tokens")
 """Columns that the first traces lack; in a shard without them they are read as null."""
+FORMER_COLUMNS = ("neural_propensity",)
+"""Columns that only older traces have; nothing reads them."""
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:

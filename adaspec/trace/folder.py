@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import json
+import fcntl
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
-from adaspec.places import sync_folder
+from adaspec.files import UNFINISHED, Kind
 
 MANIFEST = "manifest.json"
 COMPLETE = "complete.json"
@@ -24,7 +20,6 @@ MAX_BYTES = 16 << 20
 RESTORE = "restore it from a copy, or record or import the trace again"
 
 _SHARD = re.compile(r"part-(\d{5,})\.parquet")
-_UNFINISHED = ".unfinished"
 
 
 def shard_name(number: int) -> str:
@@ -40,62 +35,32 @@ def shard_number(name: str) -> int | None:
 
 def is_leftover(name: str) -> bool:
     """True for a file that a writer began but did not finish."""
-    return name.startswith(".") and name.endswith(_UNFINISHED)
+    return name.startswith(".") and name.endswith(UNFINISHED)
 
 
-def is_trace_file(name: str) -> bool:
-    """True for the files of a trace. Other files in a folder are never deleted."""
+def _is_trace_file(name: str) -> bool:
     return name in (MANIFEST, COMPLETE) or shard_number(name) is not None or is_leftover(name)
 
 
-def is_trace(path: Path) -> bool:
-    """True if the folder's manifest is that of a trace, of whatever schema."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and {"schema", "kind"} <= manifest.keys()
+TRACE = Kind("a trace", MANIFEST, _is_trace_file, TraceError)
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+"""A trace holds the texts of others, so only its owner may read it."""
 
 
-@contextmanager
-def new_file(path: Path, shown: Path | None = None) -> Iterator[BinaryIO]:
-    """A file, readable by its owner only, that appears at `path` if the block succeeds.
+def lock(path: Path) -> int:
+    """Lock the folder of a trace until the returned descriptor is closed or this process ends.
 
-    If the block fails, nothing is left. An `OSError` becomes a `TraceError` about `shown`.
+    Raises `BlockingIOError` if another process has locked it.
     """
-    unfinished = path.with_name(f".{path.name}{_UNFINISHED}")
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
-    except OSError as error:
-        raise cannot_write(shown or path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> TraceError:
-    """The error for a path that cannot be written."""
-    reason = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        advice = "free some space, or choose another disk"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        advice = "choose a folder that you may write to"
-    else:
-        advice = "nothing was left there"
-    return TraceError(f"{path}: cannot be written ({reason}): {advice}")
-
-
-def write_complete(path: Path, shards: int, shown: Path) -> None:
-    """Mark the trace at `path` as finished with `shards` shards."""
-    with new_file(path / COMPLETE, shown) as file:
-        file.write(json.dumps({"shards": shards}).encode() + b"\n")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass  # Some network file systems have no locks; writing goes on without one.
+    return descriptor
 
 
 def completed_shards(path: Path) -> int | None:

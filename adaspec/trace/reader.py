@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adaspec.arguments import AnyPath, Paths, path_of, paths_of
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
+from adaspec.files import AnyPath
 from adaspec.trace import folder
-from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
+from adaspec.trace.columns import FORMER_COLUMNS, LATER_COLUMNS, batch_rows, row_schema
 from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
 
 Key = tuple[str, str]
+Paths: TypeAlias = AnyPath | Iterable[AnyPath]
+"""One path or several; a string is one path."""
 
 _BATCH_ROWS = 64
 
@@ -42,7 +45,7 @@ class TraceReader:
     """
 
     def __init__(self, path: AnyPath):
-        self.path = path_of(path, "the trace", TraceError)
+        self.path = Path(path)
         self.warnings: list[str] = []
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
@@ -179,6 +182,11 @@ class TraceReader:
                 self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
 
 
+def paths_of(paths: Paths) -> list[Path]:
+    """The path or paths as a list."""
+    return [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(each) for each in paths]
+
+
 def read_trace(path: AnyPath) -> TraceReader:
     """Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
     return TraceReader(path)
@@ -186,7 +194,7 @@ def read_trace(path: AnyPath) -> TraceReader:
 
 def open_traces(paths: Paths) -> list[TraceReader]:
     """Readers of the trace folders at `paths`; no request may occur twice in them."""
-    readers = [TraceReader(path) for path in paths_of(paths, "traces", TraceError)]
+    readers = [TraceReader(path) for path in paths_of(paths)]
     if not readers:
         raise TraceError("no trace given: name at least one trace folder")
     seen: dict[Key, str] = {}
@@ -236,6 +244,8 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
     for name in found.names:
         if found.names.count(name) > 1:
             raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
+        if name in FORMER_COLUMNS:
+            continue
         if name not in expected.names:
             raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
         stored, wanted = found.field(name).type, expected.field(name).type

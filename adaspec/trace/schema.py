@@ -76,11 +76,12 @@ class LoggedStep:
     output_len: int | None = None
     """Number of output tokens of the whole request."""
     propensity: float | None = None
-    """Probability with which the live policy chose this plan."""
-    neural_propensity: NDArray[np.float32] | None = None
-    """Probability with which it drafted at least 1, 2, .. neural tokens here; 0 beyond the end."""
+    """Probability with which the live policy chose this plan, where chance had a part in it."""
     step_s: float | None = None
     drafted_tokens: NDArray[np.int32] | None = None
+    unverified_tokens: NDArray[np.int32] | None = None
+    """What the neural drafter drafted behind its first `neural_len` tokens, and nobody verified.
+    Only where the target is greedy, so that the text that follows tells what was right."""
     prompt_tokens: NDArray[np.int32] | None = None
     """The request's prompt. It and `output_tokens` are given both or not at all, and only at the
     first recorded step. n-gram outcomes and all features follow from this text."""

@@ -174,7 +174,6 @@ def check_step(step: LoggedStep, where: str) -> None:
         raise TraceError(f"{where}: source is none, but draft_len={step.draft_len}")
     if step.propensity is not None and not 0 < step.propensity <= 1:
         raise TraceError(f"{where}: propensity={step.propensity} is not in (0, 1]")
-    _check_neural_propensity(step, where)
     if step.step_s is not None and not (math.isfinite(step.step_s) and step.step_s >= 0):
         raise TraceError(f"{where}: step_s={step.step_s} is not a time in seconds")
     _check_text(step, where)
@@ -184,19 +183,12 @@ def check_step(step: LoggedStep, where: str) -> None:
             raise TraceError(
                 f"{where}: {len(step.drafted_tokens)} drafted tokens, draft_len={step.draft_len}"
             )
-
-
-def _check_neural_propensity(step: LoggedStep, where: str) -> None:
-    chances, drafted = step.neural_propensity, step.neural_len or 0
-    if chances is None:
-        return
-    if chances.ndim != 1 or not ((chances > 0) & (chances <= 1)).all():
-        raise TraceError(f"{where}: neural_propensity={chances.tolist()} is not all in (0, 1]")
-    if (np.diff(chances) > 0).any() or len(chances) < drafted:
-        raise TraceError(
-            f"{where}: neural_propensity={chances.tolist()} of {drafted} neural tokens: a longer "
-            "draft cannot be likelier, and the one that ran was possible"
-        )
+    if step.unverified_tokens is not None:
+        _check_tokens(step.unverified_tokens, "unverified_tokens", where)
+        if step.neural_len is None:
+            raise TraceError(
+                f"{where}: has unverified_tokens, but not neural_len, behind which they stand"
+            )
 
 
 def _check_text(step: LoggedStep, where: str) -> None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.arguments import AnyPath, truth, whole_number
-from adaspec.errors import TraceError
+from adaspec.files import AnyPath
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import whole_trace
 
 NEURAL_CAP = 8
 MAX_REQUESTS = 1_000_000
@@ -80,11 +80,6 @@ def write_synthetic(
     force: bool = False,
 ) -> None:
     """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
-    whole_number(seed, "seed", 0, None, TraceError)
-    whole_number(requests_per_workload, "requests_per_workload", 1, MAX_REQUESTS, TraceError)
-    truth(force, "force", TraceError)
-    if not isinstance(workloads, Sequence) or not all(isinstance(w, Workload) for w in workloads):
-        raise TraceError(f"workloads={workloads!r:.60}: give a list of Workload objects")
     manifest = Manifest(
         kind="dense",
         target="synthetic",
@@ -96,7 +91,7 @@ def write_synthetic(
         synthetic=True,
         source=f"synthesize: seed {seed}",
     )
-    with TraceWriter(path, manifest, force=force, whole=True) as writer:
+    with whole_trace(Path(path), manifest, force) as writer:
         for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
             writer.add(request)
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from adaspec import staging
-from adaspec.arguments import AnyPath, path_of, truth
 from adaspec.errors import TraceError
-from adaspec.places import Place, look
+from adaspec.files import AnyPath, new_file, new_folder, refusing
 from adaspec.trace import folder
 from adaspec.trace.columns import row_batch, row_schema
 from adaspec.trace.manifest import Manifest
@@ -32,8 +30,6 @@ _GROUP_BYTES = 2 << 20
 _GROUP_ROWS = 2048
 _SHARD_BYTES = 32 << 20
 
-_CONTENTS = staging.Contents("a trace", folder.MANIFEST, folder.is_trace_file, TraceError)
-
 _INTEGERS: dict[str, type[np.integer[Any]]] = {
     "prompt_tokens": np.int32,
     "output_tokens": np.int32,
@@ -45,12 +41,10 @@ _INTEGERS: dict[str, type[np.integer[Any]]] = {
 
 
 class TraceWriter:
-    """Writes one trace folder; if it is killed, only the rows of the open shard are lost.
+    """Writes a trace in place, shard by shard; a kill costs only the rows of the open shard.
 
-    A trace is written in place, shard by shard. With `whole`, and whenever an older trace is
-    replaced, it is written to a folder beside `path` that takes its place on success; a failure
-    leaves nothing behind and the older trace untouched. `append` continues an existing trace of the
-    same manifest.
+    `append` continues an existing trace of the same manifest. A trace that appears whole or not at
+    all, or replaces another, is written by `whole_trace`.
 
     A repeated or misordered step is refused. To bound the memory of an endless log, only the last
     `remembers` requests are checked for that. Dense traces check all requests.
@@ -61,15 +55,14 @@ class TraceWriter:
         path: AnyPath,
         manifest: Manifest,
         *,
-        force: bool = False,
         append: bool = False,
-        whole: bool = False,
         shard_rows: int = 1 << 17,
         remembers: int | None = None,
+        shown: Path | None = None,
     ):
-        self.path = path_of(path, "the trace", TraceError)
-        if not isinstance(manifest, Manifest):
-            raise TraceError(f"{path}: its manifest is a {type(manifest).__name__}, no Manifest")
+        """Errors are about the path `shown`, if the trace will be somewhere else in the end."""
+        self._folder = Path(path)
+        self.path = shown or self._folder
         self.manifest = manifest
         self._shard_rows = shard_rows
         self._rows: list[Request | LoggedStep] = []
@@ -80,19 +73,16 @@ class TraceWriter:
         self._remembers = remembers
         self._shards = 0
         self._open = True
-        self._place = _place(self.path, force, append)
-        self._final = self._place.final
-        replaces = not append and self._place.seen is not None
-        self._staged = whole or replaces
-        self._created = not (append and self._final.exists())
-        self._folder, self._lock_file = self._locked_folder()
+        is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
+        self._is_new = is_empty or not (append and self._folder.exists())
+        if self._is_new:
+            self._begin(is_empty)
+        self._lock = self._locked()
         try:
-            if self._created:
-                self._begin()
-            else:
+            if not self._is_new:
                 self._continue()
         except BaseException:
-            self.abort()
+            self._release()
             raise
 
     def add(self, row: Request | LoggedStep, where: str | None = None) -> None:
@@ -130,26 +120,27 @@ class TraceWriter:
         self._end_group(shard=True)
 
     def close(self) -> None:
-        """Finish the trace. One that was written beside its path appears there now."""
+        """Finish the trace."""
         if not self._open:
             return
         try:
             self.flush()
-            folder.write_complete(self._folder, self._shards, self.path)
-            if self._staged:
-                self._publish()
+            with self._new_file(folder.COMPLETE) as file:
+                file.write(json.dumps({"shards": self._shards}).encode() + b"\n")
         except BaseException:
             self.abort()
             raise
         self._release()
 
     def abort(self) -> None:
-        """Stop without finishing. Completed shards stay, unless the trace was to appear whole."""
+        """Stop without finishing. Completed shards stay; a trace without any is removed."""
         if not self._open:
             return
         self._rows, self._groups = [], []
-        if self._created and (self._staged or self._shards == 0):
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._is_new and self._shards == 0:
+            with suppress(OSError):
+                (self._folder / folder.MANIFEST).unlink()
+                self._folder.rmdir()
         self._release()
 
     def __enter__(self) -> TraceWriter:
@@ -177,9 +168,8 @@ class TraceWriter:
             self._write_shard()
 
     def _write_shard(self) -> None:
-        name = folder.shard_name(self._shards)
         with (
-            folder.new_file(self._folder / name, self.path / name) as file,
+            self._new_file(folder.shard_name(self._shards)) as file,
             pq.ParquetWriter(
                 file,
                 row_schema(self.manifest),
@@ -192,14 +182,18 @@ class TraceWriter:
         self._groups, self._groups_bytes = [], 0
         self._shards += 1
 
-    def _begin(self) -> None:
-        # The manifest is written before the folder gets its name, so that a trace always has one,
-        # even if its writer is killed at once.
-        with folder.new_file(self._folder / folder.MANIFEST, self.path) as file:
-            file.write(self.manifest.to_json().encode())
-        if not self._staged:
-            self._publish()
-            self._folder = self._final
+    def _begin(self, is_empty: bool) -> None:
+        manifest = self.manifest.to_json().encode()
+        if is_empty:
+            with self._new_file(folder.MANIFEST) as file:
+                file.write(manifest)
+        else:
+            # A trace has its manifest even if its writer is killed at once.
+            with (
+                new_folder(self._folder, folder.TRACE, mode=folder.FOLDER_MODE) as staged,
+                new_file(staged / folder.MANIFEST, TraceError, folder.FILE_MODE) as file,
+            ):
+                file.write(manifest)
 
     def _continue(self) -> None:
         existing = TraceReader(self.path)
@@ -214,47 +208,42 @@ class TraceWriter:
             for step in existing.steps():
                 self._remember((step.workload, step.id), step.step)
         self._shards = len(existing.shards)
-        try:
-            (self._final / folder.COMPLETE).unlink(missing_ok=True)
-            for file in self._final.iterdir():
+        with refusing(self.path, TraceError):
+            (self._folder / folder.COMPLETE).unlink(missing_ok=True)
+            for file in self._folder.iterdir():
                 if folder.is_leftover(file.name):
                     file.unlink()
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
 
-    def _publish(self) -> None:
-        staging.publish(self._folder, self._place, TraceError, keeps=self._staged)
+    def _new_file(self, name: str) -> AbstractContextManager[BinaryIO]:
+        return new_file(self._folder / name, TraceError, folder.FILE_MODE, self.path / name)
 
-    def _locked_folder(self) -> tuple[Path, int]:
-        """The folder that rows go to, locked until `_release` or the end of this process."""
-        try:
-            place = staging.stage(self._final, private=True) if self._created else self._final
-            return place, staging.hold(place)
-        except BlockingIOError:
-            raise TraceError(
-                f"{self.path}: another process is writing to it: wait for its end, or choose "
-                "another folder"
-            ) from None
-        except OSError as error:
-            raise folder.cannot_write(self.path, error) from error
+    def _locked(self) -> int:
+        with refusing(self.path, TraceError):
+            try:
+                return folder.lock(self._folder)
+            except BlockingIOError:
+                raise TraceError(
+                    f"{self.path}: another process is writing to it: wait for its end, or choose "
+                    "another folder"
+                ) from None
 
     def _release(self) -> None:
         self._open = False
         with suppress(OSError):
-            os.close(self._lock_file)
+            os.close(self._lock)
 
 
-def _place(path: Path, force: bool, append: bool) -> Place:
-    """The place of a trace; only a trace or an empty folder may be replaced."""
-    if append:
-        return look(path)
-    place = staging.check_destination(path, force, _CONTENTS)
-    if place.seen and staging.held(place.final) and not folder.is_trace(place.final):
-        raise TraceError(
-            f"{path}: holds no {folder.MANIFEST} of a trace, so --force will not replace it: "
-            "choose another folder, or remove this one yourself"
-        )
-    return place
+@contextmanager
+def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator[TraceWriter]:
+    """A writer of a trace that appears at `path` when all of it is written, or not at all.
+
+    With `force` it replaces an older trace, and nothing else.
+    """
+    with (
+        new_folder(path, folder.TRACE, force, folder.FOLDER_MODE) as staged,
+        TraceWriter(staged, manifest, shown=path) as writer,
+    ):
+        yield writer
 
 
 def _size(request: Request) -> int:
@@ -276,15 +265,14 @@ def write_trace(
     `target` and `drafter` name the models. The caps are the largest neural count and the longest
     draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
     """
-    where = path_of(path, "the trace", TraceError)
-    truth(force, "force", TraceError)
+    where = Path(path)
     rows: Iterable[Request] = _arrays(requests, f"{where}")
     if manifest is None:
         rows = known = list(rows)
         manifest = _manifest(known, target, drafter)
     elif target is not None or drafter is not None:
         raise TraceError(f"{where}: a manifest is given, which names target and drafter itself")
-    with TraceWriter(where, manifest, force=force, whole=True) as writer:
+    with whole_trace(where, manifest, force) as writer:
         for request in rows:
             writer.add(request)
         if not writer._latest:

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adaspec.arguments import Paths
 from adaspec.errors import TrainingError, nearest
 from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
-from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
 
 HELD_OUT = 0.3

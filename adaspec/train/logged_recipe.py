@@ -62,7 +62,7 @@ def train_logged(
     exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the logged requests, judge on the rest, and write the folder or nothing."""
-    place = check_destination(folder, force)
+    check_destination(folder, force)
     progress("reading", 0, 1)
     readers = open_traces(traces)
     check_alike(readers, "train on one of them")
@@ -115,7 +115,7 @@ def train_logged(
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
     trained, held_out = _counts(training), _counts(kept_back)
     card = _card(manifest, log, trained, held_out, left_out, len(tables["keys"]))
-    write_artifact(place, manifest, networks, tables, model_text(fitted.boosters), card)
+    write_artifact(folder, manifest, networks, tables, model_text(fitted.boosters), card, force)
     requests_used = {"trained": trained, "held_out": held_out, "left_out": left_out}
     return Product(folder, policy, manifest, requests_used)
 

@@ -39,8 +39,6 @@ from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import cells_of, crossfit_metrics, read_crossfit_report
 from adaspec.train.training import Trainer
 
-MAX_SEED = 2**31 - 1
-"""LightGBM's seeds are 32 bits."""
 FRESH = 1 / 3
 """The share of training requests that know no earlier answers: a server also starts with none."""
 
@@ -100,7 +98,7 @@ def train_policy(
     the policy copies from the answers of earlier requests as well, and is judged where it knows
     those that it was trained on.
     """
-    place = check_destination(folder, force)
+    check_destination(folder, force)
     metrics: dict[str, Any] = {}
     earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
@@ -186,7 +184,7 @@ def train_policy(
     manifest = dataclasses.replace(manifest, metrics=metrics)
     text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, len(tables["keys"]))
-    write_artifact(place, manifest, networks, tables, text, card)
+    write_artifact(folder, manifest, networks, tables, text, card, force)
     requests = {
         "trained": corpus.trained.counts,
         "held_out": corpus.held_out.counts,

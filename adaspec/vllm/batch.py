@@ -16,7 +16,6 @@ from adaspec.step.cut import Cut
 from adaspec.step.executor import ShownDrafts, Step
 from adaspec.step.text import store_forward
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.exploring import Exploration
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 
 Reasons = Callable[[int], tuple[float, list[dict[str, Any]]]]
@@ -228,8 +227,6 @@ class EngineStep:
     """The rows for which nothing may be drafted; None if no request or operator limits any."""
     copies: Bools | None = None
     """The rows for which tokens may be copied; None if for all."""
-    exploration: Exploration | None = None
-    """What chance replaces; None where nothing explores."""
     wants_forward: bool = False
     """Whether the policy wants another forward."""
     drafter_unable: bool = False

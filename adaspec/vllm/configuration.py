@@ -201,7 +201,6 @@ def translated(
             _check_recording(Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
-    why_v1 = why_v1 or ("explore, which replaces plans on the host" if options.explore else "")
     runner, problem = runner_of(options.mode, choice.policy, method, on_cpu(), why_v1)
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None:

@@ -33,8 +33,6 @@ class Serving:
     """How many tokens are drafted at each position of the recorded requests."""
     version: str = ""
     """The policy's version; empty if it has none."""
-    propensity: float | None = None
-    """The probability of every plan that the policy chooses; None if it is not known."""
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
     vocabulary: int = 0
@@ -47,8 +45,6 @@ class Serving:
     serve_fraction: float = 1.0
     max_context_tokens: int | None = None
     max_drafted_tokens: int | None = None
-    explore: float = 0.0
-    """As in `options.Options`."""
     replica: int | None = None
     """This engine's index among the replicas; None if it is the only one."""
 
@@ -81,7 +77,12 @@ class Observer:
     """
 
     def entered(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+        self,
+        request: str,
+        prompt_tokens: Ints,
+        recorded: bool,
+        max_tokens: int | None,
+        greedy: bool,
     ) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adaspec.arguments import one_of
 from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
-from adaspec.errors import ServingError, nearest, shown
+from adaspec.errors import ServingError, check_word, nearest, shown
 
 MODES = ("serve", "record", "shadow", "off")
 """serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
@@ -46,7 +45,6 @@ REFUSED = {
 
 MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
-MOST_EXPLORED = 0.2
 """The largest fraction of plans that chance may replace."""
 LEAST_MEMORY = 1 << 16
 """The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
@@ -76,8 +74,6 @@ class Options:
     """Nothing more is drafted for a request of which more tokens are known."""
     max_drafted_tokens: int | None = None
     """The most drafted tokens of one step, those of all requests together."""
-    explore: float = 0.0
-    """The fraction of plans that chance replaces, so that a log shows what was not chosen."""
     log_decisions_per_s: float = 0.0
     """The most steps per second of which the log says what was decided and why."""
     cost: str | None = None
@@ -145,7 +141,6 @@ RULES = {
     ),
     "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
     "serve_fraction": number(0, 1, "a number from 0 to 1"),
-    "explore": number(0, MOST_EXPLORED, f"a number from 0 to {MOST_EXPLORED}"),
     "max_context_tokens": or_null(whole(1, 1 << 30)),
     "max_drafted_tokens": or_null(whole(1, 1 << 30)),
     "log_decisions_per_s": number(0, 1000, "a number from 0 to 1000"),
@@ -203,23 +198,20 @@ def read_options(config: Mapping[str, Any]) -> Options:
 
 def _check(options: Options) -> None:
     check_values(options, RULES, "speculative config", ServingError)
-    one_of(options.mode, MODES, "speculative config: mode", ServingError)
+    check_word(options.mode, MODES, "speculative config: mode", ServingError)
     if options.draft_method is not None:
         method = options.draft_method
-        one_of(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
+        check_word(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
     recording, no_trace = options.mode == "record", options.trace_dir is None
-    fraction, explore = options.record_fraction, options.explore or None
+    fraction = options.record_fraction
     for name, is_missing, needed in (
         ("draft_method", options.model is None, "a model as well: the drafter it is of"),
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
-        ("explore", no_trace, "a trace_dir as well: who explores wants to log it"),
-        ("explore", options.mode != "serve", "it in mode 'serve' alone: no other proposes drafts"),
-        ("max_drafted_tokens", explore, "it without explore: it would make plans hang together"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):
-        value = explore if name == "explore" else getattr(options, name)
+        value = getattr(options, name)
         if value is not None and is_missing:
             raise ServingError(f"speculative config: {name} is {shown(value)}: give {needed}")

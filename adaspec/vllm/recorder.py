@@ -74,7 +74,12 @@ class Recorder(Observer):
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
     def entered(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
+        self,
+        request: str,
+        prompt_tokens: Ints,
+        recorded: bool,
+        max_tokens: int | None,
+        greedy: bool,
     ) -> None:
         """Follow a request if there is a trace to write it to."""
         if (self._dense if recorded else self._logged) is None:
@@ -82,7 +87,7 @@ class Recorder(Observer):
         if self._has_room(1):
             self._positions[request] = 0
             prompt = prompt_tokens.copy()
-            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens)))
+            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens, greedy)))
 
     def proposed(self, event: EngineStep) -> None:
         """Queue a step with the text that its requests have gained."""
@@ -167,7 +172,7 @@ class Recorder(Observer):
                 output.flush_if_due()
 
     def _take_entered(
-        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None
+        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None, greedy: bool
     ) -> None:
         workload, id = trace_key(request)
         first_id, number = id, 1
@@ -176,7 +181,7 @@ class Recorder(Observer):
             id = f"{first_id}~{number}"
         if workload != SERVED:  # the engine's own ids never repeat
             self._keys.add((workload, id))
-        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens)
+        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
 
     def _take_step(self, event: EngineStep, tail: Ints) -> None:
         drafts = event.drafts
@@ -211,13 +216,11 @@ class Recorder(Observer):
             ngram_len = int(verified.drafted[row]) - neural_len
             accepted, step_s = int(verified.accepted[row]), verified.step_s
         context_tokens = int(event.step.context_tokens[row])
-        propensity, reach = self._serving.propensity, None
-        if event.exploration is not None and propensity is not None:
-            propensity = float(event.exploration.propensity[row])
-            reach = event.exploration.reach[row].astype(np.float32)
-            # Of a draft that the scheduler cut, nothing longer would have been verified either.
-            reach = reach[: neural_len if len(tokens) < len(event.chosen[row]) else None]
-            reach = reach[reach > 0]
+        unverified = None
+        if record.greedy and event.step.holds_neural[row]:
+            # The drafter runs for the whole batch, so as far as its most demanding row.
+            behind = event.drafts.tokens[row, neural_len : event.drafts.count]
+            unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
         return LoggedStep(
             workload=record.workload,
             id=record.id,
@@ -230,10 +233,9 @@ class Recorder(Observer):
             running=len(event.requests),
             neural_len=neural_len,
             ngram_len=ngram_len,
-            propensity=propensity,
-            neural_propensity=reach,
             step_s=step_s,
             drafted_tokens=np.array(tokens, np.int32),
+            unverified_tokens=unverified,
         )
 
     def _take_left(self, requests: list[str]) -> None:

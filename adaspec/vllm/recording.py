@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError, TraceError
-from adaspec.staging import check_place
+from adaspec.files import check_writable
 from adaspec.trace import folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -96,7 +96,7 @@ def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Repo
 def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
     """The keys that are already in the trace; raises a `TraceError` if it cannot be continued."""
     if not os.path.lexists(options.out):
-        check_place(options.out, TraceError)
+        check_writable(options.out, TraceError)
         return set()
     if options.out.is_dir() and not any(options.out.iterdir()):
         return set()

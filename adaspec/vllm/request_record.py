@@ -56,6 +56,8 @@ class RequestRecord:
     recorded: bool = False
     """Whether the drafts are shadow drafts, from which a dense row is made."""
     max_tokens: int | None = None
+    greedy: bool = False
+    """Whether the target takes the likeliest tokens: then the text tells which drafts are right."""
     output: list[int] = field(default_factory=list)
     drafts: list[tuple[Ints, Floats]] = field(default_factory=list)
     """The drafted tokens and confidences at positions 1, 2, .."""

@@ -60,9 +60,6 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         serve_fraction=options.serve_fraction,
         max_context_tokens=options.max_context_tokens,
         max_drafted_tokens=options.max_drafted_tokens,
-        explore=options.explore,
-        # A user's policy class may decide at random; every other policy is deterministic.
-        propensity=None if choice.spec.startswith("python:") else 1.0,
         tokenizer=target.tokenizer,
         vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
@@ -90,12 +87,6 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
     )
     if options.mode == "record":
         return
-    if options.explore:
-        log.info(
-            "adaspec: chance replaces %.2g of all plans; what that costs, 'adaspec eval' says on "
-            "the log",
-            options.explore,
-        )
     if choice.doubt:
         log.warning("adaspec: %s", choice.doubt)
     target = target_of(config.model_config, options.vocabulary_hash)

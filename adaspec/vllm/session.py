@@ -36,7 +36,6 @@ from adaspec.vllm.batch import (
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
-from adaspec.vllm.exploring import explore, own_of
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
 
@@ -164,20 +163,6 @@ class Session:
         with self._stage("plan"):
             self._executor.plan(current.step)
         current.wants_forward = current.step.planned > 0
-        if self.serving.explore and current.proposes:
-            with self._stage("plan"):
-                current.exploration = explore(
-                    current.number,
-                    current.requests,
-                    current.step,
-                    self.setup,
-                    self.serving.explore,
-                    current.room,
-                    current.copies,
-                    current.recorded,
-                    possible,
-                )
-                self._draft_to = max(self._draft_to, current.exploration.forwards)
         limit = max(current.step.planned, self._draft_to)
         if limit and not possible:
             current.drafter_unable = True
@@ -206,8 +191,6 @@ class Session:
         with self._stage("settle"):
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
             self._shorten(current, cut)
-            if current.exploration is not None:
-                current.exploration.carry_out(cut, current.step, current.drafts.count)
             chosen = current.chosen_tokens(
                 self._executor.copied(current.step), self.serving.vocabulary
             )
@@ -282,7 +265,7 @@ class Session:
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
             if result.any_known:
-                self._executor.learn(pending.step, own_of(outcome, pending.exploration))
+                self._executor.learn(pending.step, outcome)
         if result is not None:
             self.observers.notify("verified", result)
             if result.dropped:
@@ -344,7 +327,8 @@ class Session:
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]
             most = getattr(params, "max_tokens", None)
-            self.observers.notify("entered", name, prompt, request.recorded, most)
+            greedy = getattr(params, "temperature", None) == 0
+            self.observers.notify("entered", name, prompt, request.recorded, most, greedy)
 
     def _new_step(self, batch: EngineBatch, running: Sequence[RunningRequest]) -> EngineStep | None:
         """Make a step of all rows whose prompts have been read; sets if the drafter must run."""

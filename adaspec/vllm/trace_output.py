@@ -118,9 +118,6 @@ class TraceOutput:
             self.flush()
 
     def _open(self) -> TraceWriter:
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()  # the folder was only made to check that this is possible
         self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
@@ -174,6 +171,7 @@ def folder_bytes(folder: Path) -> int:
 
 def _bytes_of(row: Request | LoggedStep) -> int:
     if isinstance(row, LoggedStep):
-        return _ROW_BYTES + 4 * row.draft_len
+        unverified = () if row.unverified_tokens is None else row.unverified_tokens
+        return _ROW_BYTES + 4 * (row.draft_len + len(unverified))
     values = (getattr(row, name) for name in row.__slots__)
     return _ROW_BYTES + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError, TraceError
-from adaspec.staging import hold
+from adaspec.trace.folder import lock
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
@@ -74,7 +74,7 @@ def check_can_continue(folder: Path, manifest: Manifest) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     try:
-        os.close(hold(folder))
+        os.close(lock(folder))
         difference = manifest.difference(TraceReader(folder).manifest)
     except BlockingIOError:
         raise ServingError(

@@ -12,7 +12,6 @@ from engines import has_gpu, models_of, opened
 from results import Cells, wait_for_turn
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
-from adaspec.bench.profile.plots import breakdown_figure, fit_figure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
 from adaspec.cost.load import save_cost
 from adaspec.cost.model import CostModel
@@ -34,7 +33,7 @@ TIMED_V2 = {VERIFY: "execute_model", SAMPLE: "sample", DRAFT: "speculator.propos
 
 
 def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
-    """Profile an engine, and write its cost model and pictures."""
+    """Profile an engine, and write its cost model."""
     grid = Grid(**{name: _tuple(value) for name, value in settings["grid"].items()})
     target, head = models_of(settings)
     subject = Subject(target, head, settings["engine"], "eagle3")
@@ -48,13 +47,6 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     taken = replace(taken, cost=replace(taken.cost, name=name, target=settings["called"]))
     (folder / "costs").mkdir(exist_ok=True)
     save_cost(taken.cost, folder / "costs" / f"{settings['name']}.json", taken.fit)
-    (folder / "plots").mkdir(exist_ok=True)
-    figures = {"fit": fit_figure(taken)}
-    if taken.breakdown:
-        figures["breakdown"] = breakdown_figure(taken)
-    for name, figure in figures.items():
-        path = folder / "plots" / f"{settings['name']}-{name}.png"
-        figure.savefig(path, format="png", metadata={"Software": None})
     return taken.document()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, m
 from results import Cells, cells_in, read_json
 from throughput import asked_for
 
-from adaspec.bench.engine.comparison import NOISE, first_difference
-
 SOURCES = ("ngram", "neural", "splice")
+NOISE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+"""By how much (in log-probability) the arithmetic of a type may move two tokens against each other
+when other requests share the step: some twenty units in the last place of a logit about 20."""
 LIKELY = 5
 """So many of a step's likeliest tokens are known where an output differs."""
 Output = tuple[list[int], list[Mapping[int, float]]]
@@ -114,6 +116,12 @@ def outputs_of(
         likely = [{token: one.logprob for token, one in step.items()} for step in steps]
         outputs.append((list(each.outputs[0].token_ids), likely))
     return outputs
+
+
+def first_difference(expected: Sequence[int], output: Sequence[int]) -> int | None:
+    """The first position at which two outputs differ; None where they are the same."""
+    pairs = enumerate(zip_longest(expected, output))
+    return next((position for position, (one, other) in pairs if one != other), None)
 
 
 def compared(expected: Sequence[Output], found: Sequence[Output], noise: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,8 @@ def check_method(config: dict[str, Any]) -> None:
     """Raise `Skip` where this vLLM, or what it needs for a method, is not there."""
     from vllm.config import SpeculativeConfig
 
-    from adaspec.bench.engine.methods import SUFFIX, unavailable
-
-    why = unavailable([SUFFIX], None) if config.get("method") == SUFFIX else {}
-    if why:
-        raise Skip(why[SUFFIX])
+    if config.get("method") == "suffix" and find_spec("arctic_inference") is None:
+        raise Skip("needs arctic-inference, which is not installed")
     if config.get("method") != "adaspec":
         for key in config.keys() - SpeculativeConfig.__dataclass_fields__.keys():
             raise Skip(f"this vLLM has no {key}")

@@ -79,7 +79,7 @@ class Ledger(Observer):
         self.drafted += int(event.drafted.sum())
         self.accepted += int(event.accepted.sum())
 
-    def entered(self, request, prompt_tokens, recorded, max_tokens):
+    def entered(self, request, prompt_tokens, recorded, max_tokens, greedy):
         self.entries.append(request)
 
     def left(self, requests):

@@ -57,4 +57,3 @@ def test_forced_plans_are_measured_and_fitted(models, tmp_path, monkeypatch):
     found = find_profile(cost.target, str(models / "eagle"), cost.hardware)
     assert found is not None
     assert document["files"]["kept"] == str(found)
-    assert all((tmp_path / f"cost-{name}.png").exists() for name in ("breakdown", "fit"))

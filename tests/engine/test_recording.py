@@ -7,7 +7,6 @@ import pytest
 from test_accepts import Ledger, judged
 
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm.exploring import EXPLORED_NEURAL
 
 
 def observer_of(engine, kind):
@@ -158,7 +157,6 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
     assert reader.warnings == []
     by_request = {}
     for step in reader.steps():
-        assert step.propensity == 1.0
         assert step.step_s > 0
         if step.draft_len:
             by_request.setdefault(int(step.id.split("-")[0]), []).append(
@@ -169,35 +167,6 @@ def test_a_live_servers_log_holds_every_verified_draft(engines, prompts, truth, 
     for what, place in (("drafted_tokens", 0), ("accepted_tokens", 1)):
         counted = sum(counters[f"{what}/{source}"] for source in ("ngram", "neural", "splice"))
         assert counted == sum(step[place] for one in by_vllm for step in one)
-
-
-def test_exploring_changes_no_output_and_is_logged(engines, prompts, truth, tmp_path):
-    expected = truth()
-    engine = engines(
-        {
-            "method": "adaspec",
-            "model": "eagle",
-            "policy": "hybrid:4:8:2",
-            "num_speculative_tokens": 8,
-            "trace_dir": str(tmp_path),
-            "explore": 0.2,
-        }
-    )
-    outputs, by_vllm = judged(engine, prompts)
-    assert outputs == expected
-    finished(engine)
-    assert observer_of(engine, "MetricsObserver").counters["faults/plan"] == 0
-    (folder,) = tmp_path.glob("logged-*")
-    steps = list(TraceReader(folder).steps())
-    explored = [step for step in steps if step.propensity < 0.5]
-    assert 0.03 < len(explored) / len(steps) < 0.3
-    assert EXPLORED_NEURAL in {step.neural_len for step in explored}
-    assert 0 in {step.draft_len for step in explored}
-    for step in steps:
-        assert len(step.neural_propensity) >= step.neural_len
-        assert step.neural_propensity[:1].sum() <= 1
-    drafted = sorted((each.draft_len, each.accepted) for each in steps if each.draft_len)
-    assert drafted == sorted(each for one in by_vllm for each in one)
 
 
 @pytest.mark.thorough

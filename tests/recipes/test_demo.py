@@ -172,10 +172,10 @@ def stand_in(tmp_path):
 
     def make(code):
         package = tmp_path / "stand-in" / "vllm"
-        for module in ("__init__", "entrypoints/__init__", "entrypoints/openai/__init__"):
+        for module in ("__init__", "entrypoints/__init__", "entrypoints/cli/__init__"):
             (package / f"{module}.py").parent.mkdir(parents=True, exist_ok=True)
             (package / f"{module}.py").touch()
-        (package / "entrypoints" / "openai" / "api_server.py").write_text(
+        (package / "entrypoints" / "cli" / "main.py").write_text(
             f"import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n{code}"
         )
         # Here vLLM is only looked for; the server, a process of its own, finds it first.

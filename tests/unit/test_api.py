@@ -79,7 +79,9 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 def test_one_path_will_do_where_several_may_be_given_and_a_report_says_it_all(trace, tmp_path):
     report = adaspec.evaluate_policies(str(trace), "fixed:neural:3", **QUICK)
-    again = adaspec.evaluate_policies(iter([trace]), iter(["fixed:neural:3"]), **QUICK)
+    loaded = adaspec.load_policy("fixed:neural:3")
+    assert loaded.name == "fixed:neural:3"
+    again = adaspec.evaluate_policies(iter([trace]), iter([loaded]), **QUICK)
     assert report.document == again.document
     assert {entry["policy"] for entry in report.headline} == {"fixed:neural:3"}
     assert "none" in {row["policy"] for row in report.rows}
@@ -104,13 +106,6 @@ def test_a_policy_object_is_replayed_as_its_class_on_the_command_line_is(trace, 
     # Nobody knows what a class of one's own does to decide, so it pays for the most.
     charged = speeds()
     assert charged["Drafts"] == charged[spec] < charged["fixed:neural:1"]
-
-
-def test_a_policy_that_was_loaded_is_judged_as_by_its_spec(trace):
-    loaded = adaspec.load_policy("hybrid:4:16:2")
-    assert loaded.name == "hybrid:4:16:2"
-    by_object = adaspec.evaluate_policies(trace, loaded, **QUICK)
-    assert by_object.document == adaspec.evaluate_policies(trace, loaded.name, **QUICK).document
 
 
 def test_what_a_trace_held_is_written_again(trace, requests, tmp_path):
@@ -182,105 +177,52 @@ def named(name):
 
 
 WRONG = {
-    "read a number": lambda trace, folder: adaspec.read_trace(5),
-    "read None": lambda trace, folder: adaspec.read_trace(None),
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
     "read a path with a null": lambda trace, folder: adaspec.read_trace("a\0b"),
-    "read what is missing": lambda trace, folder: adaspec.read_trace(folder / "none"),
-    "read a file": lambda trace, folder: adaspec.read_trace(trace / "manifest.json"),
-    "read steps of a dense trace": lambda trace, folder: next(adaspec.read_trace(trace).steps()),
     "write nothing": written(),
     "write no list": lambda trace, folder: adaspec.write_trace(folder / "w", 5),
-    "write a text": lambda trace, folder: adaspec.write_trace(folder / "w", "abc"),
     "write dicts": written({"prompt_tokens": [1]}),
     "write texts for tokens": written(request_of(prompt_tokens="abc")),
-    "write None for tokens": written(request_of(output_tokens=None)),
     "write floats for tokens": written(request_of(output_tokens=[0.5])),
     "write huge tokens": written(request_of(output_tokens=[2**40])),
-    "write huger tokens": written(request_of(output_tokens=[10**400])),
     "write ragged tokens": written(request_of(output_tokens=[[1], [2, 3]])),
-    "write nested tokens": written(request_of(output_tokens=[[1, 2]])),
     "write huge counts": written(request_of(neural_accepted=[-1, 2**20])),
     "write a number as an id": written(request_of(id=7)),
     "write half a surrogate as a workload": written(request_of(workload="\ud800")),
-    "write an id twice": written(request_of(), request_of()),
-    "write flat drafts": written(request_of(neural_accepted=[-1, 0], drafted_tokens=[-1, 3])),
     "write long drafts": written(
         request_of(neural_accepted=[-1, 0], drafted_tokens=np.full((2, 200), -1))
     ),
     "write with a number as target": written(request_of(), target=5),
-    "write with a dict as manifest": written(request_of(), manifest={}),
     "write over a trace": lambda trace, folder: adaspec.write_trace(trace, [request_of()]),
-    "write to a number": lambda trace, folder: adaspec.write_trace(5, [request_of()]),
-    "synthesize with a negative seed": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", -1
-    ),
-    "synthesize no requests": lambda trace, folder: adaspec.write_synthetic(
-        folder / "s", 0, requests_per_workload=0
-    ),
     "import an unknown format": lambda trace, folder: adaspec.import_trace(
         "json", folder, folder / "t"
     ),
-    "import a number": lambda trace, folder: adaspec.import_trace("jsonl", 5, folder / "t"),
-    "import nothing": lambda trace, folder: adaspec.import_trace("jsonl", [], folder / "t"),
-    "import for a numbered target": lambda trace, folder: adaspec.import_trace(
-        "jsonl", trace / "manifest.json", folder / "t", target=5
-    ),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
-    "load None as a policy": lambda trace, folder: adaspec.load_policy(None),
-    "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
-    "load a missing folder": lambda trace, folder: adaspec.load_policy(folder / "none"),
     "load a trace as a policy": lambda trace, folder: adaspec.load_policy(trace),
-    "load a class": lambda trace, folder: adaspec.load_policy(Drafts),
+    "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
     "load what lacks a stage": lambda trace, folder: adaspec.load_policy(lacks_plan()),
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),
     "load what goes by a baseline's name": lambda trace, folder: adaspec.load_policy(named("none")),
     "load unknown costs": lambda trace, folder: adaspec.load_cost("h1000"),
-    "load a number as costs": lambda trace, folder: adaspec.load_cost(5),
     "evaluate nothing": evaluated(traces=[]),
-    "evaluate a number": evaluated(traces=5),
-    "evaluate a list of numbers": evaluated(traces=[5]),
-    "evaluate bytes": evaluated(traces=b"traces"),
-    "evaluate a word that is no folder": evaluated(traces="traces"),
     "evaluate no policy": evaluated(policies=[object()]),
-    "evaluate None": evaluated(policies=None),
     "evaluate two of one name": evaluated(policies=[Drafts(), Drafts()]),
     "evaluate at a negative concurrency": evaluated(concurrency=-1),
-    "evaluate at no concurrency": evaluated(concurrency=[]),
     "evaluate at a text": evaluated(concurrency="1,8"),
-    "evaluate at half a request": evaluated(concurrency=1.5),
     "evaluate in no order": evaluated(orders=0),
-    "evaluate with negative resamples": evaluated(resamples=-1),
-    "evaluate with a text as seed": evaluated(seed="0"),
     "evaluate with True as seed": evaluated(seed=True),
-    "evaluate with no cap": evaluated(cap=0),
     "evaluate with a text as truth": evaluated(prefill="yes"),
-    "evaluate with training included by a text": evaluated(include_training="yes"),
     "evaluate in an unknown batching": evaluated(batching="open-loop"),
-    "evaluate by an unknown protocol": evaluated(protocol="specdec"),
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
     "evaluate an unknown workload": evaluated(workload="edit"),
-    "evaluate a number as workload": evaluated(workload=5),
-    "evaluate no output": evaluated(max_output_tokens=0),
     "exclude an unknown request": evaluated(exclude_requests="edits/none"),
-    "exclude numbers": evaluated(exclude_requests=[5]),
-    "evaluate with a number as costs": evaluated(cost=5),
-    "evaluate with negative forwards": evaluated(keep_alive=-1),
     "train on nothing": trained(traces=[]),
-    "train on a number": trained(traces=5),
-    "train into a number": trained(folder=5),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
-    "train for a negative load": trained(concurrency=[-4]),
     "train with a huge seed": trained(seed=2**40),
     "train without an unknown workload": trained(exclude_workloads="edit"),
-    "train without an unknown request": trained(exclude_requests="edits/none"),
-    "train with a text as truth": trained(allow_mixed="no"),
     "train beside no report": trained(crossfit_report="none"),
-    "write a report to a number": lambda trace, folder: adaspec.evaluate_policies(
-        trace, **QUICK
-    ).write(5),
 }
 
 

@@ -125,20 +125,6 @@ def test_tables_and_summary_are_those_of_the_committed_reports():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_benchmark_of_whole_servers_is_in_the_tables():
-    folders = {
-        path.parent.name
-        for path in (CHECKOUT / "eval/reports/reference-pair-engine").glob("*/report.json")
-    }
-    summary = json.loads((CHECKOUT / "eval" / "reports" / "summary.json").read_text("utf-8"))
-    shown = {
-        row["report"]
-        for key in ("servers", "servers_older", "servers_alone")
-        for row in summary[key]
-    }
-    assert shown == folders
-
-
 @pytest.mark.parametrize("number", ["2.37x", "+7.6%", "1.2 ms", "0.86", "3 to 4 minutes"])
 def test_a_measured_number_is_seen(number):
     assert list(numbers(f"It is {number} here.")) == [number]

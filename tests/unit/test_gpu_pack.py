@@ -1,6 +1,5 @@
 """eval/gpu/pack.py: what is split and joined is what it was, or an error says what is wrong."""
 
-import json
 import random
 import subprocess
 import sys
@@ -94,12 +93,6 @@ def test_no_piece_is_larger_than_60_mb(folder, tmp_path):
     assert done.returncode == 2
     assert "60000000" in done.stderr
     assert not (tmp_path / "pieces").exists()
-
-
-def test_the_manifest_says_the_size_of_every_piece(pieces):
-    listed = json.loads((pieces / "pieces.json").read_text())["pieces"]
-    found = {path.name: path.stat().st_size for path in pieces.glob("piece-*")}
-    assert {each["name"]: each["bytes"] for each in listed} == found
 
 
 @pytest.mark.parametrize("place", ["pieces", "inside"])

@@ -108,13 +108,6 @@ def test_a_killed_stage_goes_on_from_its_cells_and_leaves_the_others(run):
     assert [starts(run, name) for name in stages] == [1, 2, 1]
 
 
-def test_a_stage_that_takes_too_long_is_ended(run):
-    done = run({"slow": "hangs", "next": "well"}, limit=3)
-    assert done.returncode == 1
-    assert "ended after 3 s" in status(run, "slow")["why"]
-    assert status(run, "next")["status"] == "done"
-
-
 def test_what_shares_a_process_with_a_slow_stage_is_told_apart_from_it(run):
     done = run({"well": "well", "slow": "hangs", "next": "well"}, "--dry-run", limit=1)
     assert done.returncode == 1
@@ -128,6 +121,8 @@ def test_stages_are_chosen_by_name_and_none_begins_after_the_time_given(run):
     assert (starts(run, "one"), starts(run, "other")) == (0, 1)
     assert run({"one": "well"}, "--max-s", "-1").returncode == 0
     assert starts(run, "one") == 0
+    assert run({"one": "well", "one-more": "well"}, "--stages", "one").returncode == 0
+    assert (starts(run, "one"), starts(run, "one-more")) == (1, 0)
     assert run({"one": "well"}, "--stages", "absent").returncode == 2
 
 
@@ -144,11 +139,6 @@ def test_a_stage_that_fails_beside_others_leaves_them(run):
     assert done.returncode == 1
     assert [status(run, name)["status"] for name in stages] == ["failed", "done", "failed", "done"]
     assert "ended after 6 s" in status(run, "slow")["why"]
-
-
-def test_a_name_means_the_stage_that_is_called_so(run):
-    assert run({"one": "well", "one-more": "well"}, "--stages", "one").returncode == 0
-    assert (starts(run, "one"), starts(run, "one-more")) == (1, 0)
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_measured_again(run):

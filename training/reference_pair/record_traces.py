@@ -7,7 +7,7 @@ The prompts are those of eval/prompts. Where a prompt has two user turns, the se
 the target's own answer to the first, and both are requests. Decoding is greedy, unless a
 temperature is given. Outputs that ended in a loop go to OUT-loops, and those of fewer than
 --shortest tokens nowhere; both are counted. What was kept is written as prompts to
-WORK/prompts.jsonl, for `adaspec bench engine`. A killed run goes on where it was.
+WORK/prompts.jsonl, for `eval/servers`. A killed run goes on where it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from adaspec.errors import AdaspecError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import whole_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = {
@@ -130,7 +130,7 @@ def sort_out(raw: TraceReader, shortest: int) -> dict[str, list[Request]]:
 
 def write(requests: Iterable[Request], manifest: Manifest, out: Path) -> None:
     """A trace of these requests, in place of an older one."""
-    with TraceWriter(out, manifest, force=True) as writer:
+    with whole_trace(out, manifest, force=True) as writer:
         for each in requests:
             assert each.confidences is not None
             coarse = np.round(each.confidences * GRAIN) / GRAIN

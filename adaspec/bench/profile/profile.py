@@ -20,7 +20,6 @@ from adaspec.bench.profile.measurement import (
     Measurement,
     measure,
 )
-from adaspec.bench.served import bench_served
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, Deciding, StepShape
@@ -191,11 +190,10 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
             "arguments": subject.engine,
         }
     profile = fit_profile(measurement, known, grid.seed, facts)
-    time_decisions = bench_served if on_cpu else bench_decide
     # What deciding takes is a line over the batch, and needs two.
     sizes = batches if len(batches) > 1 else tuple(sorted({1, max(*batches, 8)}))
-    decided = time_decisions(find_benched(()), (_CONTEXT,), sizes, _DECISIONS, report)
-    return replace(profile, cost=profile.cost.with_deciding(deciding_constants(decided.rows)))
+    rows = bench_decide(find_benched(()), (_CONTEXT,), sizes, _DECISIONS, report, cold=on_cpu)
+    return replace(profile, cost=profile.cost.with_deciding(deciding_constants(rows)))
 
 
 def fit_profile(

@@ -1,1 +1,1 @@
-"""What a log of one policy says of another: estimates at the logged decisions."""
+"""What a log of one policy says of another: its own path through the logged texts."""

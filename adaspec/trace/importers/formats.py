@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adaspec.arguments import AnyPath, Paths, one_of, paths_of, text_of
-from adaspec.errors import TraceError
+from adaspec.errors import TraceError, check_word
+from adaspec.files import AnyPath
 from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
 from adaspec.trace.importers.lines import Progress, Recording
+from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import whole_trace
 
 FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording]] = {
     "specdecode-bench": specdecode_bench.read_recording,
@@ -40,9 +41,9 @@ def import_trace(
     (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
     each), and `notes` (what was left out, and how often).
     """
-    one_of(kind, FORMATS, "format", TraceError)
-    paths = paths_of(sources, "what to import", TraceError)
-    recording = FORMATS[kind](paths, text_of(target, "target", TraceError), progress)
+    check_word(kind, FORMATS, "format", TraceError)
+    paths = paths_of(sources)
+    recording = FORMATS[kind](paths, target, progress)
     manifest = recording.manifest
     if drafter is not None:
         if manifest.kind == "dense" and manifest.neural_cap is None:
@@ -54,7 +55,7 @@ def import_trace(
     workloads: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     latest: tuple[str, str] | None = None
-    with TraceWriter(out, manifest, force=force, whole=True) as writer:
+    with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
             if isinstance(row, Request):

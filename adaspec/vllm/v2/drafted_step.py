@@ -76,7 +76,6 @@ class DraftedStep:
     proposes: bool
     room: Ints | None = None
     limited: Bools | None = None
-    exploration: None = None
     expected: Floats | None = None
     reasons: Reasons | None = None
     proposed: list[list[int]] = field(default_factory=list)

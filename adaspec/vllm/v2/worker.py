@@ -125,7 +125,12 @@ class Worker:
             )
             self._requests[request.name] = request
             self.observers.notify(
-                "entered", request.name, request.prompt, request.recorded, request.max_tokens
+                "entered",
+                request.name,
+                request.prompt,
+                request.recorded,
+                request.max_tokens,
+                getattr(request.params, "temperature", None) == 0,
             )
             return
         before.prompt, before.output = request.prompt, request.output

@@ -7,7 +7,6 @@ from adaspec.cli.main import run
 COMMANDS = {
     "profile": ["profile", "-o", "c.json"],
     "record": ["record", "--prompts", "p.jsonl", "-o", "out"],
-    "bench engine": ["bench", "engine", "--prompts", "p.jsonl", "-o", "out"],
     "doctor": ["doctor"],
 }
 

@@ -29,11 +29,8 @@ def shown(capsys):
     return run_and_look
 
 
-def test_what_would_steer_a_terminal_is_not_printed():
-    assert printable("chat\x1b[31m\nedits é") == "chat?[31m?edits é"
-
-
 def test_json_escapes_what_would_steer_a_terminal(capsys):
+    assert printable("chat\x1b[31m\nedits é") == "chat?[31m?edits é"
     value = {"name\x9b": ["\x7f", "\ud800", "\u202e", "é"]}
     print_json(value)
     out = capsys.readouterr().out

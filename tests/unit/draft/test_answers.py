@@ -37,16 +37,6 @@ def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(tokens, max_size=6), tokens)
-def test_look_ups_find_what_a_plain_search_finds(answers: list[list[int]], text: list[int]) -> None:
-    index = AnswerIndex(ROOMY)
-    for answer in answers:
-        index.add(answer)
-    assert found(index, text) == plain_search([a for a in answers if len(a) > 2], text)
-    assert index.tokens == sum(len(a) for a in answers if len(a) > 2)
-
-
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(tokens, st.integers(1, 3)), max_size=8), tokens)
 def test_an_owner_finds_own_answers_alone(
     answers: list[tuple[list[int], int]], text: list[int]
@@ -58,6 +48,7 @@ def test_an_owner_finds_own_answers_alone(
         own = [answer for answer, of in answers if of == owner and len(answer) > 2]
         assert found(index, text, owner) == plain_search(own, text)
     assert found(index, text, 4) is None
+    assert index.tokens == sum(len(answer) for answer, _ in answers if len(answer) > 2)
 
 
 def test_keys_stand_for_owners() -> None:

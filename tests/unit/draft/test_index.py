@@ -24,34 +24,6 @@ def test_a_look_up_names_the_longest_match_and_its_occurrences() -> None:
     assert matches.available.tolist() == [5]
 
 
-def test_no_match_is_length_0_and_start_minus_1() -> None:
-    index = NgramIndex()
-    slots = [index.open([]), index.open([5]), index.open([5, 6])]
-    matches = index.lookup(slots)
-    assert matches.length.tolist() == [0, 0, 0]
-    assert matches.start.tolist() == matches.first.tolist() == [-1, -1, -1]
-    assert matches.available.tolist() == matches.seen.tolist() == [0, 0, 0]
-
-
-def test_a_match_longer_than_the_bound_counts_as_the_bound() -> None:
-    span = list(range(100, 150))
-    index = NgramIndex()
-    matches = index.lookup([index.open([*span, 1, *span])])
-    assert matches.length.tolist() == [32]
-    assert matches.start.tolist() == [50]
-
-
-def test_occurrences_beyond_the_latest_8_are_not_counted() -> None:
-    followers = [2] * 3 + [3, 4, 3] + [3] * 6
-    context = [token for at, follower in enumerate(followers) for token in (100 + at, 1, follower)]
-    index = NgramIndex()
-    matches = index.lookup([index.open([*context, 999, 1])])
-    assert (matches.length.tolist(), matches.seen.tolist()) == ([1], [8])
-    assert matches.agree.tolist() == [7]
-    assert matches.first.tolist() == [2]
-    assert matches.start.tolist() == [len(context) - 1]
-
-
 def test_a_draft_ends_where_the_known_context_ends() -> None:
     index = NgramIndex()
     slot = index.open([7, 8, 9, 7])
@@ -115,25 +87,6 @@ def test_text_like_contexts_take_at_most_64_bytes_a_token() -> None:
     for at in range(12_000, 20_000):
         index.extend([slot], words[at : at + 1], [1])
         assert index._request(slot)._block.words.nbytes <= 64 * (at + 1)
-
-
-def test_a_batch_extends_as_its_rows_would_one_by_one() -> None:
-    random = np.random.default_rng(11)
-    together, alone = NgramIndex(), NgramIndex()
-    prompts = [random.integers(0, 6, size) for size in random.integers(0, 90, 40)]
-    slots = [together.open(prompt) for prompt in prompts]
-    assert slots == [alone.open(prompt) for prompt in prompts]
-    for _ in range(60):
-        rows = random.permutation(slots)[: random.integers(1, 40)]
-        counts = random.integers(0, 4, len(rows))
-        tokens = random.integers(0, 6, counts.sum())
-        together.extend(rows, tokens, counts)
-        for row, part in zip(rows, np.split(tokens, np.cumsum(counts)[:-1]), strict=True):
-            for token in part:
-                alone.extend([row], [token], [1])
-    as_batch, one_by_one = together.lookup(slots), alone.lookup(slots)
-    for name in ("length", "start", "first", "agree", "seen", "available"):
-        assert getattr(as_batch, name).tolist() == getattr(one_by_one, name).tolist()
 
 
 def test_a_wrong_extend_changes_nothing() -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import policy_fakes as fakes
@@ -66,21 +65,14 @@ def test_the_same_content_gives_the_same_bytes_at_any_time_and_in_any_order(tmp_
     reverse = dict(reversed(fakes.networks().items()))
     reverse["feature"] = np.asfortranarray(reverse["feature"]).astype(">i2")
     other = fakes.written(tmp_path / "other", networks=reverse)
-    assert fakes.contents(one) == fakes.contents(other)
-
-
-def test_a_policy_written_from_what_was_read_has_the_same_bytes(tmp_path, folder):
-    found = load_artifact(folder)
+    found = load_artifact(one)
     again = fakes.written(
-        tmp_path / "again", manifest=found.manifest, networks=found.networks, tables=found.tables
+        tmp_path / "again",
+        manifest=json.loads((one / "manifest.json").read_text()),
+        networks=found.networks,
+        tables=found.tables,
     )
-    assert fakes.contents(folder) == fakes.contents(again)
-
-
-def test_the_manifest_may_be_given_as_json_has_it(tmp_path, folder):
-    record = json.loads((folder / "manifest.json").read_text())
-    again = fakes.written(tmp_path / "again", manifest=record)
-    assert fakes.contents(folder) == fakes.contents(again)
+    assert fakes.contents(one) == fakes.contents(other) == fakes.contents(again)
 
 
 def test_numpy_and_sha256sum_can_read_what_is_written(folder):
@@ -156,11 +148,8 @@ def test_a_policy_of_forests_says_to_retrain_and_may_be_replaced(folder):
     assert not (folder / "forest.npz").exists()
 
 
-def test_a_link_or_a_pipe_is_no_file_of_a_policy(tmp_path, folder):
+def test_a_pipe_or_a_folder_is_no_file_of_a_policy(folder):
     card = folder / "CARD.md"
-    card.rename(tmp_path / "elsewhere.md")
-    card.symlink_to(tmp_path / "elsewhere.md")
-    assert "CARD.md: is a link" in refused(folder)
     card.unlink()
     os.mkfifo(card)
     assert "CARD.md: is not a file" in refused(folder)
@@ -267,14 +256,6 @@ def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
     assert "comes twice" in refused_with(folder, "networks.npz", twice)
 
 
-def test_texts_that_are_no_texts_are_refused(folder):
-    assert "CARD.md: not a text" in refused_with(folder, "CARD.md", b"\xff")
-    fakes.written(folder, force=True)
-    assert "manifest.json: broken JSON (not UTF-8 text" in refused_with(
-        folder, "manifest.json", b"\xff"
-    )
-
-
 def test_an_existing_policy_is_replaced_only_with_force(tmp_path, folder):
     with pytest.raises(PolicyError, match="exists: choose another folder, or add --force"):
         fakes.written(folder, card="new")
@@ -304,25 +285,9 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, folder, monkeypatch, 
         raise OSError(number, "no")
 
     monkeypatch.setattr(os, "fsync", fail)
-    for path, force in ((tmp_path / "deep" / "new", False), (folder, True)):
-        with pytest.raises(PolicyError, match="nothing was written") as caught:
+    for path, force in ((tmp_path / "new", False), (folder, True)):
+        with pytest.raises(PolicyError, match=r"free some space|cannot be written") as caught:
             fakes.written(path, force, card="new")
         assert "\n" not in str(caught.value)
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
     assert fakes.contents(folder) == before
-
-
-def test_a_killed_writer_leaves_the_old_policy_and_the_next_one_clears_up(tmp_path, folder):
-    script = (
-        "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
-        "import policy_fakes\n"
-        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "policy_fakes.written(__import__('pathlib').Path(sys.argv[2]), True, card='new')\n"
-    )
-    here = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", script, here, str(folder)])
-    assert done.returncode == -9
-    assert load_artifact(folder).card == "# Card\n"
-    assert len(list(tmp_path.iterdir())) == 2
-    fakes.written(folder, True, card="newer")
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]

@@ -20,12 +20,10 @@ from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import (
-    decide_budget,
     decide_forwards,
     enter_late,
     forwards_table,
     new_late,
-    note_choice,
 )
 from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.replay.loop import run_policy
@@ -193,43 +191,6 @@ def test_forwards_are_those_of_the_nearest_loads_in_geometric_steps() -> None:
     enter_late(late, 2)
     assert decide_forwards(late, 2) == 5
     assert [decide_forwards(new_late(1), load) for load in (1, 50)] == [1, 1]
-
-
-def test_slack_grows_where_good_tokens_are_kept_out_and_shrinks_where_none_are() -> None:
-    cost = CostModel("any", fixed_s=1.0, per_token_s=0.01).constants()
-    slots, budgets = np.zeros(1, np.int32), {}
-    for met in (0.0, 0.5):
-        late = new_late(1)
-        enter_late(late, 0)
-        for _ in range(60):
-            late.wanted[0], late.reach[0], late.step["price"] = 3, -1.0, met
-            note_choice(late, slots, 0.02)
-        budgets[met] = decide_budget(late, cost, 1)
-    assert budgets[0.0] <= 3 < budgets[0.5]
-
-
-def test_a_step_without_rows_changes_no_slack() -> None:
-    late = new_late(2)
-    enter_late(late, 0)
-    late.step["price"] = 0.5
-    before = late.kinds.copy()
-    note_choice(late, np.zeros(0, np.int32), 0.02)
-    np.testing.assert_array_equal(late.kinds, before)
-
-
-def test_a_request_that_has_left_is_counted_once_more_and_then_no_longer() -> None:
-    cost = CostModel("any", fixed_s=1.0, per_token_s=0.01).constants()
-    late = new_late(3)
-    for slot in range(3):
-        enter_late(late, slot)
-    late.wanted[:], late.reach[:] = 6, -1.0
-    late.step["price"] = 0.02
-    for _ in range(50):
-        note_choice(late, np.arange(3, dtype=np.int32), 0.02)
-    whole = decide_budget(late, cost, 3)
-    assert decide_budget(late, cost, 2) == whole
-    note_choice(late, np.arange(2, dtype=np.int32), 0.02)
-    assert decide_budget(late, cost, 2) == pytest.approx(whole * 2 / 3, abs=1)
 
 
 @settings(max_examples=60, deadline=None)

@@ -103,10 +103,7 @@ def test_where_nothing_is_ever_right_an_optimist_is_soon_no_slower_than_none(
     recording = recording_of(requests, evidence=evidence)
     # About 200 steps a request: what is left out is the first 500 steps or a little more.
     first = max(4, 4 * concurrency)
-    before, after, run = speeds(
-        recording, optimist(evidence=evidence), concurrency, first, 8 * first
-    )
-    print(concurrency, evidence, round(before, 4), round(after, 4), run.neural_steps / run.steps)
+    _, after, _ = speeds(recording, optimist(evidence=evidence), concurrency, first, 8 * first)
     assert after >= 0.98
 
 
@@ -121,7 +118,6 @@ def test_where_drafters_are_good_admission_takes_nothing_away(concurrency: int) 
         max(4, 2 * concurrency),
         6 * concurrency + 10,
     )
-    print(concurrency, before, after, run.neural_steps / run.steps)
     assert before > 1.2
     assert after > 1.2
     assert run.neural_steps > 0.5 * run.steps
@@ -178,7 +174,6 @@ def test_a_probe_holds_the_drafter_to_its_end_and_probes_take_a_small_share_of_t
         elif step % 4 == 0 and policy.admit(Arrival(step % rows, 200, rows)):
             left = answer
             probes += 1
-    print(probes, held / steps)
     assert probes >= 3
     assert held / steps < 0.06
 
@@ -214,7 +209,6 @@ def test_a_load_that_comes_and_goes_brings_no_more_probes() -> None:
         held.append(holds)
         for _ in range(answer):
             update_drafter(memory, costs, 280.0 * rows, rows, int(holds), rows * 300, 0, 0.0)
-    print(sum(held[20:]), len(held[20:]))
     assert sum(held[20:]) < 0.04 * len(held[20:])
 
 
@@ -236,6 +230,5 @@ def test_a_few_steps_that_bring_nothing_do_not_take_the_drafter_from_many_but_mo
     for step in range(60):
         update_drafter(memory, costs, 10_000.0, rows, rows, context, 0, 0.0)
         kept.append(policy.admit(Arrival(step, 200, rows)) or policy.keep(batch_of(rows, rows)))
-    print(kept.index(False))
     assert all(kept[:4])
     assert not any(kept[40:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from crooked import Honest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_policy
@@ -12,55 +13,43 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 from reference import Request, common
 
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup
 from adaspec.replay.loop import run_policy
 from adaspec.train.token_tables import TableMaker
 
 
-class Witness:
+class Witness(Honest):
     """Passes everything on to a learned policy, and keeps what it saw and chose by position."""
 
-    name = "witness"
-
     def __init__(self, policy: LearnedPolicy) -> None:
-        self.policy = policy
+        super().__init__(policy)
         self.log: list[tuple[int, object]] = []
 
     def start(self, setup: Setup) -> None:
-        self.shows_tokens = setup.shows_tokens
-        self.policy.start(setup)
-        self.memory = self.policy.planner.memory
-
-    def admit(self, arrival: Arrival) -> bool:
-        return self.policy.admit(arrival)
+        super().start(setup)
+        self.memory = self.honest.planner.memory
 
     def plan(self, batch: Batch) -> int:
-        most = self.policy.plan(batch)
+        most = super().plan(batch)
         memory = self.memory
         curves = memory.neural[0], memory.ngram[0], memory.splice_expected
         self.note(batch, most, memory.features[0], memory.history[0], *curves)
         return most
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        more = self.policy.proceed(batch, drafts)
-        self.note(batch, more, self.memory.evidence_features[0] if self.policy.reads_drafts else 0)
+        more = super().proceed(batch, drafts)
+        self.note(batch, more, self.memory.evidence_features[0] if self.honest.reads_drafts else 0)
         return more
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        found = self.policy.settle(batch, drafts)
+        found = super().settle(batch, drafts)
         self.note(batch, found.neural_len)
-        if not self.shows_tokens:
+        if not self.setup.shows_tokens:
             # Without drafted tokens true ones stand in behind them: a splice's length may hang on
             # those, and what it costs with it.
             return replace(found, ngram_len=np.where(found.neural_len > 0, 0, found.ngram_len))
         self.note(batch, found.ngram_len, self.memory.splice_features[0])
         return found
-
-    def learn(self, batch: Batch, proposal: Proposal, outcome: object) -> None:
-        self.policy.learn(batch, proposal, outcome)  # type: ignore[arg-type]
-
-    def release(self, slots: np.ndarray) -> None:
-        self.policy.release(slots)
 
     def note(self, batch: Batch, *values: object) -> None:
         kept = tuple(np.asarray(value).astype(np.float64).tobytes() for value in values)

@@ -17,7 +17,6 @@ from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import forwards_table
-from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import Recording
@@ -59,14 +58,17 @@ def test_the_class_and_the_compiled_loop_are_one(
     kind: str, seed: int, refills: bool, evidence: bool, engine: str
 ) -> None:
     rng = np.random.default_rng(seed)
-    recording = random_recording(seed % 1000, kind)
+    # A drafter may draft more than the curves tell of, and splices may be charged in full.
+    recording = random_recording(seed % 1000, kind, neural_cap=int(rng.choice([5, 5, 12])))
+    if kind == "bare" and rng.random() < 0.3:
+        recording = recording.with_longest_splices()
     cap = int(rng.choice([1, 2, 4, 9, 30]))
     policy = random_policy(
         rng,
         TableMaker(recording, 0).make(np.ones(len(recording), np.bool_)),
         evidence=evidence,
         cap=int(rng.choice([2, 6, 48])),
-        neural_cap=int(rng.choice([1, 3, 5, 8])),
+        neural_cap=int(rng.choice([1, 3, 5, 8, 12])),
     )
     policy.forwards = forwards_table(
         {int(load): (int(rng.integers(0, 4)), int(rng.integers(0, 6))) for load in (1, 3)}
@@ -124,27 +126,5 @@ def test_they_are_one_while_admission_refuses_and_probes(
         )
         refused += seen.count(False)
         let_go += kept.count(False)
-    print(refused, let_go)
     assert refused > 50
     assert let_go > 0
-
-
-def test_a_drafter_with_a_longer_cap_than_the_curves_is_asked_for_no_more_than_they_tell() -> None:
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        recording = random_recording(seed, "confidences", neural_cap=12)
-        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-        policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=12)
-        order = rng.integers(0, len(recording), 14).astype(np.int32)
-        assert policy.neural_cap == LONGEST_NEURAL
-        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)
-
-
-def test_a_recording_that_charges_the_longest_splices_is_replayed_alike() -> None:
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        recording = random_recording(seed, "bare").with_longest_splices()
-        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-        policy = random_policy(rng, tables, evidence=False, cap=48, neural_cap=5)
-        order = rng.integers(0, len(recording), 14).astype(np.int32)
-        assert_one(recording, policy, order, 3, random_cost(rng), 30, True)

@@ -205,21 +205,6 @@ def test_it_fills_captured_sizes_nearly_as_well_as_exhaustive_search() -> None:
     assert np.quantile(lost, 0.95) < 0.001
 
 
-def test_a_plateau_is_filled_and_what_lies_behind_it_is_paid_for() -> None:
-    """Steps of up to 6 tokens take as long as one: so many are free, however unlikely."""
-    cost = CostModel("flat start", 0.036, 0.003, 0.0, 0.0, 0.0, 0.0, 1, (6,))
-    rows = random_rows(np.random.default_rng(0), 1)._replace(
-        holds_neural=np.array([False]), available=np.array([40], np.int32)
-    )
-    memory = new_memory([MODEL], 1)
-    memory.ngram[0] = 0.5 ** np.arange(memory.ngram.shape[1])
-    neural_len, ngram_len = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    state = state_of(memory, rows, cost, cap=40)
-    assert best_forwards(state) == 0
-    choose_lengths(state, 0, neural_len, ngram_len)
-    assert ngram_len[0] == 5
-
-
 def learned(
     rows: RowFacts, ngram_value: list[float], emitted_tokens: list[int], judged: list[bool]
 ) -> Memory:

@@ -30,10 +30,6 @@ def test_a_manifest_comes_back_from_its_json():
     assert manifest.to_json() == PolicyManifest.from_json(manifest.to_json(), "").to_json()
 
 
-def test_numbers_are_written_alike_however_they_were_given():
-    assert fakes.manifest(knobs={"a": 1}).to_json() == fakes.manifest(knobs={"a": 1.0}).to_json()
-
-
 def test_a_newer_schema_says_to_update():
     assert f"schema {SCHEMA + 1} is newer than the {SCHEMA}" in refused(record(schema=SCHEMA + 1))
     assert "update adaspec" in refused(record(schema=SCHEMA + 1, new_key=1))
@@ -47,11 +43,6 @@ def test_a_policy_of_the_first_schema_says_no_vocabulary_and_is_read():
     assert manifest.vocabulary_hash is None
     del first["target"]
     assert "key 'target' is missing" in refused(first)
-
-
-@pytest.mark.parametrize("schema", [0, -1, "1", True, None, 1.0])
-def test_a_schema_that_is_no_version_is_refused(schema):
-    assert "not a version number" in refused(record(schema=schema))
 
 
 def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
@@ -82,69 +73,33 @@ def test_a_missing_key_is_named():
     assert PolicyManifest.from_record(older).engine == "sync"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("fingerprint", ""),
-        ("fingerprint", "a b"),
-        ("fingerprint", None),
-        ("sources", []),
-        ("sources", "neural"),
-        ("sources", ["neural", "ngram"]),
-        ("sources", ["eagle"]),
-        ("sources", ["ngram", "splice"]),
-        ("sources", ["ngram"]),
-        ("cap", 0),
-        ("cap", 4),
-        ("cap", True),
-        ("cap", 10**6),
-        ("neural_cap", None),
-        ("neural_cap", 1.5),
-        ("cost", ""),
-        ("step_costs", []),
-        ("step_costs", {"fixed_s": 1.0}),
-        ("static_tuned", {"one": "none"}),
-        ("static_tuned", {"0": "none"}),
-        ("static_tuned", {"1": 3}),
-        ("static_tuned", []),
-        ("training_requests", ["0123"]),
-        ("training_requests", ["b" * 16, "a" * 16]),
-        ("training_requests", ["a" * 16, "a" * 16]),
-        ("training_requests", None),
-        ("seed", -1),
-        ("seed", 2**64),
-        ("evidence", ["confidences"]),
-        ("evidence", ["prefix"]),
-        ("target", 3),
-        ("target", "two\nlines"),
-        ("vocabulary_hash", 3),
-        ("vocabulary_hash", "0123456789abcdef"),
-        ("vocabulary_hash", "0-0123456789abcdef"),
-        ("metrics", 3),
-        ("metrics", {"a": {"b": 10**19}}),
-        ("knobs", {"a": "b"}),
-        ("knobs", {"a": True}),
-        ("knobs", [1.0]),
-        ("adaspec_version", 1),
-    ],
-)
-def test_a_field_that_makes_no_sense_is_named(key, value):
-    assert key in refused(record(**{key: value}))
+SENSELESS = {
+    "schema": [0, -1, "1", True, None, 1.0],
+    "fingerprint": ["", "a b", None],
+    "sources": [[], "neural", ["neural", "ngram"], ["eagle"], ["ngram", "splice"], ["ngram"]],
+    "cap": [0, 4, True, 10**6],
+    "neural_cap": [None, 1.5],
+    "cost": [""],
+    "step_costs": [[], {"fixed_s": 1.0}],
+    "static_tuned": [{"one": "none"}, {"0": "none"}, {"1": 3}, []],
+    "training_requests": [["0123"], ["b" * 16, "a" * 16], ["a" * 16, "a" * 16], None],
+    "seed": [-1, 2**64],
+    "evidence": [["confidences"], ["prefix"]],
+    "target": [3, "two\nlines"],
+    "vocabulary_hash": [3, "0123456789abcdef", "0-0123456789abcdef"],
+    "metrics": [3, {"a": {"b": 10**19}}],
+    "knobs": [{"a": "b"}, {"a": True}, [1.0]],
+    "adaspec_version": [1],
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "null",
-        "{}",
-        '{"schema": 1, "schema": 1}',
-        '{"schema": NaN}',
-        "[" * 100_000,
-        '{"schema": ' + "9" * 10_000 + "}",
-    ],
-)
+@pytest.mark.parametrize("key", SENSELESS)
+def test_a_field_that_makes_no_sense_is_named(key):
+    for value in SENSELESS[key]:
+        assert key in refused(record(**{key: value})), value
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"schema": NaN}'])
 def test_what_is_no_manifest_is_refused(text):
     refused(text)
 

@@ -96,13 +96,6 @@ def test_a_bare_spec_means_its_default(head: str) -> None:
             assert value == getattr(full, key)
 
 
-def test_values_left_out_at_the_end_keep_their_defaults() -> None:
-    short, full = parse_policy("hybrid-splice:7"), parse_policy("hybrid-splice:7:20:2:2:5")
-    assert isinstance(short, StaticPolicy)
-    assert isinstance(full, StaticPolicy)
-    assert short.rule == full.rule
-
-
 @pytest.mark.parametrize("spec", MALFORMED)
 def test_a_malformed_spec_is_refused_in_one_line(spec: str) -> None:
     with pytest.raises(SpecError, match=re.escape(MALFORMED[spec])) as refusal:
@@ -122,19 +115,6 @@ def test_of_an_unknown_oracle_the_nearest_and_all_known_ones_are_named() -> None
         parse_contender("oracle:plansplice")
     for kind in ORACLES:
         assert parse_contender(f"oracle:{kind}") == Oracle(kind)
-
-
-def test_policies_of_ones_own_that_cannot_be_made_are_refused() -> None:
-    for spec, said in {
-        "python:": "write python:MODULE:NAME",
-        "python:module": "write python:MODULE:NAME",
-        "python:no.such.module:Name": "cannot be made: ModuleNotFoundError",
-        "python:adaspec.errors:NoSuch": "cannot be made: AttributeError",
-        "python:adaspec.policy.static:StaticPolicy": "cannot be made: TypeError",
-        "python:..x:Y": "cannot be made",
-    }.items():
-        with pytest.raises(SpecError, match=said):
-            parse_contender(spec)
 
 
 @settings(max_examples=200, deadline=None)

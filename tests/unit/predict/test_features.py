@@ -247,33 +247,23 @@ def test_another_name_or_order_changes_the_fingerprint(
 
 @pytest.mark.parametrize(
     ("place", "name", "column"),
-    [(evidence, "observe_evidence", 6), (splicing, "observe_splice", 3)],
+    [
+        (evidence, "observe_evidence", (-1, 6)),
+        (splicing, "observe_splice", (-1, 3)),
+        (features, "remember", (1, (0, 0))),
+    ],
 )
-def test_another_definition_of_evidence_or_splices_changes_the_fingerprint(
-    place: object, name: str, column: int, monkeypatch: pytest.MonkeyPatch
+def test_another_definition_changes_the_fingerprint(
+    place: object, name: str, column: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = model.feature_fingerprint()
     whole = getattr(place, name).py_func
 
     def changed(*given: object) -> None:
         whole(*given)
-        given[-1][column] += 0.25  # type: ignore[index]
+        given[column[0]][column[1]] += 0.25  # type: ignore[index]
 
     monkeypatch.setattr(place, name, changed)
     assert model.feature_fingerprint() != before
     monkeypatch.setattr(place, name, whole)
     assert model.feature_fingerprint() == before
-
-
-def test_another_definition_before_drafting_changes_the_fingerprint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = model.feature_fingerprint()
-    whole = features.remember.py_func
-
-    def slower(rows: RowFacts, history: np.ndarray, *given: object) -> None:
-        whole(rows, history, *given)
-        history[0, 0] += 0.01
-
-    monkeypatch.setattr(features, "remember", slower)
-    assert model.feature_fingerprint() != before

@@ -12,11 +12,11 @@ from adaspec.policy.spec import parse_policy
 
 
 class Honest:
-    """Hands every call to the policy of a spec."""
+    """Hands every call to a policy, which may be given by its spec."""
 
-    def __init__(self, spec: str = "hybrid-splice:2:4:2:1:3") -> None:
+    def __init__(self, policy: Policy | str = "hybrid-splice:2:4:2:1:3") -> None:
         self.name = "crooked"
-        self.honest: Policy = parse_policy(spec)
+        self.honest = parse_policy(policy) if isinstance(policy, str) else policy
 
     def start(self, setup: Setup) -> None:
         self.setup = setup

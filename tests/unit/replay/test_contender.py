@@ -31,10 +31,6 @@ from adaspec.vllm.choice import named_policy
 COST = random_cost(np.random.default_rng(0))
 NEURAL_ORACLES = ("oracle:neural", "oracle:combine")
 OTHER_ORACLES = ("oracle:ngram", "oracle:plan", "oracle:plan-splice", "oracle:dp-splice")
-LONG = """
-    fixed:neural:5 fixed:ngram:9:1 hybrid-splice:30:9:3:1:9 hybrid-agree:1:9:4:1:9 budget:5 ema:3,5
-    batch-table:1-=5 oracle:neural oracle:ngram oracle:combine oracle:plan oracle:plan-splice
-"""
 
 
 def recording_without_neural() -> Recording:
@@ -91,20 +87,6 @@ def test_the_cheapest_path_has_no_meaning_in_a_closed_loop_of_many(kind: str) ->
     with pytest.raises(EvaluationError, match="closed loop at concurrency 2; see --batching"):
         player.play(oracle, order, 2)
     assert player.play(oracle, order, 1).tokens > 0
-
-
-def test_no_draft_is_longer_than_the_cap() -> None:
-    recording = recording_of(random_requests(3, 4, tokens=True, alphabet=1))
-    order = np.arange(4, dtype=np.int32)
-    for spec in LONG.split():
-        for refills in (True, False):
-            played = Player(recording, COST, 2).play(parse_contender(spec), order, 2, refills)
-            assert played.drafted <= 2 * played.row_steps
-            assert played.accepted <= played.drafted
-
-
-def test_only_policies_of_ones_own_are_called_at_every_step() -> None:
-    assert all(is_compiled(parse_contender(s)) for s in ("none", "ema", "budget", "oracle:dp"))
 
 
 def test_what_decides_everything_at_once_is_refused_in_an_async_engine() -> None:

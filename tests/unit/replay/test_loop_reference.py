@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,10 +15,9 @@ from random_recordings import (
     static_specs,
     with_hidden_overhead,
 )
-from reference import Played, Request, close, common, look_up, look_up_vllm, play_rule, splice_match
+from reference import Played, Request, close, common, play_rule, splice_match
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import Deciding, StepShape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import BatchTable
@@ -172,67 +169,6 @@ def test_copies_in_lockstep_take_the_steps_of_one_request(
         assert (result.steps, result.accepted) == (played.steps, played.accepted)
         assert close(result.time_s, played.seconds)
         assert close(1 / result.token_s.mean(), 1 / (played.finished[0][1] / played.finished[0][2]))
-
-
-@settings(max_examples=40, deadline=None)
-@given(SEEDS)
-def test_the_recording_holds_what_a_naive_scan_finds(seed: int) -> None:
-    requests, recording, _ = world(seed, tokens=True)
-    vllm = recording.vllm_lookup(2, 4)
-    for r, request in enumerate(requests):
-        for position in range(1, len(request.output)):
-            at = int(recording.columns.offset[r]) + position
-            known = request.prompt + request.output[:position]
-            default, theirs = look_up(known), look_up_vllm(known, 2, 4)
-            for found, columns in ((default, recording.columns), (theirs, vllm)):
-                assert columns.match[at] == found.length
-                assert columns.available[at] == len(found.copy)
-                truth = request.output[position : position + len(found.copy)]
-                right = [a == b for a, b in zip(found.copy, truth, strict=False)] + [False]
-                assert columns.run[at] == right.index(False)
-            for neural in range(1, NEURAL_CAP + 1):
-                behind = splice_match(request, position, neural)
-                ended = position + neural >= len(request.output)
-                if not ended:
-                    assert recording.columns.behind_match[at, neural - 1] == behind.length
-                    assert recording.columns.behind_available[at, neural - 1] == len(behind.copy)
-
-
-def test_a_splice_behind_a_wrong_draft_is_looked_up_behind_the_wrong_tokens() -> None:
-    request = Request(
-        prompt=[1, 2, 3, 9, 8, 7],
-        output=[4, 1, 6, 6],
-        accepted=[0, 0, 0, 0],
-        drafted=[[-1], [9], [9], [9]],
-    )
-    rule = StaticRule(neural_len=1, splice_match=1, splice_len=3)
-    cost = random_cost(np.random.default_rng(0), keep_alive=1)
-    with_tokens, without = (
-        recording_of([request], 1),
-        recording_of([replace(request, drafted=None)], 1),
-    )
-    policy = StaticPolicy("own", rule)
-    order = np.zeros(1, np.int32)
-    assert Player(with_tokens, cost, 48).play(policy, order, 1).drafted == 3 * (1 + 3)
-    # The true tokens 1, 6, 6: behind the first '1', which the prompt holds, three tokens follow;
-    # behind '6' nothing; and at the output's end nothing is charged.
-    assert Player(without, cost, 48).play(policy, order, 1).drafted == (1 + 3) + 1 + 1
-
-
-def test_a_batch_drafts_on_while_any_row_is_sure_and_each_row_stops_at_its_own_length() -> None:
-    sure, unsure = (
-        Request([1], [2, 3, 4, 5], [0, 0, 0, 0], [[9, 9, 9]] * 4, [probability] * 4)
-        for probability in ([0.9, 0.5, 0.9], [0.4, 0.9, 0.9])
-    )
-    recording = recording_of([sure, unsure], 3, seed=0)
-    player = Player(recording, random_cost(np.random.default_rng(0)), 48)
-    order = np.array([0, 1], np.int32)
-    # At 50%: two tokens and one of each, none of them right, in three steps of two forwards.
-    result = player.play(parse_contender("fixed:neural-until:3:50"), order, 2)
-    assert (result.drafted, result.steps) == (3 * (2 + 1), 3)
-    forwards = [StepShape(2, 4 + 2 * at, 0, 3, 0, 2, True) for at in range(3)]
-    costs = player.cost.charged_to(Deciding.THRESHOLD).constants()
-    assert result.time_s == pytest.approx(sum(step_s(costs, shape) for shape in forwards))
 
 
 def test_a_trace_without_probabilities_cannot_say_where_a_draft_would_have_stopped() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import random_requests, recorded
 
-from adaspec.replay.orders import draw_orders, entries, pools_of, resampled
+from adaspec.replay.orders import draw_orders, pools_of, resampled
 from adaspec.replay.recording import Recording, build_recording
 
 
@@ -23,13 +22,6 @@ def recording_with(sizes: dict[str, int]) -> Recording:
         [recorded(one, str(at), name) for at, (one, name) in enumerate(zip(requests, names))],  # noqa: B905
         5,
     )
-
-
-@pytest.mark.parametrize(("concurrency", "count"), [(1, 160), (53, 160), (54, 162), (128, 384)])
-def test_at_least_160_requests_of_a_workload_enter_and_three_per_slot(
-    concurrency: int, count: int
-) -> None:
-    assert entries(concurrency) == count
 
 
 @settings(max_examples=30, deadline=None)

@@ -14,7 +14,6 @@ from reference import Request, look_up_vllm
 from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError, SpecError
-from adaspec.replay import player as player_module
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.history import Answers
 from adaspec.replay.player import Player
@@ -111,29 +110,6 @@ def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
     assert cache.evicted == [0, 2, 1]
 
 
-def test_of_copies_that_run_at_once_the_last_is_remembered():
-    requests = random_requests(5, 2, tokens=False, output_tokens=(5, 9))
-    recording, cache = recording_of(requests), LookUp()
-    order = np.array([0, 0, 0, 1], np.int32)
-    known_at_start = []
-    begin = Memory.start
-
-    class Watched(Memory):
-        def start(self, request):
-            number = begin(self, request)
-            known_at_start.append(sorted(cache.answers))
-            return number
-
-    memory, cost = (
-        Watched(Answers(recording.requests), cache),
-        random_cost(np.random.default_rng(5)),
-    )
-    run_suffix(recording, SuffixDecoding(), order, 3, cost, CAP, memory=memory)
-    # Of those that run at once, the last is remembered as far as the others have come.
-    assert known_at_start[:3] == [[0], [1], [2]]
-    assert list(cache.answers.values()) == [requests[0].output]
-
-
 def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
     answers, cache = Answers(recording_of(random_requests(6, 1, tokens=False)).requests), LookUp()
     memory, text = Memory(answers, cache), answers.tokens(0)
@@ -149,32 +125,6 @@ def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
     memory.grow(0, first, text[2:])
     memory.stop(0, first)
     assert list(cache.answers.values()) == [text.tolist()]
-
-
-def test_a_memory_lasts_over_rounds_and_holds_whole_answers(monkeypatch):
-    # Over a large alphabet, so that no prompt goes on from the answer before it.
-    requests = random_requests(8, 4, tokens=False, output_tokens=(5, 20), alphabet=1000)
-    recording = recording_of(requests)
-    cost = random_cost(np.random.default_rng(8)).without_deciding()
-    cache = LookUp()
-    monkeypatch.setattr(player_module, "Memory", lambda given, warm: Memory(given, cache, warm))
-    rounds = [np.array([0, 1, 2], np.int32), np.array([3, 0], np.int32)]
-    player = Player(recording, cost, CAP)
-    runs = player.play_rounds(parse_contender("suffix"), rounds, 2)
-    plain = [player.play(parse_contender("none"), order, 2) for order in rounds]
-    for run, other in zip(runs, plain, strict=True):
-        assert_equal(run, other)
-    # The loop ends as a slot stays empty, but a server goes on to the end of every answer.
-    assert list(cache.answers.values()) == [requests[at].output for at in (1, 2, 3, 0)]
-    assert cache.evicted == [0]
-
-
-def test_of_others_a_round_is_played_by_itself():
-    recording = recording_of(random_requests(9, 4, tokens=False))
-    player = Player(recording, random_cost(np.random.default_rng(9)), CAP)
-    rule, orders = parse_contender("fixed:ngram:3"), [np.array([0, 1], np.int32)] * 2
-    first, second = player.play_rounds(rule, orders, 1)
-    assert_equal(first, second)
 
 
 def test_looking_up_is_charged():

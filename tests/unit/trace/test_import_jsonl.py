@@ -29,21 +29,16 @@ def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path: Path) -> N
     assert (manifest.target, manifest.drafter, manifest.neural_cap) == ("a/target", None, None)
 
 
-def test_the_drafter_is_who_the_user_says(tmp_path: Path) -> None:
+def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
-    line = {"prompt_tokens": [1], "output_tokens": [3, 4], "neural_accepted": [None, 0]}
+    line = {"prompt_tokens": [1], "output_tokens": [3, 4]}
     file.write_text(json.dumps(line) + "\n")
-    found = import_trace("jsonl", [file], tmp_path / "t", drafter="a/head")
-    assert found["drafter"] == "a/head"
-    assert TraceReader(tmp_path / "t").manifest.drafter == "a/head"
-
-
-def test_what_did_not_draft_has_no_name(tmp_path: Path) -> None:
-    file = tmp_path / "talk.jsonl"
-    file.write_text(json.dumps({"prompt_tokens": [1], "output_tokens": [3]}) + "\n")
     with pytest.raises(TraceError, match=r"'a/head'.*holds no neural counts: leave it out"):
         import_trace("jsonl", [file], tmp_path / "t", drafter="a/head")
     assert not (tmp_path / "t").exists()
+    file.write_text(json.dumps(line | {"neural_accepted": [None, 0]}) + "\n")
+    found = import_trace("jsonl", [file], tmp_path / "t", drafter="a/head")
+    assert found["drafter"] == TraceReader(tmp_path / "t").manifest.drafter == "a/head"
 
 
 def test_requests_are_numbered_within_their_workload(tmp_path: Path) -> None:

@@ -21,13 +21,6 @@ LINES = [
     {"prompt_tokens": [4], "output_tokens": [5]},
 ]
 TEXT = "".join(json.dumps(line) + "\n" for line in LINES)
-RESPONSE = {
-    "id": "7",
-    "model": "m",
-    "metrics": {
-        "speculative_decoding": {"per_step_accepted": [1], "per_step_drafted": [2]},
-    },
-}
 
 
 @pytest.fixture
@@ -55,24 +48,6 @@ def test_json_lines_from_a_pipe_are_read_for_their_caps_and_again(
     assert TraceReader(tmp_path / "t").manifest.neural_cap == 1
 
 
-@pytest.mark.parametrize(
-    ("format", "text"),
-    [
-        (
-            "specdecode-bench",
-            '{"id": "1", "prompt_token_ids": [1], "generated_token_ids": [2]}\n',
-        ),
-        ("vllm-responses", json.dumps(RESPONSE) + "\n"),
-    ],
-)
-@pytest.mark.parametrize("name", ["chat.jsonl", "chat"])
-def test_other_formats_come_through_a_pipe_too(
-    tmp_path: Path, pipe_of: Callable[[str, str], Path], format: str, text: str, name: str
-) -> None:
-    found = import_trace(format, pipe_of(name, text), tmp_path / "t")
-    assert found["workloads"] == {"chat": 1}
-
-
 def test_standard_input_is_imported_under_its_name(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     for source in ("/dev/stdin", "/dev/fd/0"):
@@ -87,13 +62,6 @@ def test_standard_input_is_imported_under_its_name(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["workloads"] == {"stdin": 2}
-
-
-def test_an_empty_pipe_holds_nothing_to_import(
-    tmp_path: Path, pipe_of: Callable[[str, str], Path]
-) -> None:
-    with pytest.raises(TraceError, match="nothing to import was found"):
-        import_trace("jsonl", [pipe_of("chat.jsonl", "")], tmp_path / "t")
 
 
 def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(tmp_path: Path) -> None:

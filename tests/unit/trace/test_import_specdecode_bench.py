@@ -77,7 +77,10 @@ def test_keys_of_somebody_elses_format_are_ignored_and_counted(tmp_path: Path) -
         (json.dumps(record(id="8", generated_token_ids="abc")), "is a str, expected a list"),
         (json.dumps(record(id="8", acc_eagle=[1, 2])), "'acc_eagle' holds no 'acc_len'"),
         (json.dumps(record(id="8", acc_eagle={"acc_len": [1, 0]})), "acc_len[1]=0 is below 1"),
-        (json.dumps(record(id="8", acc_eagle={"acc_len": [1, float("nan")]})), "NaN is not a JSON"),
+        (
+            json.dumps(record(id="8", acc_eagle={"acc_len": [1, float("nan")]})),
+            "NaN is no finite number",
+        ),
         (
             json.dumps(record(id="8", acc_eagle={"acc_len": [1, 1, 1, 3]})),
             "beyond the output's end",

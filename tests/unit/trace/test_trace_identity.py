@@ -4,13 +4,10 @@ import pytest
 from adaspec.trace.identity import VOCABULARY_HASH, request_hash, vocabulary_hash
 
 
-def test_the_hash_of_a_request_is_this_one_for_ever():
-    # Manifests of policies hold such hashes: another one would make seen requests unseen.
-    assert request_hash([1, 2, 3], [4, 5]) == "230d54b3e8b99bd7"
-
-
 def test_the_hash_depends_on_tokens_and_not_on_how_they_are_held():
-    digits = request_hash([1, 2, 3], [4, 5])
+    # Manifests of policies hold such hashes: another one would make seen requests unseen.
+    digits = "230d54b3e8b99bd7"
+    assert request_hash([1, 2, 3], [4, 5]) == digits
     for dtype in (np.int16, np.int32, np.int64, np.uint16, np.dtype(">i4")):
         assert request_hash(np.array([1, 2, 3], dtype), np.array([4, 5], dtype)) == digits
     assert request_hash(np.array([1, 9, 2, 9, 3, 9])[::2], (4, 5)) == digits
@@ -34,7 +31,7 @@ VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
 def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
     found = vocabulary_hash(VOCABULARY)
     assert VOCABULARY_HASH.holds(found)
-    assert found.startswith("4-")
+    assert found == "4-c64bb92bbbbb4dfc"
     assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
     others = [
         VOCABULARY | {"a": 2, "b": 1},
@@ -44,15 +41,12 @@ def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
     assert len({found, *map(vocabulary_hash, others)}) == 4
 
 
-def test_the_hash_of_a_vocabulary_is_this_one_for_ever():
-    assert vocabulary_hash(VOCABULARY) == "4-c64bb92bbbbb4dfc"
-
-
 def test_tokens_that_are_no_text_have_a_hash_too():
     odd = {"\ud800": 0, b"\xff": 1}
     assert vocabulary_hash(odd).startswith("2-")
 
 
+@pytest.mark.slow
 def test_a_tokenizers_file_alone_gives_the_hash_that_its_model_folder_does(tmp_path):
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")

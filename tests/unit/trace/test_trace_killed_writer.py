@@ -19,13 +19,13 @@ SHARD_ROWS = 3
 # One process forks a writer per moment, so that imports are paid for once. A writer notes every
 # row it has added in a file of its own, one byte each.
 KILLER = """
-import os, random, signal, sys, time
+import os, pathlib, random, signal, sys, time
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.synthetic import NEURAL_CAP, WORKLOADS, synthesize
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import TraceWriter, whole_trace
 
-folder, moments, shard_rows, whole = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+folder, moments, shard_rows, how = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 manifest = Manifest(
     kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES
 )
@@ -35,8 +35,12 @@ for at in range(moments):
     child = os.fork()
     if not child:
         added = os.open(f"{folder}/{at}.added", os.O_WRONLY | os.O_CREAT)
-        writer = TraceWriter(
-            f"{folder}/{at}", manifest, shard_rows=shard_rows, whole=whole == "whole"
+        place = pathlib.Path(folder, str(at))
+        whole = whole_trace(place, manifest)
+        writer = (
+            whole.__enter__()
+            if how == "whole"
+            else TraceWriter(place, manifest, shard_rows=shard_rows)
         )
         for request in requests:
             writer.add(request)

@@ -83,7 +83,7 @@ def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object)
     [
         ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
         ({"neural_cap": 0}, "neural_cap is 0"),
-        ({"neural_cap": float("nan")}, "NaN is not a JSON number"),
+        ({"neural_cap": float("nan")}, "NaN is no finite number"),
         ({"draft_cap": True}, "draft_cap is True"),
         ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
         ({"draft_cap": 10**9, "neural_cap": 4}, "draft_cap is 1000000000, not a whole number"),

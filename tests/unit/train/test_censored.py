@@ -161,21 +161,6 @@ def test_the_same_log_and_seed_give_the_same_bytes(product, requests, tmp_path):
         assert (again.folder / file.name).read_bytes() == file.read_bytes(), file.name
 
 
-def test_logs_of_different_vocabularies_are_refused_together(requests, tmp_path):
-    traces = [
-        write_logged(tmp_path / digest[-1], some, VARIED, vocabulary_hash=digest)
-        for digest, some in zip(VOCABULARIES, (requests[:10], requests[10:20]), strict=True)
-    ]
-    with pytest.raises(TrainingError, match="differ in their vocabulary"):
-        train_logged(traces, tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
-
-
-def test_lengths_beyond_the_longest_drafted_are_not_asked_for(requests, tmp_path):
-    trace = write_logged(tmp_path / "log", requests, {2: 1.0})
-    found = train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
-    assert found.manifest.neural_cap == 2
-
-
 def test_a_log_without_neural_drafts_trains_an_ngram_only_policy(requests, tmp_path):
     trace = write_logged(tmp_path / "log", requests, {0: 1.0})
     found = train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
@@ -196,14 +181,24 @@ def test_what_a_log_cannot_identify_is_refused_in_one_line(requests, tmp_path):
             train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
         assert "\n" not in str(error.value)
         assert not (tmp_path / "mine").exists()
+    write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)
+    with pytest.raises(TrainingError, match="train on one kind"):
+        are_logged([few, tmp_path / "dense"], TrainingError, "train on")
 
 
-def test_a_workload_to_leave_out_must_be_there(requests, tmp_path):
-    trace = write_logged(tmp_path / "log", requests[:40], VARIED)
-    with pytest.raises(TrainingError, match="no workload 'nosuch' to exclude"):
-        train_logged(
-            [trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS, exclude_workloads=("nosuch",)
-        )
+def test_logs_are_trained_on_together_that_share_a_vocabulary_and_hold_the_workloads_named(
+    requests, tmp_path
+):
+    traces = [
+        write_logged(tmp_path / digest[-1], some, VARIED, vocabulary_hash=digest)
+        for digest, some in zip(VOCABULARIES, (requests[:10], requests[10:20]), strict=True)
+    ]
+    for given, more, said in (
+        (traces, {}, "differ in their vocabulary"),
+        (traces[:1], {"exclude_workloads": ("nosuch",)}, "no workload 'nosuch' to exclude"),
+    ):
+        with pytest.raises(TrainingError, match=said):
+            train_logged(given, tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS, **more)
 
 
 def test_steps_of_mode_shadow_are_told_from_a_text_that_does_not_fit(requests):
@@ -216,10 +211,3 @@ def test_steps_of_mode_shadow_are_told_from_a_text_that_does_not_fit(requests):
     assert logged_request(shadow) == "of mode shadow, in which no decision is carried out"
     twice = [head, dataclasses.replace(head, step=1)]
     assert logged_request(twice) == "whose steps contradict their text"
-
-
-def test_dense_and_logged_traces_together_are_refused(requests, tmp_path):
-    logged = write_logged(tmp_path / "log", requests[:4], VARIED)
-    write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)
-    with pytest.raises(TrainingError, match="train on one kind"):
-        are_logged([logged, tmp_path / "dense"], TrainingError, "train on")

@@ -10,17 +10,11 @@ import time
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from tiny_training import OPTIONS, TINY
+from tiny_training import train
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
-from adaspec.policy.learned import load_policy
-from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import synthesize, write_synthetic
 from adaspec.train.cluster import Cluster
 from adaspec.train.heads import Settings, boost
-from adaspec.train.recipe import train_policy
-from adaspec.train.training import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -33,16 +27,20 @@ SETTINGS = Settings(rounds=30, threads=1)
 NAMES = tuple(f"feature_{at}" for at in range(6))
 
 
-@pytest.fixture(scope="module")
-def two_workers():
-    with distributed.LocalCluster(
+def two_processes():
+    return distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
         processes=True,
         dashboard_address=None,
         host="127.0.0.1",
         silence_logs=50,
-    ) as found:
+    )
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with two_processes() as found:
         yield found.scheduler_address
 
 
@@ -85,36 +83,14 @@ def test_trees_grown_by_all_workers_foretell_as_well_as_trees_grown_here(two_wor
     assert np.corrcoef(smooth.predict(unseen), np.nan_to_num(unseen[:, 0]))[0, 1] > 0.95
 
 
-def tiny_trainer(**more):
-    requests = list(synthesize(0, TINY, requests_per_workload=8))
-    return Trainer(build_recording(requests, 8), H100_LLAMA_3_1_8B, SETTINGS, 48, (1,), **more)
-
-
-def test_rollouts_on_workers_give_what_they_give_here(two_workers, heard):
-    here = tiny_trainer().train_all()
+def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
+    two_workers, heard, trace, trained, tmp_path
+):
     with Cluster(two_workers, heard.append) as cluster:
-        there = tiny_trainer(spread=cluster.spread).train_all()
+        train(trace, tmp_path / "mine", cluster=cluster)
     assert heard == []
-    assert there.knobs == here.knobs
-    mine, theirs = here.model.network_arrays(), there.model.network_arrays()
-    assert mine.keys() == theirs.keys()
-    for name in mine:
-        np.testing.assert_array_equal(mine[name], theirs[name])
-
-
-def test_a_policy_trained_on_a_cluster_is_written_whole(two_workers, heard, tmp_path):
-    write_synthetic(tmp_path / "trace", 0, TINY, requests_per_workload=24)
-    with Cluster(two_workers, heard.append) as cluster:
-        train_policy(
-            [tmp_path / "trace"],
-            tmp_path / "mine",
-            H100_LLAMA_3_1_8B,
-            OPTIONS,
-            exclude_workloads=["talk"],
-            cluster=cluster,
-        )
-    assert heard == []
-    assert load_policy(tmp_path / "mine").manifest is not None
+    for file in trained.folder.iterdir():
+        assert (tmp_path / "mine" / file.name).read_bytes() == file.read_bytes(), file.name
 
 
 def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
@@ -141,22 +117,16 @@ class Deadly:
         return number
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mortal_workers():
-    """Two workers of their own for a test that kills some; a killed one is started again."""
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=None,
-        host="127.0.0.1",
-        silence_logs=50,
-    ) as found:
+    """Two workers for the tests that kill some; a killed one is started again."""
+    with two_processes() as found:
         yield found
 
 
 def pids_of(found):
     with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
         return client.run(os.getpid)
 
 

@@ -18,7 +18,6 @@ from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.loop import run_policy
 from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
@@ -115,9 +114,9 @@ def test_the_folder_loads_as_the_policy_that_was_judged(trained):
 def test_the_manifests_metrics_are_those_of_the_evaluation(trained):
     cell = trained.manifest.metrics["held_out"]["talk"]["4"]
     (entry,) = (
-        entry
-        for entry in trained.report["headline"]
-        if (entry["workload"], entry["concurrency"]) == ("talk", 4)
+        each
+        for each in trained.report["headline"]
+        if (each["workload"], each["concurrency"]) == ("talk", 4)
     )
     assert cell["lift_over_static_best"] == pytest.approx(entry["lift_over_static_best"], abs=1e-6)
     assert cell["lift_over_static_tuned"] is not None
@@ -125,6 +124,7 @@ def test_the_manifests_metrics_are_those_of_the_evaluation(trained):
 
 def test_the_card_says_what_it_rests_on(trained):
     card = (trained.folder / "CARD.md").read_text()
+    assert json.loads(json.dumps(trained.document()))["requests"]["trained"]
     for text in (
         "synthetic traces",
         "| edits | ",
@@ -136,6 +136,7 @@ def test_the_card_says_what_it_rests_on(trained):
     ):
         assert text in card, text
     assert str(trained.folder) not in card
+    assert "No cross-fitted figure" in card
 
 
 def test_the_models_text_holds_every_head(trained):
@@ -180,15 +181,20 @@ def test_a_trace_without_neural_drafts_trains_an_ngram_only_policy(trace, tmp_pa
     assert played.neural_steps == 0
 
 
-def test_unknown_confidences_are_no_obstacle(trace, tmp_path):
+def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tmp_path):
+    deep = Workload("deep", (30, 60), (20, 50), 0.3, 8.0, 0.1, 0.95, 0.5)
+    write_synthetic(tmp_path / "sure", 0, (deep,), requests_per_workload=20, neural_cap=12)
     unsure = rewritten(
-        trace,
+        tmp_path / "sure",
         tmp_path / "unsure",
         lambda r: dataclasses.replace(r, confidences=np.full_like(r.confidences, np.nan)),
     )
-    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
-    product = train(unsure, tmp_path / "policy", options, exclude_workloads=["edits"])
+    options = dataclasses.replace(OPTIONS, engine="async", concurrency=(2,), resamples=0)
+    product = train(unsure, tmp_path / "policy", options)
     assert load_artifact(tmp_path / "policy").manifest == product.manifest
+    assert product.manifest.neural_cap == 8, "as deep as the curves reach"
+    assert product.manifest.engine == product.report["engine"] == "async"
+    assert {"static:fresh", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
 
 
 # --- judged by eval -------------------------------------------------------------------------------
@@ -234,24 +240,6 @@ def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, 
         select([tmp_path / "seen"], Wanted(seen=frozenset(trained.manifest.training_requests)))
 
 
-def test_the_compiled_loop_says_what_the_generic_one_says(trained):
-    recording = build_recording(trained.corpus.held_out.requests, 8)
-    player = Player(recording, H100_LLAMA_3_1_8B, 48)
-    policy = trained.policy
-    order = np.arange(len(recording), dtype=np.int32)
-    for concurrency, refills in ((1, True), (4, True), (3, False)):
-        entering = order if refills else np.full(concurrency, 2, np.int32)
-        fast = player.play(policy, entering, concurrency, refills)
-        slow = run_policy(recording, policy, entering, concurrency, H100_LLAMA_3_1_8B, 48, refills)
-        assert fast.tokens_per_s == pytest.approx(slow.tokens_per_s, rel=1e-12)
-        assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
-            slow.steps,
-            slow.drafted,
-            slow.accepted,
-            slow.neural_steps,
-        )
-
-
 def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
     manifest = load_artifact(trained.folder).manifest
     assert manifest.engine == "sync"
@@ -294,14 +282,6 @@ def test_evidence_that_the_networks_do_not_read_is_refused(trained):
         policy_of("other", other, artifact.networks, artifact.tables)
 
 
-def test_training_for_an_async_engine_is_judged_there(trace, tmp_path):
-    options = dataclasses.replace(OPTIONS, engine="async")
-    product = train(trace, tmp_path / "late", options)
-    assert product.manifest.engine == "async"
-    assert product.report["engine"] == "async"
-    assert {"static:fresh", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -326,21 +306,6 @@ def test_a_logged_trace_is_refused(refused, tmp_path):
     assert "give dense traces" in refused(tmp_path / "log")
 
 
-def test_mixed_targets_are_refused_unless_asked_for(trace, tmp_path):
-    other = rewritten(
-        trace,
-        tmp_path / "other",
-        lambda r: dataclasses.replace(r, id=f"other {r.id}"),
-        target="other/target",
-    )
-    with pytest.raises(AdaspecError, match=r"differ in their target.*--allow-mixed"):
-        gather([trace, other])
-    assert "other/target" in str(gather([trace, other], allow_mixed=True).trained.target)
-
-
-VOCABULARIES = [f"128-{digit * 16}" for digit in "ab"]
-
-
 def copies(trace, folder, *manifests):
     """The trace and copies of it, by other names and with other manifests."""
     found = []
@@ -355,27 +320,24 @@ def copies(trace, folder, *manifests):
     return found
 
 
-def test_traces_of_different_vocabularies_are_refused_together(trace, tmp_path):
-    mixed = copies(trace, tmp_path, *({"vocabulary_hash": each} for each in VOCABULARIES))
-    with pytest.raises(AdaspecError, match=r"differ in their vocabulary \('128-a.*--allow-mixed"):
-        gather(mixed)
-    assert gather(mixed, allow_mixed=True).vocabulary_hash is None
-
-
-def test_one_vocabulary_by_two_names_is_one(trace, tmp_path):
-    same = {"vocabulary_hash": VOCABULARIES[0]}
-    named = copies(trace, tmp_path, *({"tokenizer": name, **same} for name in ("one", "two")))
-    corpus = gather(named)
-    assert corpus.vocabulary_hash == VOCABULARIES[0]
-    assert corpus.tokenizer == "one, two"
-
-
-def test_where_a_vocabulary_is_not_known_tokenizers_names_must_agree(trace, tmp_path):
-    known = {"tokenizer": "one", "vocabulary_hash": VOCABULARIES[0]}
-    traces = copies(trace, tmp_path, known, {"tokenizer": "one"}, {"tokenizer": "two"})
-    assert gather(traces[:2]).vocabulary_hash == VOCABULARIES[0]
-    with pytest.raises(AdaspecError, match="differ in their tokenizer"):
-        gather(traces)
+def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(trace, tmp_path):
+    first, second = (f"128-{digit * 16}" for digit in "ab")
+    one, two = ({"tokenizer": name, "vocabulary_hash": first} for name in ("one", "two"))
+    unknown = [{"tokenizer": name} for name in ("one", "two")]
+    mixed = {
+        "target": copies(trace, tmp_path / "target", {}, {"target": "other/target"}),
+        "vocabulary": copies(trace, tmp_path / "vocabulary", one, {"vocabulary_hash": second}),
+        "tokenizer": copies(trace, tmp_path / "tokenizer", one, *unknown),
+    }
+    for what, traces in mixed.items():
+        with pytest.raises(AdaspecError, match=rf"differ in their {what}.*--allow-mixed"):
+            gather(traces)
+        gathered = gather(traces, allow_mixed=True)
+        assert (gathered.vocabulary_hash is None) == (what != "tokenizer")
+    assert "other/target" in gather(mixed["target"], allow_mixed=True).trained.target
+    # A vocabulary by two names is one, and where none is known names must agree.
+    corpus = gather(copies(trace, tmp_path / "alike", one, two, {**unknown[0]}))
+    assert (corpus.vocabulary_hash, corpus.tokenizer) == (first, "one, two")
 
 
 def test_an_unknown_workload_to_exclude_is_answered_with_the_nearest(refused, trace):
@@ -413,22 +375,3 @@ def test_a_folder_called_like_a_baseline_is_refused(trained, tmp_path):
     shutil.copytree(trained.folder, tmp_path / "named" / "none")
     with pytest.raises(AdaspecError, match="rename it"):
         parse_contender(str(tmp_path / "named" / "none"))
-
-
-def test_two_policies_of_one_name_are_refused(trained):
-    policies = [load_policy(trained.folder), load_policy(trained.folder)]
-    with pytest.raises(AdaspecError, match="two policies are called 'mine'"):
-        evaluate(trained.corpus.held_out, policies, H100_LLAMA_3_1_8B, OPTIONS)
-
-
-def test_the_summary_is_json(trained):
-    document = json.loads(json.dumps(trained.document()))
-    assert document["requests"]["trained"] == trained.corpus.trained.counts
-
-
-def test_a_neural_cap_beyond_the_curves_is_cut_to_them(tmp_path):
-    deep = Workload("deep", (30, 60), (20, 50), 0.3, 8.0, 0.1, 0.95, 0.5)
-    write_synthetic(tmp_path / "deep", 0, (deep,), requests_per_workload=20, neural_cap=12)
-    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
-    product = train(tmp_path / "deep", tmp_path / "policy", options)
-    assert product.manifest.neural_cap == 8

@@ -21,6 +21,8 @@ from adaspec.train.heads import Settings
 from adaspec.train.recipe import texts_of
 from adaspec.train.training import Trainer
 
+pytestmark = pytest.mark.slow
+
 OTHER_ANSWER = np.arange(20, dtype=np.int32)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,6 +187,30 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
         for step in steps:
             judged = step.draft_len if step.accepted == step.draft_len else step.accepted + 1
             assert step.position + judged <= step.output_len
+
+
+def test_of_greedy_requests_a_log_holds_what_nobody_verified(tmp_path):
+    """The drafter runs as far as any row wants it, so others have longer drafts than they use."""
+    requests, lost = random_requests(9, 5, tokens=True, output_tokens=(10, 24)), Counter()
+    session = session_of(Dice(), 5)
+    logged = output(tmp_path / "logged", lost, Manifest(kind="logged"))
+    recorder = Recorder(None, logged, session.serving, lambda why, rows: lost.update({why: rows}))
+    session.observers.add(recorder)
+    engine = ScriptedEngine(requests, session)
+    for at in (0, 1, 2):
+        params = SimpleNamespace(temperature=0 if at else 1, max_tokens=None, extra_args=None)
+        engine.states[f"r{at}"] = SimpleNamespace(sampling_params=params)
+    engine.run()
+    recorder.close()
+    longer = 0
+    for step in TraceReader(tmp_path / "logged").steps():
+        at = int(step.id[1:])
+        assert at in (1, 2) or step.unverified_tokens is None
+        if step.unverified_tokens is not None:
+            drafted = requests[at].drafted[step.position][step.neural_len :]
+            assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
+            longer += len(step.unverified_tokens) > 0
+    assert longer > 3
 
 
 def _bounds():

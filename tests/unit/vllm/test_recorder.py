@@ -44,7 +44,6 @@ def proposed(step, position):
         cut=SimpleNamespace(neural_len=np.zeros(1, np.int32), ngram_len=np.ones(1, np.int32)),
         chosen=[[int(TEXT[position])]],
         proposes=False,
-        exploration=None,
     )
 
 
@@ -60,9 +59,9 @@ def told(tmp_path):
 
         manifest = Manifest(kind="logged")
         output = TraceOutput(tmp_path / "logged", tmp_path, manifest, 1 << 30, 60.0, count)
-        serving = Serving("p", "why", "shadow", None, "t", None, propensity=1.0)
+        serving = Serving("p", "why", "shadow", None, "t", None)
         made = Recorder(None, output, serving, count)
-        made.entered("r", PROMPT, False, 1 << 14)
+        made.entered("r", PROMPT, False, 1 << 14, False)
         for step, position in enumerate(positions):
             made._max_queued = 0 if step in dropped else module.MAX_QUEUED
             made.proposed(proposed(step, position))

@@ -373,7 +373,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     entered = []
 
     class Listener(Observer):
-        def entered(self, request, prompt_tokens, recorded, max_tokens):
+        def entered(self, request, prompt_tokens, recorded, max_tokens, greedy):
             entered.append((request, prompt_tokens.tolist()))
 
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))

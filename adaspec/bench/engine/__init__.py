@@ -1,1 +1,0 @@
-"""Whole servers side by side: every method at its best setting, over HTTP, in turns."""
