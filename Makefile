@@ -84,7 +84,7 @@ demo: $(READY)
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
 	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
 	@echo "judging_and_serving $$(($$(date +%s) - $(STARTED)))" >>demo/stages
-	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
+	@echo && echo 'The policy, with its card: demo/policy/; the report: demo/report/report.html'
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
 # Two processes would compile the same code twice. So the tests that compile most of it come first, in

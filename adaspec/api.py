@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,9 +85,7 @@ def evaluate_policies(
     )
     from adaspec.evaluate.logged.evaluation import evaluate_log, refuse_replays
     from adaspec.evaluate.logged.report import LoggedReport
-    from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
-    from adaspec.evaluate.vocabulary import text_of_tokens
     from adaspec.replay.logged import are_logged
 
     options = Options(
@@ -117,7 +114,7 @@ def evaluate_policies(
         model = _cost(cost, keep_alive)
         document = evaluate_log(folders, wanted, named, model, options)
         note_costs(document, model, given=cost is not None)
-        return LoggedReport(document, ())
+        return LoggedReport(document)
     if protocol is not None:
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
@@ -127,16 +124,14 @@ def evaluate_policies(
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
-        return EvaluationReport(document, selection.requests)
+        return EvaluationReport(document)
     model = _cost(cost, keep_alive)
     selection = select(folders, wanted)
     before = answered(paths_of(warm)) if warm else ()
     player = player_of(selection, named, model, options, progress, before)
     document = evaluate_by(player, selection, named, model, options, progress)
     note_costs(document, model, given=cost is not None)
-    steps = partial(observe, player, named, document["rows"], options)
-    vocabulary = partial(text_of_tokens, selection.tokenizer, selection.vocabulary_hash)
-    return EvaluationReport(document, selection.requests, steps, vocabulary)
+    return EvaluationReport(document)
 
 
 def train_policy(

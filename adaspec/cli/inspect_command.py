@@ -10,7 +10,7 @@ from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.options import json_option
+from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import (
     ProgressBar,
     print_json,
@@ -19,6 +19,7 @@ from adaspec.cli.output import (
     results,
 )
 from adaspec.evaluate.inspection import inspect
+from adaspec.evaluate.written_report import is_report, report_of, write_page
 
 _SOURCE_COLUMNS = (
     ("source", "source", ""),
@@ -33,23 +34,34 @@ _SOURCE_COLUMNS = (
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
+@out_option("PAGE.html", "Write a report's page.", required=False)
+@force_option("Replace a page that is there already.")
 @json_option()
-def command(path: Path, as_json: bool) -> None:
-    """Say what the trace, policy folder or cost file at PATH is, how large, and whether sound.
+def command(path: Path, out: Path | None, force: bool, as_json: bool) -> None:
+    """Say what the trace, policy, report or cost file at PATH is, how large, and whether sound.
 
-    Every row of a trace is read and checked. Exit code 2 where something is wrong.
+    Every row of a trace is read and checked. Of a report, the tables are printed and the page is
+    written. Exit code 2 where something is wrong.
 
     \b
     Example:
       adaspec inspect traces
       adaspec inspect cost.json --json
+      adaspec inspect report -o page.html
     """
+    if out is not None and not is_report(path):
+        raise click.UsageError(f"{path}: is no report, and only a report has a page: leave -o out")
     with ProgressBar() as bar:
         document = inspect(path, bar)
+    if out is not None:
+        write_page(report_of(document["report"]), out, force)
     if as_json:
         print_json(document)
         return
     console = results()
+    if document["what"] == "report":
+        report_of(document["report"]).print(console)
+        return
     describe = {"trace": _describe_trace, "policy": _describe_policy, "cost": _describe_cost}
     sound = "sound" if document["sound"] else "not whole, see below"
     line = describe[document["what"]](document)

@@ -171,7 +171,7 @@ def _cross_fit(
             exclude_requests,
         )
     note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report, crossfit.selection.requests), out, force, as_json)
+    publish(EvaluationReport(crossfit.report), out, force, as_json)
 
 
 def _check_report(out: Path, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""A report's document, and what tables and plots ask of it."""
+"""A report's document, and what tables and figures ask of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Entry = Mapping[str, Any]
 
 
 class Report:
-    """What tables and plots ask of a report's document."""
+    """What tables and figures ask of a report's document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         if document.get("schema") != REPORT_SCHEMA:

@@ -26,7 +26,7 @@ from adaspec.replay.closed_loop import result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
-from adaspec.replay.loop import Observer, run_policy
+from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording
@@ -183,19 +183,6 @@ class Player:
         entries = np.arange(len(seen.order), dtype=np.int32)
         return contender, seen._replace(recording=known, order=entries)
 
-    def stepper(self, contender: Contender) -> Policy | None:
-        """The contender as a policy that `watch` can replay; None if it is none."""
-        kinds = (Oracle, CrossfitRule, FreshRule, CrossfitPolicy, SuffixDecoding)
-        if isinstance(contender, kinds) or (self.is_late and not decides_late(contender)):
-            return None
-        if needs_of(contender).memory:  # one live index cannot know less for earlier requests
-            return None
-        return contender
-
-    def watch(self, policy: Policy, order: Ints, concurrency: int, observer: Observer) -> Result:
-        """The same run as that of `play`, by the loop for any policy, with an observer in it."""
-        return self._play_any(policy, _Run(self.recording, order, concurrency), observer)
-
     def _play_rules(self, rules: CrossfitRule, run: _Run) -> Result:
         return self._play_mixed(rules, self.is_late, run)
 
@@ -254,10 +241,9 @@ class Player:
         memory, cost, cap = Memory(self._answers, warm=before), self.cost, self.cap
         return run_suffix(recording, suffix, order, concurrency, cost, cap, memory)
 
-    def _play_any(self, policy: Policy, run: _Run, observer: Observer | None = None) -> Result:
+    def _play_any(self, policy: Policy, run: _Run) -> Result:
         recording, order, concurrency = run
-        cost, cap, engine = self.cost, self.cap, self.engine
-        return run_policy(recording, policy, order, concurrency, cost, cap, engine, observer)
+        return run_policy(recording, policy, order, concurrency, self.cost, self.cap, self.engine)
 
     def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
         return self._play_rule(policy.rule, self.is_late, run)

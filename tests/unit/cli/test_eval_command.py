@@ -155,6 +155,23 @@ def bend(trace, change):
 # --- what it prints -----------------------------------------------------------------------------
 
 
+def test_the_page_of_a_written_report_is_made_again_from_its_json(pristine, tmp_path, capsys):
+    folder, again = tmp_path / "report", tmp_path / "page.html"
+    assert run(["eval", str(pristine), "-o", str(folder), *QUICK]) == 0
+    tables = capsys.readouterr().out
+    assert run(["inspect", str(folder), "-o", str(again)]) == 0
+    assert capsys.readouterr().out == tables
+    assert again.read_bytes() == (folder / "report.html").read_bytes()
+    assert run(["inspect", str(folder / "report.json"), "-o", str(again)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(["inspect", str(pristine), "-o", str(again)]) == 2
+    assert "only a report has a page" in capsys.readouterr().err
+    for broken in ('{"schema": 1}', '{"schema": 2, "rows": []}', "[]", "{"):
+        (folder / "report.json").write_text(broken)
+        assert run(["inspect", str(folder)]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
     pristine, tmp_path, capsys
 ):

@@ -117,7 +117,7 @@ def test_logged_traces_train_too(tmp_path, capsys):
 
 def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
     names = {path.name for path in crossed.iterdir()}
-    assert names == {"report.html", "report.json", "report.md", "plots"}
+    assert names == {"report.html", "report.json"}
     report = json.loads((crossed / "report.json").read_text())
     assert report["traces"]["requests"] == {"edits": 24}
     assert report["cross_fitted"]["folds"] == 2

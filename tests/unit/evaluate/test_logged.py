@@ -223,7 +223,8 @@ def test_a_report_is_shown_and_written(requests_of, write, tmp_path):
     report = evaluate_policies(folder, ["fixed:neural:2"], resamples=5)
     assert "fixed:neural:2" in str(report)
     report.write(tmp_path / "report")
-    assert "lift_over_logged" in (tmp_path / "report" / "report.json").read_text(encoding="utf-8")
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "<code>fixed:neural:2</code>" in page
 
 
 def test_an_older_log_with_the_chances_of_drafts_is_read(requests_of, write):
