@@ -84,16 +84,18 @@ demo: $(READY)
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
 	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
 	@echo "judging_and_serving $$(($$(date +%s) - $(STARTED)))" >>demo/stages
-	@echo && echo 'The policy, with its card: demo/policy/; the report, with plots: demo/report/report.md'
+	@echo && echo 'The policy, with its card: demo/policy/; the report: demo/report/report.html'
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
-# The first file compiles most of what others use, on one core, while vLLM is installed on another.
-COMPILING := tests/unit/train/test_ablation_table.py
+# Two processes would compile the same code twice. So the tests that compile most of it come first, in
+# one, while vLLM is installed beside them: what is compiled is kept for all others.
+COMPILING := tests/unit/train
+IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; \
 	  trap "kill -- -$$installing 2>/dev/null" EXIT; \
 	  $(PY) -m pytest $(COMPILING) && wait $$installing
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/engine --ignore $(COMPILING)
+	$(PY) -m pytest $(IN_PARALLEL) --ignore tests/engine --ignore $(COMPILING)
 	$(ENGINE_TESTS) -m 'not thorough'
 	$(V2_TESTS) -m 'not thorough'
 
@@ -115,20 +117,20 @@ test-engine: $(READY) engine
 REQUESTS ?= 2000
 SEED ?= 0
 test-long: $(READY) engine
-	$(PY) tests/engine/long_v1.py --requests $(REQUESTS) --seed $(SEED)
-	$(PY) tests/engine/v2/long_v2.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) eval/soak/long_v1.py --requests $(REQUESTS) --seed $(SEED)
+	$(PY) eval/soak/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
-FAULTS := tests/engine/test_faults.py tests/engine/test_operating_faults.py tests/engine/test_trace_faults.py \
-  tests/engine/test_broken.py tests/engine/test_memory.py
+FAULTS := tests/engine/test_faults.py tests/engine/test_trace_faults.py tests/engine/test_broken.py \
+  tests/engine/test_memory.py
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
 	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"
 
 MINUTES ?= 30
 soak: $(READY) engine
-	$(PY) tests/engine/soak.py v1 --minutes $(MINUTES) -o eval/reports/soak/v1
-	$(PY) tests/engine/soak.py v2 --minutes $(MINUTES) -o eval/reports/soak/v2
+	$(PY) eval/soak/soak.py v1 --minutes $(MINUTES) -o eval/reports/soak/v1
+	$(PY) eval/soak/soak.py v2 --minutes $(MINUTES) -o eval/reports/soak/v2
 
 # With a GPU, vLLM is for its user to install; its tests run on what is there. What was said of it is
 # kept: whoever needs vLLM and finds none says why.

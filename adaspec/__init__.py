@@ -21,7 +21,6 @@ __all__ = [
     "load_policy",
     "read_trace",
     "train_policy",
-    "write_synthetic",
     "write_trace",
 ]
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from adaspec.trace.manifest import Manifest
     from adaspec.trace.reader import read_trace
     from adaspec.trace.schema import Request
-    from adaspec.trace.synthetic import write_synthetic
     from adaspec.trace.writer import write_trace
 
 _MODULES = {
@@ -52,7 +50,6 @@ _MODULES = {
     "load_policy": "api",
     "read_trace": "trace.reader",
     "train_policy": "api",
-    "write_synthetic": "trace.synthetic",
     "write_trace": "trace.writer",
 }
 """The module of every name."""

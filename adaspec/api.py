@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,7 +47,6 @@ def evaluate_policies(
     cost: AnyCost | None = None,
     concurrency: int | Iterable[int] = CONCURRENCY,
     seed: int = 0,
-    batching: str | None = None,
     protocol: str | None = None,
     workload: str | None = None,
     prefill: bool = True,
@@ -73,12 +71,11 @@ def evaluate_policies(
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
-    `prefill`. `engine` is sync or async, `batching` closed-loop or lockstep. What copies from
-    earlier answers also knows those of the traces `warm`, as a server that answered them before.
+    `prefill`. `engine` is sync or async. What copies from earlier answers also knows those of the
+    traces `warm`, as a server that answered them before.
     More `orders` and `resamples` take longer and make the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
-        CLOSED_LOOP,
         evaluate_by,
         evaluate_by_protocol,
         note_costs,
@@ -88,9 +85,7 @@ def evaluate_policies(
     )
     from adaspec.evaluate.logged.evaluation import evaluate_log, refuse_replays
     from adaspec.evaluate.logged.report import LoggedReport
-    from adaspec.evaluate.observation import observe
     from adaspec.evaluate.report_folder import EvaluationReport
-    from adaspec.evaluate.vocabulary import text_of_tokens
     from adaspec.replay.logged import are_logged
 
     options = Options(
@@ -115,33 +110,28 @@ def evaluate_policies(
     )
     folders = paths_of(traces)
     if are_logged(folders, EvaluationError, "judge by"):
-        refuse_replays(options, batching=batching, protocol=protocol, warm=warm or None)
+        refuse_replays(options, protocol=protocol, warm=warm or None)
         model = _cost(cost, keep_alive)
         document = evaluate_log(folders, wanted, named, model, options)
         note_costs(document, model, given=cost is not None)
-        return LoggedReport(document, ())
+        return LoggedReport(document)
     if protocol is not None:
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
-        values |= {"cost": cost, "batching": batching, "keep_alive": keep_alive}
+        values |= {"cost": cost, "keep_alive": keep_alive}
         values |= {"warm": warm or None}
         given = {name: value for name, value in values.items() if value != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
-        return EvaluationReport(document, selection.requests)
+        return EvaluationReport(document)
     model = _cost(cost, keep_alive)
     selection = select(folders, wanted)
-    batching = CLOSED_LOOP if batching is None else batching
     before = answered(paths_of(warm)) if warm else ()
     player = player_of(selection, named, model, options, progress, before)
-    document = evaluate_by(player, selection, named, model, options, batching, progress)
+    document = evaluate_by(player, selection, named, model, options, progress)
     note_costs(document, model, given=cost is not None)
-    if batching != CLOSED_LOOP:
-        return EvaluationReport(document, selection.requests)
-    steps = partial(observe, player, named, document["rows"], options)
-    vocabulary = partial(text_of_tokens, selection.tokenizer, selection.vocabulary_hash)
-    return EvaluationReport(document, selection.requests, steps, vocabulary)
+    return EvaluationReport(document)
 
 
 def train_policy(
@@ -160,7 +150,6 @@ def train_policy(
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     crossfit_report: AnyPath | None = None,
-    ablations: bool = False,
     memory: bool = False,
     jobs: int = 0,
     cluster: Cluster | None = None,
@@ -177,7 +166,6 @@ def train_policy(
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
-    from adaspec.train.ablations import check_ablations
     from adaspec.train.logged_recipe import train_logged
 
     options = Options(
@@ -195,18 +183,16 @@ def train_policy(
     earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or ablations or memory):
+    if logged and (earlier is not None or memory):
         raise TrainingError(
-            "--crossfit-report, --ablations and --memory rest on replays, which logged traces do "
-            "not allow: leave them out, or train on dense traces"
+            "--crossfit-report and --memory rest on replays, which logged traces do not allow: "
+            "leave them out, or train on dense traces"
         )
     if logged and engine != SYNC:
         raise TrainingError(
             "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
             "on dense traces"
         )
-    if ablations:
-        check_ablations(memory, engine)
     model = _cost(cost)
     if logged:
         return train_logged(sources, out, model, options, excluded, force, progress, cluster, apart)
@@ -221,7 +207,6 @@ def train_policy(
         progress,
         cluster,
         crossfit_report=earlier,
-        ablate=ablations,
         memory=memory,
         exclude_requests=apart,
     )

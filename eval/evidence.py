@@ -106,20 +106,7 @@ PRINTED = {
     "decide": "adaspec bench decide --json",
 }
 """Reports that are what a command prints."""
-ONE_POLICY = "work/reference-pair-h100-ablations"
-COMMANDS = {
-    "reference-pair-h100-one-policy": "adaspec train eval/traces/reference-pair --ablations "
-    "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 20 --seed 0 "
-    f"-o {ONE_POLICY} --force",
-}
-"""Report -> its command, where its own files do not name it."""
-COPIED = {
-    "demo": {"report.json": "demo/times.json"},
-    "reference-pair-h100-one-policy": {
-        "report.json": f"{ONE_POLICY}/manifest.json",
-        "card.md": f"{ONE_POLICY}/CARD.md",
-    },
-}
+COPIED = {"demo": {"report.json": "demo/times.json"}}
 """Report -> its files, and where they are copied from once its command has run."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
@@ -130,7 +117,7 @@ BY_HAND = {
 
 def reports() -> dict[str, str]:
     """Report -> the command that makes it, for all that are not made by hand."""
-    found = PRINTED | COMMANDS
+    found = dict(PRINTED)
     for path in sorted((CHECKOUT / REPORTS).rglob("report.json")):
         name = path.parent.relative_to(CHECKOUT / REPORTS).as_posix()
         if name.partition("/")[0] not in BY_HAND and name not in found:

@@ -342,7 +342,6 @@ def main() -> None:
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-        (arguments.out / "report.md").write_text(text_of(report))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def drift_table() -> list[list[str]]:
             share = cell["recovered"]
             gains = (percent(cell[key]) for key in ("serving", "trained on it"))
             rows.append([
-                f"[{traffic}](../eval/reports/drift/{name}/report.md)",
+                f"[{traffic}](../eval/reports/drift/{name}/report.json)",
                 str(cell["load"]),
                 *gains,
                 "" if share is None else f"{share:.0%}",

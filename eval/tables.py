@@ -57,7 +57,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
         for row, at_no_cost, in_async in zip(found["replays"][name], free, engines, strict=True):
             assert at_no_cost["concurrency"] == row["concurrency"]
             rows.append([
-                f"[{models}](eval/reports/{name}/report.md)",
+                f"[{models}](eval/reports/{name}/report.json)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
                 f"**{with_interval(row, 'lift_over_static_best', 'lift_ci95')}**",
@@ -176,7 +176,7 @@ def engine_table(found: dict[str, Any]) -> list[list[str]]:
         for row in found["engines"][name]:
             cells = [with_interval(row, key, f"{key}_ci95") for key in leads.values()]
             rows.append([
-                f"[{models.partition(' ')[0]}](../eval/reports/{name}-async/report.md)",
+                f"[{models.partition(' ')[0]}](../eval/reports/{name}-async/report.json)",
                 str(row["concurrency"]),
                 *cells,
                 percent(row["async_over_sync"]),
@@ -335,7 +335,7 @@ def ablations_table() -> list[list[str]]:
     What plays one policy otherwise is of one policy alone, all else is cross-fitted.
     """
     crossed = report("reference-pair-h100-ablations")["ablations"]
-    alone = report("reference-pair-h100-one-policy")["metrics"]["ablations"]
+    alone = report("reference-pair-h100-one-policy")["ablations"]
     loads = crossed["concurrency"]
     assert alone["concurrency"] == loads
     rows = [["policy", *(f"{at} at once" for at in loads), *(f"one policy: {at}" for at in loads)]]

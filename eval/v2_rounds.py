@@ -297,11 +297,10 @@ def main() -> None:
         f"Tokens per request and step of vLLM's model runner V2 with async scheduling, "
         f"{document['requests']} requests that the policy never saw, drafts of up to "
         f"{document['longest_draft']}; in brackets how far the engine is from the replay.\n\n"
-        f"{table(document)}\nMade by:\n\n```sh\n{document['command']}\n```\n"
+        f"{table(document)}"
     )
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    (options.out / "report.md").write_text(text)
     (options.out / UNFINISHED).unlink(missing_ok=True)
     print(text)
 

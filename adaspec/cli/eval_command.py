@@ -57,14 +57,9 @@ def output_tokens(text: str | int) -> int | None:
 )
 @whole_option("--seed", 0, least=0, help="Of orders and resamples.")
 @click.option(
-    "--batching",
-    type=click.Choice(["closed-loop", "lockstep"]),
-    help="How requests run together.  [default: closed-loop]",
-)
-@click.option(
     "--protocol",
     type=click.Choice([PROTOCOL]),
-    help="Reproduce the public simulator: its costs, lockstep, named policies only.",
+    help="Reproduce the public simulator: its costs and rules, named policies only.",
 )
 @click.option("--workload", metavar="W", help="Evaluate this workload alone.")
 @charges_options

@@ -10,18 +10,16 @@ from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from adaspec.cli.options import json_option
+from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import (
     ProgressBar,
-    add_columns,
     print_json,
     print_lines,
     printable,
     results,
 )
 from adaspec.evaluate.inspection import inspect
-from adaspec.evaluate.length_classes import PARTS
-from adaspec.evaluate.overlap import LONGEST
+from adaspec.evaluate.written_report import is_report, report_of, write_page
 
 _SOURCE_COLUMNS = (
     ("source", "source", ""),
@@ -36,31 +34,40 @@ _SOURCE_COLUMNS = (
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
+@out_option("PAGE.html", "Write a report's page.", required=False)
+@force_option("Replace a page that is there already.")
 @json_option()
-def command(path: Path, as_json: bool) -> None:
-    """Say what the trace, policy folder or cost file at PATH is, how large, and whether sound.
+def command(path: Path, out: Path | None, force: bool, as_json: bool) -> None:
+    """Say what the trace, policy, report or cost file at PATH is, how large, and whether sound.
 
-    Every row of a trace is read and checked. Exit code 2 where something is wrong.
+    Every row of a trace is read and checked. Of a report, the tables are printed and the page is
+    written. Exit code 2 where something is wrong.
 
     \b
     Example:
       adaspec inspect traces
       adaspec inspect cost.json --json
+      adaspec inspect report -o page.html
     """
+    if out is not None and not is_report(path):
+        raise click.UsageError(f"{path}: is no report, and only a report has a page: leave -o out")
     with ProgressBar() as bar:
         document = inspect(path, bar)
+    if out is not None:
+        write_page(report_of(document["report"]), out, force)
     if as_json:
         print_json(document)
         return
     console = results()
+    if document["what"] == "report":
+        report_of(document["report"]).print(console)
+        return
     describe = {"trace": _describe_trace, "policy": _describe_policy, "cost": _describe_cost}
     sound = "sound" if document["sound"] else "not whole, see below"
     line = describe[document["what"]](document)
     print_lines(console, f"{document['path'] or 'builtin'}: {line}{sound}")
     if document["what"] == "trace":
         console.print(_trace_table(document))
-        if document["manifest"]["kind"] == "dense":
-            console.print(_overlap_table(document), _classes_table(document))
     elif document["what"] == "cost":
         console.print(_cost_table(document))
     for warning in document["warnings"]:
@@ -122,43 +129,6 @@ def _trace_table(document: dict[str, Any]) -> Table:
         for source in workload["sources"] or [{}]:
             table.add_row(*first, *(_shown(source.get(key), form) for _, key, form in columns))
             first = [""] * len(first)
-    return table
-
-
-def _overlap_table(document: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, title="overlap of outputs with their prompts")
-    table.add_column("workload", overflow="fold")
-    names = [f"BLEU-{n}" for n in range(1, LONGEST + 1)]
-    add_columns(table, *names, "n-gram accepted", f"rank correlation with {names[-1]}")
-    for workload in document["workloads"]:
-        accepted = next(s["accepted_mean"] for s in workload["sources"] if s["source"] == "ngram")
-        table.add_row(
-            escape(printable(workload["workload"])),
-            *(_shown(row["overlap_mean"], ".2f") for row in workload["overlap"]),
-            _shown(accepted, ".2f"),
-            _shown(workload["overlap"][-1]["rank_correlation"], ".2f"),
-        )
-    return table
-
-
-def _classes_table(document: dict[str, Any]) -> Table:
-    table = Table(
-        box=None,
-        pad_edge=False,
-        collapse_padding=True,
-        title="accepted in each tenth of the output",
-    )
-    table.add_column("workload", overflow="fold")
-    for heading in ("source", "outputs"):
-        table.add_column(heading, no_wrap=True)
-    add_columns(table, "tokens", *(str(tenth) for tenth in range(1, PARTS + 1)))
-    for workload in document["workloads"]:
-        first = escape(printable(workload["workload"]))
-        for row in workload["length_classes"]:
-            reach = "-".join(map(str, row["output_tokens"]))
-            means = (_shown(mean, ".1f") for mean in row["accepted_mean"])
-            table.add_row(first, row["source"], row["length_class"], reach, *means)
-            first = ""
     return table
 
 

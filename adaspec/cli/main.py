@@ -17,9 +17,7 @@ from adaspec.errors import AdaspecError, nearest
 
 COMMANDS = {
     "import": ("adaspec.cli.import_command", "Make a trace of recordings from elsewhere."),
-    "synthesize": ("adaspec.cli.synthesize_command", "Write a synthetic trace of known truth."),
     "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
-    "estimate": ("adaspec.cli.estimate_command", "Expected speedup and memory, by formulas."),
     "train": ("adaspec.cli.train_command", "Train a policy on recorded traces."),
     "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
     "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
@@ -54,8 +52,7 @@ def adaspec() -> None:
 
     \b
     Example:
-      adaspec synthesize -o traces
-      adaspec eval traces --policy hybrid-splice:4:20:2:2:5 -o report
+      adaspec eval eval/traces/reference-pair --policy hybrid-splice:4:20:2:2:5 -o report
     """
 
 

@@ -94,8 +94,7 @@ def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bo
     """Add the command line to a report, write its folder if it shall have one, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
     if out is not None:
-        with ProgressBar() as bar:
-            report.write(out, force, bar)
+        report.write(out, force)
     if as_json:
         print_json(report.document)
     else:

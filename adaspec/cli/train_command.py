@@ -47,9 +47,6 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
     help="A report of --crossfit on the same traces, for the card to show first.",
 )
 @click.option(
-    "--ablations", is_flag=True, help="Also train without each part of the policy, for the card."
-)
-@click.option(
     "--memory", is_flag=True, help="Let it copy from the answers of earlier requests as well."
 )
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
@@ -152,7 +149,6 @@ def _cross_fit(
     exclude_workloads: tuple[str, ...],
     exclude_requests: tuple[str, ...],
     allow_mixed: bool,
-    ablations: bool,
     memory: bool,
     **options: Any,
 ) -> None:
@@ -171,12 +167,11 @@ def _cross_fit(
             exclude_workloads,
             allow_mixed,
             bar,
-            ablations,
             memory,
             exclude_requests,
         )
     note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report, crossfit.selection.requests), out, force, as_json)
+    publish(EvaluationReport(crossfit.report), out, force, as_json)
 
 
 def _check_report(out: Path, force: bool) -> None:

@@ -1,1 +1,1 @@
-"""Reports: grids, headline, intervals, plots."""
+"""Reports: grids, headline, intervals, tables and figures."""

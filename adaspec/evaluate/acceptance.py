@@ -1,8 +1,7 @@
-"""Accepted tokens of a trace, summed per workload and source, and per position for plots."""
+"""Accepted tokens of traces, summed per workload and source, for `inspect` and for reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.index import accepted_runs, match_positions
-from adaspec.evaluate.length_classes import AlongOutput, along_output, classes_document
-from adaspec.evaluate.overlap import bleu_overlaps, overlap_document
+from adaspec.evaluate.options import ALL
+from adaspec.replay.recording import Recording
 from adaspec.trace.schema import LoggedStep, Request
-
-Counts = NDArray[np.int16]
 
 NGRAM_CAP = 20
 """The cap on n-gram accepted counts; without it one runaway repetition would outweigh the rest."""
-SOURCES = ("neural", "ngram")
-_LONG_ENOUGH = 64
-"""The number of positions that a request needs to be a good example to plot."""
+MATCH_LENGTHS = (1, 2, 3, 4, 6, 10, 20)
+"""The least match of each row in which a report sums up what copies bring."""
 
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:
@@ -85,10 +81,6 @@ class WorkloadAcceptance:
     steps: int | None = None
     """Rows of a logged trace; None for a dense trace."""
     sources: dict[str, SourceAcceptance] = field(default_factory=dict)
-    overlaps: list[list[float]] = field(default_factory=list)
-    """Per request of a dense trace, what `overlap_document` takes."""
-    along: dict[str, list[AlongOutput]] = field(default_factory=dict)
-    """Per source of a dense trace, its counts along each output; neural ones of paired requests."""
 
     def add_request(self, request: Request, neural_cap: int | None) -> None:
         """Add a request of a dense trace, without position 0, where nothing is decided."""
@@ -96,16 +88,7 @@ class WorkloadAcceptance:
         self.paired += request.paired
         self.prompt_tokens = (self.prompt_tokens or 0) + len(request.prompt_tokens)
         self.output_tokens = (self.output_tokens or 0) + len(request.output_tokens)
-        ngram = ngram_accepted(request)
-        self._source("ngram").add(ngram[1:], NGRAM_CAP)
-        if len(ngram) > 1:
-            overlaps = bleu_overlaps(request.prompt_tokens, request.output_tokens)
-            self.overlaps.append([*overlaps, float(ngram[1:].mean())])
-            self.along.setdefault("ngram", []).append(along_output(ngram))
-            if request.paired:
-                assert request.neural_accepted is not None
-                neural_along = along_output(request.neural_accepted)
-                self.along.setdefault("neural", []).append(neural_along)
+        self._source("ngram").add(ngram_accepted(request)[1:], NGRAM_CAP)
         if request.neural_accepted is not None and neural_cap is not None:
             neural = request.neural_accepted[1:].astype(np.int64)
             self._source("neural").add(neural, neural_cap)
@@ -122,100 +105,58 @@ class WorkloadAcceptance:
             sums.drafted = (sums.drafted or 0) + step.draft_len
 
     def document(self) -> dict[str, Any]:
-        """The workload as JSON types; a logged trace has neither overlaps nor length classes."""
+        """The workload as JSON types."""
         counted = ("workload", "requests", "paired", "prompt_tokens", "output_tokens", "steps")
         return {
             **{name: getattr(self, name) for name in counted},
             "sources": [sums.document() for sums in self.sources.values()],
-            "overlap": overlap_document(self.overlaps) if self.steps is None else [],
-            "length_classes": [
-                row for each in self.along.items() for row in classes_document(*each)
-            ],
         }
 
     def _source(self, name: str) -> SourceAcceptance:
         return self.sources.setdefault(name, SourceAcceptance(name))
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """One request's accepted counts per position from 1 on.
+def acceptance_document(recording: Recording) -> list[dict[str, Any]]:
+    """What would be accepted of each source's drafts, by workload, as `report.json` holds it.
 
-    An unknown count is -1; the counts of a source that never ran are None.
+    `survival` has P(at least j drafted tokens are right) for j = 1, 2, ... over all positions but
+    the first, where nothing is decided; `by_match` how many tokens a match of `least` tokens or
+    more, and less than the next row's, brings.
     """
-
-    workload: str
-    id: str
-    neural: Counts | None
-    ngram: Counts | None
-    paired: bool
-    """Whether both sources have counts, and these belong to the same run, position by position."""
-
-    def known(self, source: str) -> Counts:
-        """The counts of one of `SOURCES`, at the positions where the count is known."""
-        counts = getattr(self, source)
-        return np.empty(0, np.int16) if counts is None else counts[counts >= 0]
-
-    def differences(self) -> Counts:
-        """n-gram - neural at each position where both are known; empty for an unpaired request."""
-        if not self.paired or self.neural is None or self.ngram is None:
-            return np.empty(0, dtype=np.int16)
-        both = (self.neural >= 0) & (self.ngram >= 0)
-        return (self.ngram - self.neural)[both]
-
-
-def acceptance(
-    requests: Iterable[Request], ngram_of: Callable[[Request], NDArray[Any]] = ngram_accepted
-) -> list[Acceptance]:
-    """The accepted counts of each request; `ngram_of` computes those of n-gram."""
-    acceptances = []
-    for request in requests:
-        neural, ngram = _counts(request.neural_accepted), _counts(ngram_of(request))
-        same_length = neural is not None and ngram is not None and len(neural) == len(ngram)
-        acceptances.append(
-            Acceptance(request.workload, request.id, neural, ngram, request.paired and same_length)
+    columns = recording.columns
+    request = np.repeat(np.arange(len(columns.length)), columns.length)
+    decided = np.ones(len(request), np.bool_)
+    decided[columns.offset[:-1]] = False
+    document = []
+    for workload in (ALL, *recording.workloads):
+        here = decided.copy()
+        if workload != ALL:
+            here &= recording.workload[request] == recording.workloads.index(workload)
+        match, run = columns.match[here], columns.run[here]
+        survival = {"ngram": _survival(run, NGRAM_CAP)}
+        if recording.neural_cap:
+            survival["neural"] = _survival(columns.neural[here], recording.neural_cap)
+        level = np.digitize(match, MATCH_LENGTHS)
+        by_match = [
+            {
+                "least": least,
+                "positions": int(np.count_nonzero(level == at)),
+                "accepted_mean": float(np.minimum(run[level == at], NGRAM_CAP).mean()),
+            }
+            for at, least in enumerate(MATCH_LENGTHS, start=1)
+            if (level == at).any()
+        ]
+        document.append(
+            {
+                "workload": workload,
+                "positions": len(run),
+                "survival": survival,
+                "by_match": by_match,
+            }
         )
-    return acceptances
+    return document
 
 
-def pooled(requests: Sequence[Acceptance], workload: str, source: str) -> Counts:
-    """All known counts of `source` in `workload`."""
-    parts = [each.known(source) for each in requests if each.workload == workload]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int16)
-
-
-def survival(counts: Counts, longest: int) -> NDArray[np.float64]:
-    """P(accepted >= j) for j in 0..longest."""
-    histogram = np.bincount(np.minimum(counts, longest), minlength=longest + 1)
-    return histogram[::-1].cumsum()[::-1] / max(len(counts), 1)
-
-
-def examples(requests: Sequence[Acceptance], workload: str, count: int) -> list[Acceptance]:
-    """`count` requests of a workload, spread evenly over the mean n-gram accepted count.
-
-    Paired requests of 64 positions or more are preferred, so that both sources have something to
-    show. The choice depends only on the data.
-    """
-
-    def length(each: Acceptance) -> int:
-        return max((len(c) for c in (each.neural, each.ngram) if c is not None), default=0)
-
-    def rank(each: Acceptance) -> tuple[float, str]:
-        counts = each.known("ngram")
-        return float(counts.mean()) if len(counts) else 0.0, each.id
-
-    candidates = [each for each in requests if each.workload == workload and length(each)]
-    paired = [each for each in candidates if each.paired]
-    ranked = sorted(
-        [each for each in paired if length(each) >= _LONG_ENOUGH] or paired or candidates, key=rank
-    )
-    if len(ranked) <= count:
-        return ranked
-    return [ranked[round((i + 0.5) / count * len(ranked) - 0.5)] for i in range(count)]
-
-
-def _counts(given: NDArray[Any] | None) -> Counts | None:
-    """Counts from position 1 on."""
-    if given is None or len(given) < 2:
-        return None
-    return np.clip(given[1:], -1, 32767).astype(np.int16)
+def _survival(accepted: NDArray[np.int16], longest: int) -> list[float]:
+    """P(accepted >= j) for j from 1 to `longest`."""
+    return [float(np.mean(accepted >= j)) if len(accepted) else 0.0 for j in range(1, longest + 1)]

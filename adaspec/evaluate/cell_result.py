@@ -210,14 +210,13 @@ def new_results(
     player: Player,
     named: Sequence[Contender],
     winners: Mapping[Cell, Mapping[str, Winner]],
-    lockstep: bool = False,
 ) -> dict[Cell, CellResult]:
     """A result per cell, with all contenders that get a row there; none of them has run yet."""
     results = {}
     for cell, best in winners.items():
         winners_of_cell = {**best, **tuned_winners(player, named, cell[1])}
         # A dynamic programme is right for one request; at concurrency 1 requests do not interact.
-        kinds = [*LOOPS, *(DP_ORACLES if lockstep or cell[1] == 1 else ())]
+        kinds = [*LOOPS, *(DP_ORACLES if cell[1] == 1 else ())]
         excluded = set(DP_ORACLES) - set(kinds)
         contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
         for contender in named:

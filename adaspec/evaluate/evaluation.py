@@ -10,7 +10,8 @@ from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, check_word
-from adaspec.evaluate.batching import evaluate_closed_loop, evaluate_lockstep
+from adaspec.evaluate.acceptance import acceptance_document
+from adaspec.evaluate.closed_loop import evaluate_closed_loop
 from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.options import ALL, Options, Progress, flag_of, silent
 from adaspec.evaluate.report import REPORT_SCHEMA
@@ -26,11 +27,8 @@ from adaspec.replay.remembered import RememberedRecordings
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
-CLOSED_LOOP, LOCKSTEP = "closed-loop", "lockstep"
-BATCHINGS = {CLOSED_LOOP: evaluate_closed_loop, LOCKSTEP: evaluate_lockstep}
 _FIXED_BY_PROTOCOL = (
     "cost",
-    "batching",
     "prefill",
     "max_output_tokens",
     "free_decisions",
@@ -54,7 +52,6 @@ def evaluate(
     named: Sequence[Contender],
     cost: CostModel,
     options: Options,
-    batching: str = CLOSED_LOOP,
     progress: Progress = silent,
     warm: Sequence[Request] = (),
 ) -> dict[str, Any]:
@@ -63,7 +60,7 @@ def evaluate(
     `warm` are requests that had been answered before, for what copies from earlier answers.
     """
     player = player_of(selection, named, cost, options, progress, warm)
-    return evaluate_by(player, selection, named, cost, options, batching, progress)
+    return evaluate_by(player, selection, named, cost, options, progress)
 
 
 def player_of(
@@ -100,14 +97,12 @@ def evaluate_by(
     named: Sequence[Contender],
     cost: CostModel,
     options: Options,
-    batching: str = CLOSED_LOOP,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """The same document, replayed by the player that `player_of` made."""
-    check_word(batching, BATCHINGS, "batching", EvaluationError)
-    parts = BATCHINGS[batching](player, named, options, progress)
+    parts = evaluate_closed_loop(player, named, options, progress)
     _mark_seen(parts["rows"], selection, named)
-    document = _document(selection, named, options, cost.name, batching)
+    document = _document(selection, named, options, cost.name)
     document |= {
         "orders": options.orders,
         "resamples": options.resamples,
@@ -117,6 +112,7 @@ def evaluate_by(
         "stress_splices": options.stress_splices,
         "engine": options.engine,
         "warm": None if player.remembered is None else len(player.remembered.before),
+        "acceptance": acceptance_document(player.recording),
     }
     if player.remembered is not None:
         known = len(player.remembered.before)
@@ -151,7 +147,7 @@ def evaluate_by_protocol(
 ) -> dict[str, Any]:
     """The document of a protocol: the public simulator's table, with a row per workload and policy.
 
-    The protocol brings its own costs and batching, and only the named policies run.
+    The protocol brings its own costs, and only the named policies run.
     """
     check_word(protocol, [PROTOCOL], "protocol", EvaluationError)
     if not named:
@@ -184,15 +180,14 @@ def evaluate_by_protocol(
                 )
     progress("protocol", total, total)
     _mark_seen(rows, selection, named)
-    document = _document(selection, named, options, protocol, LOCKSTEP, protocol)
+    document = _document(selection, named, options, protocol, protocol)
     return document | {"rows": rows, "headline": [], "keep_alive_forwards": None}
 
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
     """Refuse options that the protocol fixes, because it would ignore them."""
     for name in _FIXED_BY_PROTOCOL:
-        agrees = (name, given.get(name)) in (("cost", protocol), ("batching", LOCKSTEP))
-        if name in given and not agrees:
+        if name in given and (name, given[name]) != ("cost", protocol):
             raise EvaluationError(
                 f"--protocol {protocol} fixes what --{flag_of(name)} would: leave one of the two "
                 "out"
@@ -231,14 +226,12 @@ def _document(
     named: Sequence[Contender],
     options: Options,
     cost: str,
-    batching: str,
     protocol: str | None = None,
 ) -> dict[str, Any]:
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
         "cost": cost,
-        "batching": batching,
         "protocol": protocol,
         "traces": {
             "sources": list(selection.sources),

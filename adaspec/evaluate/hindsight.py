@@ -31,10 +31,9 @@ from adaspec.evaluate.grids import (
     grow,
 )
 from adaspec.evaluate.options import Cell, Options, Progress, silent
-from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
-from adaspec.policy.spec import parse_policy, table_spec
+from adaspec.policy.spec import BUDGET, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_costs, rule_speeds
@@ -229,7 +228,7 @@ def _memory_speeds(
 
 def budgets_of(player: Player) -> list[Policy]:
     """Every `budget:K` of which the recording holds what it drafts."""
-    deepest = min(player.recording.neural_cap, BUDGET_DEPTH)
+    deepest = min(player.recording.neural_cap, BUDGET.high)
     return _replayable(player, [f"budget:{k}" for k in range(1, deepest + 1)])
 
 
@@ -238,49 +237,19 @@ def _replayable(player: Player, specs: Sequence[str]) -> list[Policy]:
 
 
 def adaptive_winners(
-    player: Player,
-    grid: Sequence[Setting],
-    speeds: Speeds,
-    orders: Mapping[Cell, Sequence[Ints]],
-    progress: Progress,
+    player: Player, orders: Mapping[Cell, Sequence[Ints]], progress: Progress
 ) -> dict[Cell, Winner]:
-    """Per cell, the best among every budget:K, the best batch table, and the default ema."""
+    """Per cell, the best among every budget:K and the default ema."""
     budgets = budgets_of(player)
-    usual = [*budgets, *_replayable(player, ["ema"])]
+    tried = [*budgets, *_replayable(player, ["ema"])]
     winners: dict[Cell, Winner] = {}
-    order = list(orders)
-    for done, cell in enumerate(order):
-        progress("adaptive baselines", done, len(order))
-        table = parse_policy(best_table(grid, speeds, order, cell[0]))
-        tried = [table, *usual]
-        best = tried[
-            int(np.argmax([_speed(player, policy, orders[cell], cell) for policy in tried]))
-        ]
-        on_edge = best in budgets[-1:] and len(budgets) < BUDGET_DEPTH
+    for done, (cell, drawn) in enumerate(orders.items()):
+        progress("adaptive baselines", done, len(orders))
+        best = max(tried, key=partial(_speed, player, drawn, cell[1]))
+        on_edge = best in budgets[-1:] and len(budgets) < BUDGET.high
         winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
-    progress("adaptive baselines", len(order), len(order))
+    progress("adaptive baselines", len(orders), len(orders))
     return winners
-
-
-def best_table(
-    grid: Sequence[Setting], speeds: Speeds, order: Sequence[Cell], workload: str | None
-) -> str:
-    """The batch table that uses, from each concurrency on, the neural length that is best there."""
-    lengths = {
-        setting.rule.neural_len: index
-        for index, setting in enumerate(grid)
-        if setting.spec.startswith("fixed:neural:") or setting.spec == "none"
-    }
-    best = {
-        load: max(lengths, key=lambda k: speeds[lengths[k], column])
-        for column, (name, load) in enumerate(order)
-        if name == workload
-    }
-    loads = sorted(best)
-    lows = [1, *loads[1:]]
-    highs = [*(load - 1 for load in loads[1:]), None]
-    ranges = zip(lows, highs, loads, strict=True)
-    return table_spec(tuple(BatchRange(low, high, best[load]) for low, high, load in ranges))
 
 
 def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
@@ -354,5 +323,6 @@ def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> StaticPolicy | 
     return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
 
 
-def _speed(player: Player, policy: Contender, orders: Sequence[Ints], cell: Cell) -> float:
-    return float(np.mean([player.play(policy, order, cell[1]).tokens_per_s for order in orders]))
+def _speed(player: Player, orders: Sequence[Ints], concurrency: int, policy: Contender) -> float:
+    runs = [player.play(policy, order, concurrency) for order in orders]
+    return float(np.mean([run.tokens_per_s for run in runs]))

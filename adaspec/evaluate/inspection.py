@@ -1,4 +1,4 @@
-"""Say what a path holds (a trace, policy or cost model), how large it is, and if it is sound."""
+"""Say what a path holds (a trace, policy, report or cost model), how large, and if it is sound."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from adaspec.cost.load import load_cost, read_cost
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
+from adaspec.evaluate.written_report import is_report, read_report
 from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
@@ -37,12 +38,17 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
             return _inspect_policy(shipped[str(path)])
         raise AdaspecError(
             f"{path}: there is nothing there{nearest(str(path), [*BUILTIN, *shipped])}: "
-            "give a trace's or policy's folder, or a cost file"
+            "give the folder of a trace, policy or report, or a cost file"
         )
     if path.suffix == ".jsonl" and path.is_file():
         raise AdaspecError(
             f"{path}: JSON lines, not a trace's folder: 'adaspec import' makes a trace of them"
         )
+    if is_report(path):
+        report = read_report(path)
+        files = path.iterdir() if path.is_dir() else [path]
+        size = sum(each.stat().st_size for each in files)
+        return _document("report", path, size, [], {"report": report.document})
     if path.is_file():
         model, fit = read_cost(path)
         parts = {

@@ -1,4 +1,4 @@
-"""A report's document, and what tables and plots ask of it."""
+"""A report's document, and what tables and figures ask of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = {
     "none": "no speculation",
     "fixed:best": _HINDSIGHT + "one drafter at one length (`fixed:ngram`, `fixed:neural`)",
     "hybrid:best": _HINDSIGHT + "the `hybrid` grid: n-gram or neural by match length, no splicing",
-    "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget`, `batch-table`, `ema`",
+    "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget` and `ema`",
     "static:one": "the one static setting that is best over all concurrencies (geometric mean)",
     "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
     "static:fresh": "what they chose there for a sync engine, decided as in one: a yardstick that "
@@ -49,7 +49,7 @@ Entry = Mapping[str, Any]
 
 
 class Report:
-    """What tables and plots ask of a report's document."""
+    """What tables and figures ask of a report's document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         if document.get("schema") != REPORT_SCHEMA:

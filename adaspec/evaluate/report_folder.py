@@ -1,50 +1,32 @@
-"""The result of an evaluation as a user has it: its rows, its text, and its folder."""
+"""The result of an evaluation as a user has it: its rows, its text, its page and its folder."""
 
 from __future__ import annotations
 
 import io
 import json
-import logging
-import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.options import Progress, silent
+from adaspec.evaluate.render.contents import Contents, contents_of
 from adaspec.evaluate.report import Report
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
-from adaspec.trace.schema import Request
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
-    from adaspec.evaluate.observation import Observations
-    from adaspec.evaluate.vocabulary import TextOf
+    from adaspec.evaluate.render.figures import Figure
 
-log = logging.getLogger("adaspec")
+REPORT, PAGE = "report.json", "report.html"
 
 
 class EvaluationReport:
-    """A report's document and the requests that were evaluated; `print` shows it as tables."""
+    """A report's document; `print` shows it as tables, `page` as one HTML page."""
 
-    def __init__(
-        self,
-        document: dict[str, Any],
-        requests: Sequence[Request],
-        observe: Callable[[Progress], Observations] | None = None,
-        text_of: Callable[[], TextOf | None] | None = None,
-    ) -> None:
-        """`observe` replays the steps that report.html shows, as the report is written.
-
-        `text_of` then finds what tells their tokens' text.
-        """
+    def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         """The whole report, as `report.json` holds it."""
-        self.requests = requests
-        self._observe, self._text_of = observe, text_of
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -62,24 +44,49 @@ class EvaluationReport:
         return list(self.document["notes"])
 
     def to_json(self) -> str:
-        """The document as strict JSON."""
-        return json.dumps(json_types(self.document), allow_nan=False, indent=1) + "\n"
+        """The document as strict JSON, a row a line."""
+        parts = []
+        for key, value in json_types(self.document).items():
+            text = json.dumps(value, allow_nan=False)
+            if isinstance(value, list) and any(isinstance(row, dict) for row in value):
+                rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in value)
+                text = f"[\n  {rows}\n ]"
+            parts.append(f" {json.dumps(key)}: {text}")
+        return "{\n" + ",\n".join(parts) + "\n}\n"
 
-    def write(self, folder: AnyPath, force: bool = False, progress: Progress = silent) -> Path:
-        """Write report.json, report.md, report.html and plots to `folder`, all or nothing.
+    def write(self, folder: AnyPath, force: bool = False) -> Path:
+        """Write report.json and report.html to `folder`, all or nothing.
 
         `force` replaces an existing report, and nothing else.
         """
         path = Path(folder)
         with new_folder(path, _KIND, force) as staged:
-            self._fill(staged, progress)
+            (staged / REPORT).write_text(self.to_json(), encoding="utf-8")
+            (staged / PAGE).write_text(self.page(), encoding="utf-8")
         return path
+
+    def page(self) -> str:
+        """The report as one HTML page that opens without a network."""
+        # Imported here because jinja2 and plotly's bundle take a moment to load.
+        from adaspec.evaluate.render.page import page
+
+        return page(self.contents(), self.figures())
 
     def print(self, console: Console) -> None:
         """Show the report as tables, as wide as the console is."""
-        from adaspec.evaluate.render.terminal import print_report
+        from adaspec.evaluate.render.terminal import print_contents
 
-        print_report(Report(self.document), console)
+        print_contents(self.contents(), console)
+
+    def contents(self) -> Contents:
+        """The tables that both show."""
+        return contents_of(Report(self.document))
+
+    def figures(self) -> list[Figure]:
+        """The figures of the page."""
+        from adaspec.evaluate.render.figures import figures_of
+
+        return figures_of(Report(self.document))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -87,49 +94,6 @@ class EvaluationReport:
         page = io.StringIO()
         self.print(Console(file=page, width=100, highlight=False))
         return page.getvalue()
-
-    def _fill(self, folder: Path, progress: Progress) -> None:
-        # Imported here because matplotlib is slow to load.
-        from adaspec.evaluate.acceptance import acceptance
-        from adaspec.evaluate.render.markdown import report_markdown
-        from adaspec.evaluate.render.report_plots import REPORT_PLOTS
-        from adaspec.evaluate.render.trace_plots import TRACE_PLOTS
-
-        (folder / "report.json").write_text(self.to_json(), encoding="utf-8")
-        (folder / "plots").mkdir()
-        report, requests = Report(self.document), acceptance(self.requests)
-        drawings: list[tuple[str, str, Callable[[Any], Figure | None], Any]] = [
-            *((name, *each, report) for name, each in REPORT_PLOTS.items()),
-            *((name, *each, requests) for name, each in TRACE_PLOTS.items()),
-        ]
-        plots = []
-        for done, (name, caption, draw, data) in enumerate(drawings, start=1):
-            figure, path = draw(data), f"plots/{name}.png"
-            if figure is not None:
-                with warnings.catch_warnings():  # a name may be in a script that the font lacks
-                    warnings.filterwarnings("ignore", message="Glyph .* missing")
-                    figure.savefig(folder / path, format="png", metadata={"Software": None})
-                plots.append((path, caption))
-            progress("plots", done, len(drawings))
-        if not plots:
-            (folder / "plots").rmdir()
-        self._fill_html(folder, report, progress)
-        (folder / "report.md").write_text(report_markdown(report, plots), encoding="utf-8")
-
-    def _fill_html(self, folder: Path, report: Report, progress: Progress) -> None:
-        try:
-            from plotly.offline import get_plotlyjs
-        except ImportError:
-            log.warning("report.html was left out, as it needs plotly: pip install plotly")
-            return
-        from adaspec.evaluate.render.html import report_html
-
-        observations = None if self._observe is None else self._observe(progress)
-        text_of = None if self._text_of is None else self._text_of()
-        page = report_html(report, observations, get_plotlyjs(), text_of)
-        path = folder / "report.html"
-        path.touch(mode=0o600)  # as a trace's files: some of its requests stand in it
-        path.write_text(page, encoding="utf-8")
 
 
 def check_destination(folder: Path, force: bool = False) -> None:
@@ -142,9 +106,7 @@ def check_destination(folder: Path, force: bool = False) -> None:
 
 
 def _belongs_to_report(name: str) -> bool:
-    return name in {"report.json", "report.md", "report.html", "plots"} or (
-        name.startswith("plots/") and name.endswith((".png", ".svg"))
-    )
+    return name in {REPORT, PAGE}
 
 
-_KIND = Kind("a report", "report.json", _belongs_to_report, EvaluationError)
+_KIND = Kind("a report", REPORT, _belongs_to_report, EvaluationError)

@@ -62,11 +62,8 @@ class Selection:
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)
     """Workload -> reason -> count."""
     warnings: tuple[str, ...] = ()
-    tokenizer: str | None = None
     unpaired: tuple[Request, ...] = ()
     """Requests that would be chosen, but have no neural counts, or those of another output."""
-    vocabulary_hash: str | None = None
-    """Of the one tokenizer of all traces; None where they differ."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -87,7 +84,6 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
     where = ", ".join(str(reader.path) for reader in readers)
     check_names(requests, wanted, where)
     neural = [reader for reader in readers if reader.manifest.drafter is not None]
-    hashes = {reader.manifest.vocabulary_hash for reader in readers}
     caps = [reader.manifest.neural_cap for reader in neural]
     left_out: dict[str, Counter[str]] = {}
     kept, unpaired = [], []
@@ -117,9 +113,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         synthetic=any(reader.manifest.synthetic for reader in readers),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
-        tokenizer=readers[0].manifest.tokenizer,
         unpaired=tuple(unpaired),
-        vocabulary_hash=hashes.pop() if len(hashes) == 1 else None,
     )
 
 

@@ -138,15 +138,10 @@ _KIND = Kind("a policy", CHECKSUMS, {*MAX_BYTES, _FORESTS}.__contains__, PolicyE
 def _read(path: Path) -> dict[str, bytes]:
     """Every file's bytes, read once: what is checked is what is parsed."""
     _check_names(path)
-    try:
-        return {
-            name: read_file(path / name, PolicyError, _RECOVER, limit)
-            for name, limit in MAX_BYTES.items()
-        }
-    except OSError as error:
-        raise PolicyError(
-            f"{error.filename or path}: cannot be read ({error.strerror or error}): {_RECOVER}"
-        ) from error
+    return {
+        name: read_file(path / name, PolicyError, _RECOVER, limit)
+        for name, limit in MAX_BYTES.items()
+    }
 
 
 def _check_names(path: Path) -> None:

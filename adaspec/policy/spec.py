@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from adaspec.errors import SpecError, nearest
-from adaspec.policy.adaptive import BUDGET_DEPTH, BatchRange, BatchTable, Budget, Ema
+from adaspec.policy.adaptive import Adaptive, Rival
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
 
@@ -131,16 +133,9 @@ FORMS = {
     )
 }
 
-BUDGET = Field("K", 5, 1, BUDGET_DEPTH)
+BUDGET = Field("K", 5, 1, 8)
 EMA_TIERS = (1, 3, 5)
 EMA_ALPHA = 0.2
-TABLE = (BatchRange(1, 8, 5), BatchRange(9, 32, 3), BatchRange(33, None, 1))
-
-
-def table_spec(ranges: tuple[BatchRange, ...]) -> str:
-    """The spec of a batch table."""
-    spans = (f"{r.low}-{'' if r.high is None else r.high}={r.length}" for r in ranges)
-    return "batch-table:" + ",".join(spans)
 
 
 def ema_spec(tiers: tuple[int, ...], alpha: float) -> str:
@@ -193,7 +188,7 @@ def _numbers(text: str, head: str, fields: tuple[Field, ...], words: list[str]) 
     return values
 
 
-def _ema(text: str, words: list[str]) -> Ema:
+def _ema(text: str, words: list[str]) -> Adaptive:
     if len(words) > 2:
         raise _malformed(text, "ema", "too many values")
     tiers: tuple[int, ...] = EMA_TIERS
@@ -208,39 +203,17 @@ def _ema(text: str, words: list[str]) -> Ema:
         if not re.fullmatch(r"[0-9]*\.?[0-9]+", words[1]) or not 0 < float(words[1]) <= 1:
             raise _malformed(text, "ema", f"ALPHA is '{words[1]}', not a number in (0, 1]")
         alpha = float(words[1])
-    return Ema(text, tiers, alpha)
+    return Adaptive(text, Rival(np.array(tiers), alpha, is_budget=False))
 
 
-def _table(text: str, words: list[str]) -> BatchTable:
-    if not words:
-        return BatchTable(text, TABLE)
-    ranges: list[BatchRange] = []
-    if len(words) > 1:
-        raise _malformed(text, "batch-table", "too many values")
-    for word in words[0].split(","):
-        span = re.fullmatch(rf"({_NUMBER})-({_NUMBER})?=({_NUMBER})", word)
-        if not span:
-            raise _malformed(text, "batch-table", f"'{word}' is not LO-HI=K")
-        low, length = int(span[1]), int(span[3])
-        high = int(span[2]) if span[2] else None
-        last = ranges[-1].high if ranges else 0
-        if last is None or low <= last or (high is not None and high < low):
-            raise _malformed(text, "batch-table", "ranges must ascend and not overlap")
-        if length > LONGEST_DRAFT:
-            raise _malformed(text, "batch-table", f"K={length} exceeds {LONGEST_DRAFT}")
-        ranges.append(BatchRange(low, high, length))
-    return BatchTable(text, tuple(ranges))
-
-
-def _budget(text: str, words: list[str]) -> Budget:
-    return Budget(text, *_numbers(text, "budget", (BUDGET,), words))
+def _budget(text: str, words: list[str]) -> Adaptive:
+    return Adaptive(text, Rival(np.array(_numbers(text, "budget", (BUDGET,), words))))
 
 
 KINDS: dict[str, Kind] = {
     **{head: form.kind for head, form in FORMS.items()},
     "budget": Kind("budget", "budget:K", f"budget:{BUDGET.default}", _budget),
     "ema": Kind("ema", "ema:K1,K2,..:ALPHA", ema_spec(EMA_TIERS, EMA_ALPHA), _ema),
-    "batch-table": Kind("batch-table", "batch-table:LO-HI=K,..", table_spec(TABLE), _table),
 }
 FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
 """What specs begin with, up to the first colon."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
 from adaspec.jit import compiled
-from adaspec.policy.adaptive import ranking
 from adaspec.policy.base import BasePolicy, Needs
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
+from adaspec.trace.schema import CONFIDENCES
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""
@@ -80,6 +80,16 @@ class StaticRule:
             ],
             dtype=np.int64,
         )
+
+
+def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float64]:
+    """One number per drafted token that grows with confidence: top-1 log-odds, else margin."""
+    logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
+    margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
+    p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
+    ranked = np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
+    # Rounded as the replay stores it, so that compiled and interpreted runs cannot part ways.
+    return ranked.astype(np.float32).astype(np.float64)
 
 
 @compiled

@@ -1,1 +1,1 @@
-"""Replaying traces under a policy: batching, costs, bounds."""
+"""Replaying traces under a policy: costs, orders, bounds."""

@@ -1,106 +1,48 @@
-"""The adaptive baselines at full speed: their compiled formulas inside one compiled closed loop."""
+"""The rivals that adapt, at full speed: their compiled formulas in one compiled closed loop."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Costs, StepShape, deciding_s, step_s
 from adaspec.jit import compiled
-from adaspec.policy.adaptive import (
-    BUDGET_DEPTH,
-    Budget,
-    Ema,
-    budget_learn,
-    budget_lengths,
-    budget_state,
-    ema_learn,
-    ema_length,
-    ema_state,
-)
-from adaspec.replay.closed_loop import (
-    ClosedLoop,
-    advance,
-    context_tokens,
-    count_step,
-    goes_on,
-    result_of,
-    start,
-)
+from adaspec.policy import adaptive
+from adaspec.policy.adaptive import Adaptive, Array, Rival
+from adaspec.policy.protocol import Ints
+from adaspec.replay import closed_loop
 from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int32]
 
 
 @compiled
 def _run(
-    columns: Columns,
-    order: Ints,
-    concurrency: int,
-    refills: bool,
-    is_budget: bool,
-    state: Array,
-    tiers: NDArray[np.int64],
-    alpha: float,
-    costs: Costs,
-) -> ClosedLoop:
-    """The closed loop, run to its end; for `budget:K` the one tier is K."""
-    loop = start(columns, order, concurrency, refills, True)
-    most = tiers.max()
-    known = columns.confidence.shape[1] >= most and is_budget
-    confidence = np.zeros((concurrency, most))
-    lengths = np.zeros(concurrency, np.int32)
-    accepted = np.zeros(concurrency, np.int32)
-    while goes_on(loop):
-        rows, context = loop.state[0].rows, context_tokens(loop)
-        if is_budget:
-            depth = most
-            if known:
-                for row in range(rows):
-                    i = columns.offset[loop.request[row]] + loop.position[row]
-                    confidence[row] = columns.confidence[i, :most]
-            budget_lengths(state, depth, confidence, known, rows, context, costs, lengths)
-        else:
-            depth = ema_length(state, tiers, rows)
-            lengths[:rows] = depth
-        total = taken = 0
-        for row in range(rows):
-            r, p = loop.request[row], loop.position[row]
-            left = columns.length[r] - p
-            accepted[row] = min(columns.neural[columns.offset[r] + p], lengths[row])
-            loop.emitted[row] = min(accepted[row] + 1, left)
-            total += lengths[row]
-            taken += min(accepted[row], left)
-        if is_budget:
-            budget_learn(state, confidence, known, rows, lengths, accepted)
-        else:
-            ema_learn(state, tiers, alpha, rows, accepted[:rows])
-        shape = StepShape(rows, context, 0, total, 0, depth, True, 0)
-        count_step(loop, shape, step_s(costs, shape), deciding_s(costs, shape), taken)
-        advance(loop, True)
+    columns: Columns, order: Ints, concurrency: int, rival: Rival, state: Array, costs: Costs
+) -> closed_loop.ClosedLoop:
+    """The closed loop, run to its end."""
+    loop = closed_loop.start(columns, order, concurrency, True)
+    ranks = rival.is_budget and columns.confidence.shape[1] >= rival.tiers[0]
+    while closed_loop.goes_on(loop):
+        context = closed_loop.context_tokens(loop)
+        at = columns.offset[loop.request] + loop.position
+        confidence = columns.confidence[at if ranks else at[:0]]
+        depth = adaptive.forwards_of(rival, state, concurrency)
+        drafted = StepShape(concurrency, context, 0, 0, 0, depth, True, 0)
+        lengths = adaptive.choose(rival, state, drafted, confidence, costs)
+        accepted = np.minimum(columns.neural[at], lengths)
+        adaptive.learn(rival, state, concurrency, confidence, lengths, accepted)
+        left = columns.length[loop.request] - loop.position
+        loop.emitted[:] = np.minimum(accepted + 1, left)
+        shape = StepShape(concurrency, context, 0, lengths.sum(), 0, depth, True, 0)
+        seconds, deciding = step_s(costs, shape), deciding_s(costs, shape)
+        closed_loop.count_step(loop, shape, seconds, deciding, np.minimum(accepted, left).sum())
+        closed_loop.advance(loop, True)
     return loop
 
 
 def run_adaptive(
-    recording: Recording,
-    policy: Budget | Ema,
-    order: Ints,
-    concurrency: int,
-    cost: CostModel,
-    cap: int,
-    refills: bool = True,
+    recording: Recording, policy: Adaptive, order: Ints, concurrency: int, cost: CostModel, cap: int
 ) -> Result:
     """What the loop for any policy would say of this policy, compiled."""
-    if isinstance(policy, Budget):
-        assert policy.depth <= BUDGET_DEPTH
-        is_budget, state, alpha = True, budget_state(), 0.0
-        tiers = np.array([min(policy.depth, cap)], dtype=np.int64)
-    else:
-        is_budget, alpha, tiers = False, policy.alpha, np.minimum(policy.tiers, cap)
-        state = ema_state(len(tiers))
-    costs = cost.charged_to(policy.deciding).constants()
-    return result_of(
-        _run(recording.columns, order, concurrency, refills, is_budget, state, tiers, alpha, costs)
-    )
+    (rival, state), costs = adaptive.begin(policy.rival, cap), cost.charged_to(policy.deciding)
+    loop = _run(recording.columns, order, concurrency, rival, state, costs.constants())
+    return closed_loop.result_of(loop)

@@ -1,7 +1,6 @@
 """The closed loop that every replay runs: who enters, who leaves, and what the steps add up to.
 
-A fixed number of requests run; as one ends, the next of the order enters in its place. Without
-refills nobody does, and the requests that entered first run to their ends.
+A fixed number of requests run; as one ends, the next of the order enters in its place.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class ClosedLoop(NamedTuple):
 
     columns: Columns
     order: Ints
-    refills: bool
     request: Longs
     entry: Longs
     """Place in the order."""
@@ -62,18 +60,14 @@ class ClosedLoop(NamedTuple):
 
 
 @compiled
-def start(
-    columns: Columns, order: Ints, concurrency: int, refills: bool, holds_neural: bool
-) -> ClosedLoop:
+def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -> ClosedLoop:
     """The first requests of the order at position 1, their prefill charged.
 
-    A request's clock starts behind its own prefill; in lockstep, where none enters later, with
-    the first one's.
+    A request's clock starts behind its own prefill.
     """
     loop = ClosedLoop(
         columns,
         order,
-        refills,
         order[:concurrency].astype(np.int64),
         np.arange(concurrency),
         np.ones(concurrency, np.int64),
@@ -90,8 +84,7 @@ def start(
     totals.time_s = columns.alone_s
     for row in range(concurrency):
         totals.time_s += entry_s(columns, loop.request[row], holds_neural)
-        if refills:
-            loop.entered_s[row] = totals.time_s
+        loop.entered_s[row] = totals.time_s
     return loop
 
 
@@ -156,18 +149,15 @@ def advance(loop: ClosedLoop, holds_neural: bool) -> bool:
 def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool) -> None:
     """Let rows that have ended go, and others enter in their place.
 
-    They enter with the neural drafter if `holds_neural`. Rows keep their order; without refills
-    they close ranks.
+    They enter with the neural drafter if `holds_neural`. Rows keep their order.
     """
     columns, state, totals = loop.columns, loop.state[0], loop.totals[0]
     now, kept = totals.time_s, 0
-    if loop.refills and state.following < loop.order.shape[0] and ended[: state.rows].all():
+    if state.following < loop.order.shape[0] and ended[: state.rows].all():
         totals.time_s += columns.alone_s
     for row in range(state.rows):
         if ended[row]:
             loop.latency[loop.entry[row]] = now - loop.entered_s[row]
-            if not loop.refills:
-                continue
             if state.following == loop.order.shape[0]:
                 state.slot_left_empty = 1
                 continue
@@ -200,12 +190,7 @@ def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.latency)
     token_s = seconds_per_token(loop.columns, loop.order[done], loop.latency[done])
-    return result_from(loop.totals, token_s)
-
-
-def result_from(totals: NDArray[Any], token_s: NDArray[np.float64]) -> Result:
-    """A result with these totals, which are one record."""
-    sums = {name: float(totals[name][0]) for name in TOTALS.fields or ()}
+    sums = {name: float(loop.totals[name][0]) for name in TOTALS.fields or ()}
     return Result(**sums, token_s=token_s)
 
 

@@ -54,7 +54,6 @@ def _run(
     arrays: RecordedArrays,
     order: Ints,
     concurrency: int,
-    refills: bool,
     address: int,
     model_of_request: Ints,
     rule: Longs,
@@ -69,7 +68,7 @@ def _run(
     planner, ruled = planner_at(address), rule.shape[0] > 0
     limits = planner.limits[0]
     reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
-    loop = start(arrays.columns, order, concurrency, refills, False)
+    loop = start(arrays.columns, order, concurrency, False)
     _admit(loop, 0, address, ruled)
     while goes_on(loop):
         count, context = loop.state[0].rows, context_tokens(loop)
@@ -137,8 +136,7 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> Non
         prompt = loop.columns.prompt[loop.request[row]]
         if neural_cap > 0 and (ruled or stages.admits(address, slot, prompt, rows)):
             waited_s = take_drafter(loop, row, waited_s)
-        if loop.refills:
-            loop.entered_s[row] += waited_s
+        loop.entered_s[row] += waited_s
     loop.totals[0].time_s += waited_s
 
 
@@ -307,7 +305,6 @@ def run_learned(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool = True,
     rule: StaticRule | None = None,
     recorder: Recorder | None = None,
     engine: str = SYNC,
@@ -336,9 +333,7 @@ def run_learned(
     planner.limits["weighs_every_splice"] = rule is not None
     kept = Pinned(planner)
     row = np.empty(0, np.int64) if rule is None else rule.row()
-    loop = _run(
-        recording.arrays, order, concurrency, refills, kept.address, model_of_request, row, run_cap
-    )
+    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, row, run_cap)
     # The compiled loop knows addresses only: what lies there must outlive it.
     del kept, pinned
     return result_of(loop)

@@ -1,4 +1,4 @@
-"""Any policy, driven through a closed loop or in lockstep exactly as an engine would drive it.
+"""Any policy, driven through a closed loop exactly as an engine would drive it.
 
 What a policy can see is what the executor of its steps hands over: facts about the text known so
 far, and what was drafted in this step. The recording itself never leaves this file and `recorded`.
@@ -62,7 +62,6 @@ def run_policy(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool = True,
     engine: str = SYNC,
     observer: Observer | None = None,
     guard: Guard | None = None,
@@ -70,12 +69,10 @@ def run_policy(
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill.
 
-    Without refills the first `concurrency` entries of the order all run to their ends.
-
     Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
     steps take and emit, and says which of them speculate.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, refills, engine, observer)
+    run = _Run(recording, policy, order, concurrency, cost, cap, engine, observer)
     run.guard = guard
     deciding = deciding_of(policy, recording.shows_tokens)
     run.true_costs = (true_cost or cost).under(engine).charged_to(deciding).constants()
@@ -96,7 +93,6 @@ class _Run:
         concurrency: int,
         cost: CostModel,
         cap: int,
-        refills: bool,
         engine: str,
         observer: Observer | None,
     ) -> None:
@@ -112,7 +108,7 @@ class _Run:
             engine=engine,
         )
         self.executor = executor_of(policy, setup, self.index)
-        self.loop = start(recording.columns, order, concurrency, refills, False)
+        self.loop = start(recording.columns, order, concurrency, False)
         self.guard: Guard | None = None
         self.true_costs = cost.under(engine).constants()
         self._entered = False
@@ -133,8 +129,7 @@ class _Run:
                 int(loop.slot[row]), len(request.prompt_tokens), rows
             ):
                 waited_s = take_drafter(loop, row, waited_s)
-            if loop.refills:
-                loop.entered_s[row] += waited_s
+            loop.entered_s[row] += waited_s
         loop.totals["time_s"] += waited_s
 
     def step(self) -> None:

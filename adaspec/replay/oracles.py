@@ -154,7 +154,6 @@ def _run(
     columns: Columns,
     order: Ints,
     concurrency: int,
-    refills: bool,
     kind: int,
     neural_cap: int,
     cap: int,
@@ -162,7 +161,7 @@ def _run(
 ) -> ClosedLoop:
     """The closed loop under perfect foresight, run to its end."""
     holds = kind != NGRAM and neural_cap > 0
-    loop = start(columns, order, concurrency, refills, holds)
+    loop = start(columns, order, concurrency, holds)
     place = np.empty(concurrency, np.int64)
     left = np.empty(concurrency, np.int64)
     take = np.empty(concurrency, np.int64)
@@ -224,7 +223,7 @@ def fill_cheapest(
     costs: Costs,
     best: Array,
 ) -> None:
-    """Fill best[p] = least seconds from position p to the end of request r, in lockstep."""
+    """Fill best[p] = least seconds from position p to the end of `copies` of request r."""
     base, end, prompt = columns.offset[r], columns.length[r], columns.prompt[r]
     best[end] = 0.0
     for p in range(end - 1, 0, -1):
@@ -248,9 +247,9 @@ def fill_cheapest(
 
 
 def cheapest_s(
-    recording: Recording, request: int, copies: int, cost: CostModel, cap: int, splices: bool
+    recording: Recording, request: int, cost: CostModel, cap: int, splices: bool
 ) -> tuple[float, float]:
-    """Least seconds in which any plan within the caps ends one request, `copies` in lockstep.
+    """Least seconds in which any plan within the caps ends a request that runs alone.
 
     The seconds on prompts, and those behind them. A request that never holds the neural drafter
     pays no keep-alive: both ways are tried.
@@ -260,34 +259,22 @@ def cheapest_s(
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if recording.neural_cap else (False,):
-        fill_cheapest(
-            columns, request, copies, cap, recording.neural_cap, splices, holds, costs, best
-        )
-        entering_s = columns.alone_s + copies * entry_s(columns, request, holds)
+        fill_cheapest(columns, request, 1, cap, recording.neural_cap, splices, holds, costs, best)
+        entering_s = columns.alone_s + entry_s(columns, request, holds)
         seconds.append((entering_s, float(best[1])))
     return min(seconds, key=sum)
 
 
 def run_cheapest(
-    recording: Recording,
-    oracle: Oracle,
-    order: Ints,
-    copies: int,
-    cost: CostModel,
-    cap: int,
-    refills: bool,
+    recording: Recording, oracle: Oracle, order: Ints, cost: CostModel, cap: int
 ) -> Result:
-    """Requests of `order` one after another, each the cheapest way, in `copies` of lockstep."""
+    """Requests of `order` one after another, each the cheapest way."""
     splices = oracle.kind == "dp-splice"
-    seconds = {
-        int(r): cheapest_s(recording, int(r), copies, cost, cap, splices) for r in set(order)
-    }
+    seconds = {int(r): cheapest_s(recording, int(r), cost, cap, splices) for r in set(order)}
     prompts_s, latency = np.array([seconds[int(r)] for r in order]).T
     time_s = float(prompts_s.sum() + latency.sum())
-    if not refills:  # as in every lockstep, clocks run from the start
-        latency = latency + prompts_s
     return Result(
-        tokens=copies * float((recording.columns.length[order] - 1).sum()),
+        tokens=float((recording.columns.length[order] - 1).sum()),
         time_s=time_s,
         steps=0,
         row_steps=0,
@@ -306,12 +293,11 @@ def run_oracle(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool = True,
 ) -> Result:
-    """The closed loop (or, without refills, `order` in lockstep) under an oracle of `LOOPS`."""
+    """The closed loop under an oracle of `LOOPS`."""
     kind = LOOPS[oracle.kind]
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     costs = cost.charged_to(Deciding.NOTHING).constants()
     return result_of(
-        _run(recording.columns, order, concurrency, refills, kind, recording.neural_cap, cap, costs)
+        _run(recording.columns, order, concurrency, kind, recording.neural_cap, cap, costs)
     )

@@ -15,10 +15,8 @@ from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
-    TOTALS,
     ClosedLoop,
     context_tokens,
-    entry_s,
     goes_on,
     replace_ended,
     start,
@@ -118,7 +116,7 @@ def run_paths(
     columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
 ) -> ClosedLoop:
     """The closed loop over paths, run to its end."""
-    loop = start(columns, order, concurrency, True, holds)
+    loop = start(columns, order, concurrency, holds)
     # Sums stay in locals while no request ends: this loop tunes rules, and runs most of all.
     steps, first, totals = paths.steps, paths.start, loop.totals[0]
     request, entry = loop.request, loop.entry
@@ -173,45 +171,6 @@ def run_paths(
     return loop
 
 
-@compiled
-def run_lockstep(
-    columns: Columns,
-    paths: Paths,
-    request: int,
-    copies: int,
-    costs: Costs,
-    holds: bool,
-    out: NDArray[Any],
-) -> None:
-    """`copies` of one request advance together: fills in the one record of `out`."""
-    totals = out[0]
-    context = columns.prompt[request] + 1
-    totals.time_s = columns.alone_s + copies * entry_s(columns, request, holds)
-    totals.tokens = totals.accepted = totals.drafted = totals.neural_steps = 0
-    totals.deciding_s = 0.0
-    for index in range(paths.start[request], paths.start[request + 1]):
-        step = paths.steps[index]
-        shape = StepShape(
-            copies,
-            copies * context,
-            copies * step.copied,
-            copies * step.neural,
-            copies * step.spliced,
-            step.forwards,
-            holds,
-            copies * max(paths.least[request] - step.copied - step.neural - step.spliced, 0),
-        )
-        totals.time_s += step_s(costs, shape)
-        totals.deciding_s += deciding_s(costs, shape)
-        context += step.emitted
-        totals.tokens += copies * step.emitted
-        totals.accepted += copies * step.accepted
-        totals.drafted += shape.copied + shape.neural + shape.spliced
-        totals.neural_steps += step.forwards > 0
-    totals.steps = paths.start[request + 1] - paths.start[request]
-    totals.row_steps = copies * totals.steps
-
-
 class RuleCosts(NamedTuple):
     """What steps cost under rules of a grid."""
 
@@ -244,27 +203,6 @@ def _new_paths(columns: Columns) -> Paths:
     return Paths(
         np.empty(requests + 1, np.int64), np.empty(positions, STEP), np.zeros(requests, np.int64)
     )
-
-
-@compiled
-def _lockstep_grid(
-    columns: Columns,
-    rules: Longs,
-    cap: int,
-    copies: Longs,
-    costs: RuleCosts,
-    speeds: Array,
-    late: bool,
-) -> None:
-    """Tokens per second of every rule, request and number of copies."""
-    paths, totals = _new_paths(columns), np.empty(1, TOTALS)
-    for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths, late)
-        charged = _charged(costs, rules[s])
-        for r in range(columns.length.shape[0]):
-            for c in range(copies.shape[0]):
-                run_lockstep(columns, paths, r, copies[c], charged, rules[s, 2] > 0, totals)
-                speeds[s, r, c] = totals[0].tokens / totals[0].time_s
 
 
 @compiled
@@ -313,20 +251,6 @@ def rule_speeds(
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
     _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)
-    return speeds
-
-
-def lockstep_speeds(
-    columns: Columns,
-    rules: Longs,
-    cap: int,
-    copies: tuple[int, ...],
-    costs: RuleCosts,
-    late: bool = False,
-) -> Array:
-    """Tokens per second (rule, request, copies) in lockstep. Releases the GIL."""
-    speeds = np.empty((len(rules), len(columns.length), len(copies)))
-    _lockstep_grid(columns, rules, cap, np.array(copies, np.int64), costs, speeds, late)
     return speeds
 
 

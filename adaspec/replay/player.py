@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Deciding
 from adaspec.errors import EvaluationError
-from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, decides_late, needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.closed_loop import TOTALS, result_from, result_of, seconds_per_token
+from adaspec.replay.closed_loop import result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
-from adaspec.replay.loop import Observer, run_policy
+from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
-from adaspec.replay.paths import Paths, run_lockstep, run_paths, walk_rule
+from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording
 from adaspec.replay.remembered import RememberedRecordings
 from adaspec.replay.result import Result
@@ -67,7 +67,6 @@ class _Run(NamedTuple):
     recording: Recording
     order: Ints
     concurrency: int
-    refills: bool
 
 
 class Player:
@@ -137,7 +136,7 @@ class Player:
 
         Baselines that adapt and oracles keep their own.
         """
-        kept = (*_NO_POLICIES, BatchTable, Budget, Ema)
+        kept = (*_NO_POLICIES, Adaptive)
         return isinstance(contender, kept) or decides_late(contender)
 
     def remember(self, order: Ints, concurrency: int) -> Recording | None:
@@ -152,20 +151,16 @@ class Player:
         contender: Contender,
         order: Ints,
         concurrency: int,
-        refills: bool = True,
         known: Recording | None = None,
     ) -> Result:
-        """One run of the closed loop; without refills, `concurrency` copies of order[0].
-
-        `known` is what `remember` says of this order.
-        """
+        """One run of the closed loop; `known` is what `remember` says of this order."""
         if len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
         known_kind = _entry(_NO_POLICIES, contender) or _entry(_COMPILED, contender)
         play: _Play = known_kind or Player._play_any
-        seen = _Run(self.recording, order, concurrency, refills)
+        seen = _Run(self.recording, order, concurrency)
         if needs_of(contender).memory:
             contender, seen = self._remembering(contender, seen, known)
         return play(self, contender, seen)
@@ -175,11 +170,9 @@ class Player:
     ) -> tuple[Contender, _Run]:
         """A contender and a run on the recording with the answers that are known.
 
-        There an order's entries are requests of their own; copies of one know no other's answer.
+        There an order's entries are requests of their own.
         """
         assert self.remembered is not None  # `refusal` says so
-        if not seen.refills:
-            return contender, seen._replace(recording=self.remembered.alone())
         if known is None:
             known = self.remembered.at(seen.order, seen.concurrency)
         if isinstance(contender, CrossfitPolicy):
@@ -189,19 +182,6 @@ class Player:
             contender = replace(contender, rule_of_request=contender.rule_of_request[seen.order])
         entries = np.arange(len(seen.order), dtype=np.int32)
         return contender, seen._replace(recording=known, order=entries)
-
-    def stepper(self, contender: Contender) -> Policy | None:
-        """The contender as a policy that `watch` can replay; None if it is none."""
-        kinds = (Oracle, CrossfitRule, FreshRule, CrossfitPolicy, SuffixDecoding)
-        if isinstance(contender, kinds) or (self.is_late and not decides_late(contender)):
-            return None
-        if needs_of(contender).memory:  # one live index cannot know less for earlier requests
-            return None
-        return contender
-
-    def watch(self, policy: Policy, order: Ints, concurrency: int, observer: Observer) -> Result:
-        """The same run as that of `play`, by the loop for any policy, with an observer in it."""
-        return self._play_any(policy, _Run(self.recording, order, concurrency, True), observer)
 
     def _play_rules(self, rules: CrossfitRule, run: _Run) -> Result:
         return self._play_mixed(rules, self.is_late, run)
@@ -234,48 +214,39 @@ class Player:
         return self._play_compiled(policy, run)
 
     def _play_compiled(self, policy: LearnedPolicy | CrossfitPolicy, run: _Run) -> Result:
-        recording, order, concurrency, refills = run
+        recording, order, concurrency = run
         cost, cap, engine = self.cost, self.cap, self.engine
-        return run_learned(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
+        return run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
 
-    def _play_adaptive(self, policy: Budget | Ema, run: _Run) -> Result:
-        recording, order, concurrency, refills = run
-        return run_adaptive(recording, policy, order, concurrency, self.cost, self.cap, refills)
+    def _play_adaptive(self, policy: Adaptive, run: _Run) -> Result:
+        recording, order, concurrency = run
+        return run_adaptive(recording, policy, order, concurrency, self.cost, self.cap)
 
     def _play_oracle(self, oracle: Oracle, run: _Run) -> Result:
-        recording, order, concurrency, refills = run
+        recording, order, concurrency = run
         if oracle.kind in LOOPS:
-            return run_oracle(recording, oracle, order, concurrency, self.cost, self.cap, refills)
-        if refills and concurrency > 1:
+            return run_oracle(recording, oracle, order, concurrency, self.cost, self.cap)
+        if concurrency > 1:
             raise EvaluationError(
-                f"'{oracle.name}' is the cheapest path of one request: it has no meaning in a "
-                f"closed loop at concurrency {concurrency}; see --batching lockstep"
+                f"'{oracle.name}' is the cheapest path of one request: it has no meaning at "
+                f"concurrency {concurrency}"
             )
-        one = order if refills else order[:1]
-        return run_cheapest(recording, oracle, one, concurrency, self.cost, self.cap, refills)
+        return run_cheapest(recording, oracle, order, self.cost, self.cap)
 
     def _play_suffix(self, suffix: SuffixDecoding, run: _Run) -> Result:
-        recording, order, concurrency, refills = run
+        recording, order, concurrency = run
         if self._answers is None:
             self._answers = Answers(recording.requests)
         before = () if self.remembered is None else self.remembered.before
         memory, cost, cap = Memory(self._answers, warm=before), self.cost, self.cap
-        return run_suffix(recording, suffix, order, concurrency, cost, cap, refills, memory)
+        return run_suffix(recording, suffix, order, concurrency, cost, cap, memory)
 
-    def _play_any(self, policy: Policy, run: _Run, observer: Observer | None = None) -> Result:
-        recording, order, concurrency, refills = run
-        cost, cap, engine = self.cost, self.cap, self.engine
-        return run_policy(
-            recording, policy, order, concurrency, cost, cap, refills, engine, observer
-        )
+    def _play_any(self, policy: Policy, run: _Run) -> Result:
+        recording, order, concurrency = run
+        return run_policy(recording, policy, order, concurrency, self.cost, self.cap, self.engine)
 
     def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
         return self._play_rule(policy.rule, self.is_late, run)
-
-    def _play_table(self, table: BatchTable, run: _Run) -> Result:
-        """As the static rule that the table amounts to while the batch has this very size."""
-        rule = StaticRule(neural_len=table.length(run.concurrency))
-        return self._play_rule(rule, False, run)
 
     def _play_rule(self, rule: StaticRule, late: bool, run: _Run) -> Result:
         walked = self._walked(rule, late, run.recording)
@@ -290,14 +261,9 @@ class Player:
         return self._paths[rule, late]
 
     def _play_paths(self, walked: Paths, holds: bool, deciding: Deciding, run: _Run) -> Result:
-        recording, order, concurrency, refills = run
+        recording, order, concurrency = run
         columns, costs = recording.columns, self.cost.charged_to(deciding).constants()
-        if refills:
-            return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
-        totals = np.zeros(1, TOTALS)
-        run_lockstep(columns, walked, order[0], concurrency, costs, holds, totals)
-        token_s = seconds_per_token(columns, order[:1], totals["time_s"])
-        return result_from(totals, token_s)
+        return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
 
 
 _Play: TypeAlias = Callable[[Player, Any, _Run], Result]
@@ -312,9 +278,7 @@ _NO_POLICIES: dict[type, _Play] = {
 """How each contender is replayed that no engine could be given as it is."""
 _COMPILED: dict[type, _Play] = {
     StaticPolicy: Player._play_static,
-    BatchTable: Player._play_table,
-    Budget: Player._play_adaptive,
-    Ema: Player._play_adaptive,
+    Adaptive: Player._play_adaptive,
     LearnedPolicy: Player._play_learned,
 }
 """How each kind of policy is replayed faster than by the loop for any policy."""

@@ -21,7 +21,7 @@ from adaspec.draft.index import (
 )
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
-from adaspec.policy.adaptive import ranking
+from adaspec.policy.static import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
 
 if TYPE_CHECKING:

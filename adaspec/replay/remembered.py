@@ -31,19 +31,10 @@ class RememberedRecordings:
         self.before = tuple(answered_before(given, self.requests))
         """The answers of other traces that every request knows."""
         self.left_out = len(given) - len(self.before)
-        self._alone: Recording | None = None
 
     def at(self, order: Ints, running: int) -> Recording:
         """A recording of the entries of an order, one after another, where so many run at once."""
-        return self._recording([self.requests[number] for number in order.tolist()], running)
-
-    def alone(self) -> Recording:
-        """A recording of the requests where none knows the answer of another of them."""
-        if self._alone is None:
-            self._alone = self._recording(self.requests, len(self.requests))
-        return self._alone
-
-    def _recording(self, entries: Sequence[Request], running: int) -> Recording:
+        entries = [self.requests[number] for number in order.tolist()]
         history = History(self.before, running=running, in_turn=True)
         recording = build_recording(entries, self._cap, history)
         return recording if self._prefill is None else recording.with_prefill(self._prefill)

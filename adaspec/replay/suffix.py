@@ -222,12 +222,11 @@ def run_suffix(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool = True,
     memory: Memory | None = None,
 ) -> Result:
-    """One run of the closed loop, or of copies without refills; `memory` may hold earlier runs."""
+    """One run of the closed loop; `memory` may hold earlier runs."""
     memory = memory or Memory(Answers(recording.requests))
-    run = _Run(recording, suffix, order, concurrency, cost, cap, memory, refills)
+    run = _Run(recording, suffix, order, concurrency, cost, cap, memory)
     return run.result()
 
 
@@ -243,14 +242,13 @@ class _Run:
         cost: CostModel,
         cap: int,
         memory: Memory,
-        refills: bool,
     ) -> None:
         self.recording, self.suffix, self.memory = recording, suffix, memory
         self.costs = cost.charged_to(Deciding.LOOKUP).constants()
         self.longest = min(cap, TREE_DEPTH)
         self.running: dict[int, _Running] = {}
         """By place in the order."""
-        self.loop = start(recording.columns, order, concurrency, refills, False)
+        self.loop = start(recording.columns, order, concurrency, False)
 
     def result(self) -> Result:
         """Run to the end."""

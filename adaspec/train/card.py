@@ -59,7 +59,6 @@ def card_of(manifest: PolicyManifest, corpus: Corpus, options: Options, entries:
         *results(metrics, options),
         "## Calibration",
         *calibrations(metrics),
-        *ablations(metrics),
         "## What the files hold",
         _files(entries),
         "## Limits",
@@ -258,14 +257,6 @@ def calibrations(metrics: Mapping[str, Any]) -> Iterator[str]:
             "as long as the share that came true, `|` where it was predicted to end."
         )
         yield f"```\n{_bars(depths[0]['curve'])}\n```"
-
-
-def ablations(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """The ablation tables, or nothing if no ablation was run."""
-    crossed = metrics.get("cross_fitted") or {}
-    for title, part in (("cross-fitted", crossed), ("on the requests kept back", metrics)):
-        if "ablations" in part:
-            yield table_markdown(tables.ablations(part["ablations"], f"Ablations, {title}"))
 
 
 def _bars(curve: Sequence[Sequence[float]]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -27,14 +27,11 @@ from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.schema import Request
-from adaspec.train.ablation_table import ablation_table
-from adaspec.train.ablations import AblatedTrainer, Ablation, check_ablations, without_tables
+from adaspec.train.bare import without_tables
 from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
 from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, tuned_rules
 from adaspec.train.training import Members, Trainer
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +50,16 @@ def cross_fit(
     exclude_workloads: Sequence[str] = (),
     allow_mixed: bool = False,
     progress: Progress = silent,
-    ablate: bool = False,
     memory: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> CrossFit:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
     All models share every batch, as if one policy served it. The report is that of an evaluation,
-    with the models' calibration, and the facts of the cross-fit under `cross_fitted`. `ablate`
-    trains as many models again for each ablation. With `memory`, the models copy from earlier
-    answers as well; while one is trained, only those of its own training requests are known.
+    with the models' calibration, and the facts of the cross-fit under `cross_fitted`. With
+    `memory`, the models copy from earlier answers as well; while one is trained, only those of its
+    own training requests are known.
     """
-    if ablate:
-        check_ablations(memory, options.engine)
     progress("reading", 0, 1)
     selection, _ = read_everything(traces, exclude_workloads, allow_mixed, exclude_requests)
     check_folds(selection, folds)
@@ -94,7 +88,7 @@ def cross_fit(
         ]
     progress("folds", 0, folds)
     fitted = []
-    for pair in _each(_train_both, trainers, others, workers):
+    for pair in _each_fold(trainers, others, workers):
         fitted.append(pair)
         progress("folds", len(fitted), folds)
     policies = tuple(policy for policy, _ in fitted)
@@ -113,16 +107,6 @@ def cross_fit(
         judging, judged, cost, options.concurrency, options.seed, options.engine
     )
     progress("calibration", 1, 1)
-    if ablate:
-
-        def retrained(ablation: Ablation) -> CrossfitPolicy:
-            ablated = [AblatedTrainer(ablation, trainer)] * folds
-            fitted = _each(_train, ablated, others, workers)
-            return CrossfitPolicy(ablation.name, tuple(fitted), member)
-
-        report["ablations"] = ablation_table(
-            recording, report, panel, retrained, cost, options, progress
-        )
     report["cross_fitted"] = {
         "folds": folds,
         "contents": contents_of(selection),
@@ -143,29 +127,23 @@ def cross_fit(
     return CrossFit(report, selection)
 
 
-def _each(
-    task: Callable[[Trainer, Members], Made],
-    trainers: Sequence[Trainer],
-    groups: Sequence[Members],
-    workers: int,
-) -> Iterator[Made]:
-    """The results of a task for each group of requests with its trainer, in order."""
+def _each_fold(
+    trainers: Sequence[Trainer], groups: Sequence[Members], workers: int
+) -> Iterator[tuple[LearnedPolicy, Model]]:
+    """Each group's policy, and its model without token tables, in order."""
     pairs = zip(trainers, groups, strict=True)
     if workers == 1:
-        return (task(trainer, members) for trainer, members in pairs)
+        return (_train(trainer, members) for trainer, members in pairs)
     # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    results: Iterator[Made] = pool(delayed(task)(trainer, members) for trainer, members in pairs)
+    results: Iterator[tuple[LearnedPolicy, Model]] = pool(
+        delayed(_train)(trainer, members) for trainer, members in pairs
+    )
     return results
 
 
-def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
-    return trainer.train(members).policy("fold")
-
-
-def _train_both(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
-    """The policy, and its model without token tables."""
+def _train(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
     trained = trainer.train(members)
     return trained.policy("fold"), without_tables(trainer.recording, trained, trainer.settings)
 

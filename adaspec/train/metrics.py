@@ -85,7 +85,6 @@ def crossfit_metrics(
             "resamples": report["resamples"],
             "cells": cells_of(report),
             "calibration": report["calibration"],
-            **({"ablations": report["ablations"]} if "ablations" in report else {}),
         }
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise TrainingError(

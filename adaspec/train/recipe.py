@@ -30,8 +30,7 @@ from adaspec.replay.orders import draw_order, pools_among
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
-from adaspec.train.ablation_table import ablation_table
-from adaspec.train.ablations import AblatedTrainer, without_tables
+from adaspec.train.bare import without_tables
 from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
@@ -86,7 +85,6 @@ def train_policy(
     progress: Progress = silent,
     cluster: Cluster | None = None,
     crossfit_report: Path | None = None,
-    ablate: bool = False,
     memory: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Product:
@@ -94,9 +92,8 @@ def train_policy(
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
     `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
-    the results on held-out requests; `ablate` trains once more for each ablation. With `memory`,
-    the policy copies from the answers of earlier requests as well, and is judged where it knows
-    those that it was trained on.
+    the results on held-out requests. With `memory`, the policy copies from the answers of earlier
+    requests as well, and is judged where it knows those that it was trained on.
     """
     check_destination(folder, force)
     metrics: dict[str, Any] = {}
@@ -171,16 +168,6 @@ def train_policy(
         judged_recording, [judged], cost, options.concurrency, options.seed, options.engine
     )
     progress("calibration", 1, 1)
-    if ablate:
-        metrics["ablations"] = ablation_table(
-            judged_recording,
-            report,
-            policy,
-            lambda ablation: AblatedTrainer(ablation, trainer).train_all().policy(ablation.name),
-            cost,
-            options,
-            progress,
-        )
     manifest = dataclasses.replace(manifest, metrics=metrics)
     text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, len(tables["keys"]))

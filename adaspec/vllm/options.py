@@ -33,7 +33,7 @@ PASSED = (
 REFUSED = {
     "disable_padded_drafter_batch": "adaspec sets it",
     "draft_sample_method": "drafts are greedy, or n-gram drafts would be judged by the head",
-    "num_speculative_tokens_per_batch_size": 'write "policy": "batch-table:1-8=5,9-=2" instead',
+    "num_speculative_tokens_per_batch_size": 'write "policy": "ema", or a trained one, instead',
     "parallel_drafting": "drafting may stop after any token, which parallel drafting cannot",
     "prompt_lookup_max": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',
     "prompt_lookup_min": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',

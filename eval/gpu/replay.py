@@ -99,7 +99,7 @@ def main() -> int:
     plan = read_json(options.results / "plan.json")
     assert plan is not None
     write_report(options.results, plan)
-    print(f"The report: {options.results / 'report.md'}")
+    print(f"The report: {options.results / 'report.html'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes the report of all stages so far: report.json, report.md and plots."""
+"""Writes the report of all stages so far: report.json, and report.html with its tables."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import NONE, document_of, plain_steps, steps_by_forwards
-from matplotlib.figure import Figure
+from figures import document_of, plain_steps, steps_by_forwards
 from results import write_json
 
-from adaspec.evaluate.render.markdown import table_markdown, text_markdown
-from adaspec.evaluate.render.style import (
-    MUTED,
-    NEURAL,
-    NGRAM,
-    SMALL,
-    Look,
-    canvas,
-    log2_loads,
-    named_axes,
-    place,
-    speedup_ticks,
-)
+from adaspec.evaluate.render.contents import Contents, Part, Section
+from adaspec.evaluate.render.page import page
 from adaspec.evaluate.render.table import (
     NULL,
     Table,
+    Text,
     code,
     decimal,
     foreign,
@@ -35,18 +24,6 @@ from adaspec.evaluate.render.table import (
     times,
 )
 
-COLOURS = {
-    "eagle3-1": ("#9CC3DE", "o"),
-    "eagle3-2": (NEURAL, "s"),
-    "eagle3-3": ("#174A6E", "^"),
-    "ngram": ("#F0C27A", "o"),
-    "ngram-gpu": (NGRAM, "s"),
-    "adaptive": ("#00805E", "D"),
-    "suffix": ("#A89580", "v"),
-    "adaspec-v1": ("#E58A70", "P"),
-    "adaspec-v2": ("#C8390E", "o"),
-    "adaspec-v2-48": ("#7A2308", "X"),
-}
 TITLES = {
     "throughput": "Llama-3.1-8B's shapes, recorded acceptance",
     "pair": "The reference pair, its own acceptance",
@@ -57,40 +34,41 @@ def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
     """Write what there is to say so far."""
     document = document_of(folder, planned)
     write_json(folder / "report.json", document)
-    plots = folder / "plots"
-    plots.mkdir(exist_ok=True)
-    for part in TITLES:
-        if any(row["method"] != NONE for row in document[part]):
-            figure = speedup_figure(document[part], TITLES[part], _where(document))
-            figure.savefig(plots / f"{part}.png", format="png", metadata={"Software": None})
-    names = sorted(path.name for path in plots.glob("*.png"))
-    text = "\n\n".join(_parts(document, names)) + "\n"
-    (folder / "report.md").write_text(text, encoding="utf-8")
+    tables = Section("What was measured", [Part(table) for table in _tables(document)])
+    contents = Contents(
+        title="adaspec on this machine",
+        subject=foreign(_where(document)),
+        sections=[tables],
+        notes=list(_notes(document)),
+    )
+    (folder / "report.html").write_text(page(contents), encoding="utf-8")
 
 
 def _where(document: Mapping[str, Any]) -> str:
     machine = document["machine"]
     if machine is None:
         return "no stage has run"
-    return f"{machine['hardware']}, vLLM {machine['vllm']}, torch {machine['torch']}"
-
-
-def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
-    yield "# adaspec on this machine"
-    yield text_markdown([foreign(_where(document)), "."])
+    where = f"{machine['hardware']}, vLLM {machine['vllm']}, torch {machine['torch']}"
     if document["dry_run"]:
-        yield "**A dry run: tiny models on a CPU, V2 in an interpreter. No time here counts.**"
+        where += ": a dry run of tiny models on a CPU, V2 in an interpreter; no time here counts"
+    return where
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
     if document["headline"]:
-        yield table_markdown(_headline(document["headline"]))
-    yield table_markdown(_stages(document["stages"]))
-    yield from _logs(document["stages"])
+        yield _headline(document["headline"])
+    yield _stages(document["stages"])
     if document["lossless"]:
-        yield table_markdown(_lossless(document["lossless"]))
-    for table in _costs(document):
-        yield table_markdown(table)
+        yield _lossless(document["lossless"])
+    yield from _costs(document)
     for part, title in TITLES.items():
         for load in sorted({row["load"] for row in document[part]}):
-            yield table_markdown(_speeds(document[part], load, title))
+            yield _speeds(document[part], load, title)
+    if document["replay"]:
+        yield _replay(document["replay"])
+
+
+def _notes(document: Mapping[str, Any]) -> Iterator[Text]:
     if document["price_of_forcing"]:
         price = document["price_of_forcing"].items()
         shares = ", ".join(f"{times(ratio)} at {load}" for load, ratio in price)
@@ -98,12 +76,9 @@ def _parts(document: Mapping[str, Any], plots: Sequence[str]) -> Iterator[str]:
             f"What forcing outputs takes: no speculation takes {shares} of its time without. "
             "A ratio under 1 is no gain: so far are two runs of the same apart."
         )
-    if document["replay"]:
-        yield table_markdown(_replay(document["replay"]))
-    if plots:
-        yield "## Pictures"
-    for name in plots:
-        yield f"![{name}](plots/{name})"
+    for each in document["stages"]:
+        if each["log"]:
+            yield ["The end of ", code(each["stage"]), "'s log: ", code(" / ".join(each["log"]))]
 
 
 def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -160,14 +135,6 @@ def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
         "turned out best at that load."
     )
     return simple_table("Headline", heads, rows, 3, sentence)
-
-
-def _logs(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The last lines of the logs of stages whose process did not end well."""
-    for each in stages:
-        if each["log"]:
-            lines = "\n".join(each["log"]).replace("```", "` ` `")
-            yield f"The end of {each['stage']}'s log:\n\n```\n{lines}\n```"
 
 
 def _lossless(checks: Sequence[Mapping[str, Any]]) -> Table:
@@ -285,32 +252,3 @@ def _graphs(modes: Mapping[str, int]) -> str:
     total = sum(modes.values())
     ordered = sorted(modes.items(), key=lambda each: -each[1])
     return ", ".join(f"{mode} {count / total:.0%}" for mode, count in ordered) or NULL
-
-
-def speedup_figure(rows: Sequence[Mapping[str, Any]], title: str, where: str) -> Figure:
-    """A line per method over the loads, and a dot per round."""
-    methods = [name for name in COLOURS if any(row["method"] == name for row in rows)]
-    looks = [Look(COLOURS[name][0], COLOURS[name][1], label=name) for name in methods]
-    note = f"{where}. Line: median of the rounds; dots: each round."
-    figure, top = canvas(4.2, f"{title}: throughput over no speculation", note, looks)
-    height = float(figure.get_size_inches()[1])
-    axes = place(figure, 0.75, top + 0.1, 5.9, height - top - 0.7)
-    for name, look in zip(methods, looks, strict=True):
-        mine = [row for row in rows if row["method"] == name and row["speedup"] is not None]
-        axes.plot(
-            [row["load"] for row in mine],
-            [row["speedup"] for row in mine],
-            color=look.colour,
-            marker=look.marker,
-            markersize=5,
-            linewidth=1.6,
-        )
-        for row in mine:
-            dots = row["speedup_by_round"]
-            axes.plot([row["load"]] * len(dots), dots, ".", color=look.colour, markersize=3)
-    loads = sorted({row["load"] for row in rows})
-    speedup_ticks(axes)
-    log2_loads(axes, loads)
-    axes.tick_params(labelsize=SMALL, labelcolor=MUTED)
-    named_axes(axes, "requests at once")
-    return figure

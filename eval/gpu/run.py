@@ -202,7 +202,7 @@ def main() -> int:
         _do(group, folder)
         write_report(folder, plan_document)
     write_report(folder, plan_document)
-    print(f"The report: {folder / 'report.md'}")
+    print(f"The report: {folder / 'report.html'}")
     return _exit_code(asked, folder)
 
 

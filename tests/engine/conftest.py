@@ -1,4 +1,4 @@
-"""What the engine tests share: one engine at a time in each process that runs them."""
+"""What the engine tests share: a few engines in each process that runs them."""
 
 import importlib.util
 import os
@@ -10,6 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from live_engine import Engine, models_in
+
+KEPT = 4
+"""Engines that stay open: those without speculation and of the usual heads come up all the time."""
 
 
 def pytest_configure():
@@ -58,8 +61,8 @@ def models(request):
 
 @pytest.fixture(scope="session")
 def engines(models):
-    """Makes engines, keeps the last one, and closes it when another is asked for."""
-    open_engines = {}
+    """Makes engines, and keeps the last few: most tests share one of them."""
+    opened = {}
 
     def make(speculative_config=None, **arguments):
         config = dict(speculative_config) if speculative_config else None
@@ -67,15 +70,44 @@ def engines(models):
             if config and config.get("model") == name:
                 config["model"] = str(models / name)
         key = repr((config, sorted(arguments.items())))
-        if key not in open_engines:
-            while open_engines:
-                open_engines.popitem()[1].close()
-            open_engines[key] = Engine(models, config, **arguments)
-        return open_engines[key]
+        if key in opened:
+            opened[key] = opened.pop(key)
+        else:
+            while len(opened) >= KEPT:
+                opened.pop(next(iter(opened))).close()
+            opened[key] = Engine(models, config, **arguments)
+        return opened[key]
 
     yield make
-    while open_engines:
-        open_engines.popitem()[1].close()
+    for engine in opened.values():
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def mode_path(tmp_path_factory):
+    """The mode file of the engines that `serve` makes."""
+    return tmp_path_factory.mktemp("control") / "mode"
+
+
+@pytest.fixture(scope="session")
+def serve(engines, mode_path):
+    """An engine for each head that most tests share, by a policy and in a mode of their own."""
+    from adaspec.vllm import mode_file
+
+    mode_file.PERIOD_S = 0.0
+
+    def put(head, policy=None, stop_if_slow=False, mode="serve", **changes):
+        named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"
+        config = {"method": "adaspec", "policy": named, "mode_file": str(mode_path)}
+        config |= {"num_speculative_tokens": 24 if head else 128}
+        if head:
+            config["model"] = head
+        mode_path.write_text(mode)
+        engine = engines(config)
+        engine.judged.clear()
+        return engine, engine.put(policy or named, stop_if_slow, **changes)
+
+    return put
 
 
 @pytest.fixture(scope="session")
@@ -87,15 +119,20 @@ def prompts():
 
 
 @pytest.fixture(scope="session")
-def truth(engines, prompts):
-    """What the target says without speculation, by what was asked; computed once each."""
-    known = {}
+def longest_output():
+    """The tokens of the longest output that a test compares."""
+    return 128
 
-    def outputs(tokens=48, asked=None, **more):
-        asked = prompts if asked is None else asked
-        key = repr((tokens, asked, sorted(more.items())))
-        if key not in known:
-            known[key] = engines().greedy(asked, tokens, **more)
-        return known[key]
+
+@pytest.fixture(scope="session")
+def truth(engines, prompts, longest_output):
+    """What the target says without speculation: the first tokens of outputs computed once."""
+    known = []
+
+    def outputs(tokens=48):
+        assert tokens <= longest_output
+        if not known:
+            known.extend(engines().greedy(prompts, longest_output))
+        return [one[:tokens] for one in known]
 
     return outputs

@@ -25,7 +25,8 @@ ENGINE = {
     "dtype": "float32",
     "max_model_len": 384,
     "max_num_seqs": 8,
-    "gpu_memory_utilization": 0.4,
+    "gpu_memory_utilization": 0.2,
+    "num_gpu_blocks_override": 512,
     "distributed_executor_backend": "uni",
     "disable_log_stats": True,
     "seed": 0,
@@ -80,6 +81,7 @@ class Engine:
         core = self.llm.llm_engine.engine_core.engine_core
         self.scheduler = core.scheduler
         self.runner = core.model_executor.driver_worker.worker.model_runner
+        self.first = vars(self.runner).get("adaspec_session")
         self.preempted = 0
         self.judged = {}
         self._count()
@@ -103,12 +105,13 @@ class Engine:
         return self.runner.adaspec_session
 
     def put(self, policy, stop_if_slow=False, **changes):
-        """Serve by another policy from here on, with a session of its own."""
+        """Serve by another policy from here on, in the first session but for these changes."""
         from adaspec.vllm.attachment import serve_by
         from adaspec.vllm.choice import named_policy
 
         if isinstance(policy, str):
             policy = named_policy(policy)
+        self.runner.adaspec_session = self.first
         return serve_by(self.runner, policy, stop_if_slow, **changes)
 
     def outputs(self, prompts, params):
@@ -126,5 +129,5 @@ class Engine:
 
     def close(self):
         self.llm.llm_engine.engine_core.shutdown()
-        del self.llm, self.scheduler, self.runner
+        del self.llm, self.scheduler, self.runner, self.first
         gc.collect()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from test_server import PATIENCE_S, Server, environment_with_entry_point
+from live_server import CHECKOUT, PATIENCE_S, Server, environment_with_entry_point
 
 CONFIG = '{"method": "adaspec"}'
 SAID = {
@@ -36,8 +36,6 @@ BREAKAGES = {
 @pytest.fixture(params=BREAKAGES)
 def breakage(request, tmp_path):
     """A folder whose adaspec, broken in one way, is found before ours."""
-    from test_server import CHECKOUT
-
     folder = tmp_path / "broken"
     parts = {
         "{checkout!r}": repr(str(CHECKOUT)),
@@ -70,23 +68,18 @@ def vllm(environment, folder, *arguments):
 
 
 @pytest.mark.thorough
-def test_vllm_says_its_version(breakage, tmp_path):
-    done = vllm(broken_environment(tmp_path, breakage), tmp_path, "--version")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip().splitlines()[-1][0].isdigit()
-
-
-@pytest.mark.thorough
-def test_a_plain_server_answers(models, truth, prompts, breakage, tmp_path):
+def test_vllm_says_its_version_and_a_plain_server_answers(
+    models, truth, prompts, breakage, tmp_path
+):
     from transformers import AutoTokenizer
 
+    environment = broken_environment(tmp_path, breakage)
+    done = vllm(environment, tmp_path, "--version")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip().splitlines()[-1][0].isdigit()
     expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
-    server = Server(models, tmp_path, None, environment=broken_environment(tmp_path, breakage))
-    try:
-        server.wait()
+    with Server(models, tmp_path, None, environment=environment) as server:
         assert server.complete(prompts, 48) == expected
-    finally:
-        server.stop()
 
 
 @pytest.mark.thorough

@@ -4,68 +4,44 @@ from itertools import pairwise
 
 import pytest
 
-KEYS = ("ngram", "neural", "splice")
-
-
-@pytest.fixture(scope="module")
-def mode_path(tmp_path_factory):
-    return tmp_path_factory.mktemp("control") / "mode"
+from adaspec.vllm.events import Observer
+from adaspec.vllm.metrics import Counters, MetricsObserver
 
 
 @pytest.fixture
-def controlled(engines, mode_path, monkeypatch, truth):
-    """An engine with a mode file that is looked at in every step, and its counters."""
-    from adaspec.vllm import mode_file
-    from adaspec.vllm.metrics import Counters, MetricsObserver
-
-    truth()  # an engine of its own, of which there is one at a time
-    monkeypatch.setattr(mode_file, "PERIOD_S", 0.0)
-    mode_path.write_text("serve")
-    config = {"method": "adaspec", "model": "eagle", "mode": "off", "mode_file": str(mode_path)}
-    engine = engines(config)
-    session = engine.put("hybrid-splice:4:20:3:2:5")
+def controlled(serve):
+    """An engine, its session and its counters."""
+    engine, session = serve("eagle")
     counters = Counters(None, {})
     session.observers.add(MetricsObserver(counters))
     return engine, session, counters
 
 
 def drafted(counters):
-    return sum(counters[f"drafted_tokens/{key}"] for key in KEYS)
+    return sum(counters[f"drafted_tokens/{key}"] for key in ("ngram", "neural", "splice"))
 
 
-def after_each_step(engine, act):
-    """Call `act` with the number of each step that is scheduled; returns what ends that."""
-    original, count = engine.scheduler.schedule, [0]
-
-    def schedule(*args):
-        count[0] += 1
-        act(count[0])
-        return original(*args)
-
-    engine.scheduler.schedule = schedule
-    return lambda: setattr(engine.scheduler, "schedule", original)
-
-
-def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, prompts, mode_path):
-    expected = truth()
+def test_the_mode_changes_within_a_step_and_outputs_do_not(
+    controlled, truth, prompts, mode_path, monkeypatch
+):
     engine, session, counters = controlled
     words = ("serve", "off", "serve", "shadow", "sevre", "serve", "off")
-    seen = []
+    steps, seen = [0], []
     """After each step: the word that the file said in it, its mode, tokens verified until then."""
+    schedule = engine.scheduler.schedule
 
     def word(step):
         return words[step // 3 % len(words)]
 
-    def act(step):
-        if step > 1:
-            seen.append((word(step - 1), session.mode, drafted(counters)))
-        mode_path.write_text(word(step))
+    def write_and_schedule(*args):
+        if steps[0]:
+            seen.append((word(steps[0]), session.mode, drafted(counters)))
+        steps[0] += 1
+        mode_path.write_text(word(steps[0]))
+        return schedule(*args)
 
-    end = after_each_step(engine, act)
-    try:
-        assert engine.greedy(prompts) == expected
-    finally:
-        end()
+    monkeypatch.setattr(engine.scheduler, "schedule", write_and_schedule)
+    assert engine.greedy(prompts) == truth()
     assert {mode for _, mode, _ in seen} == {"serve", "shadow", "off"}
     for (_, before, verified), (said, mode, verified_now) in pairwise(seen):
         assert mode == (before if said == "sevre" else said)
@@ -76,11 +52,25 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(controlled, truth, pr
     assert not session.breaker.counts
 
 
+class Lengths(Observer):
+    """Keeps the lengths of each request's drafts, by the engine's number of the request."""
+
+    def __init__(self):
+        self.of = {}
+
+    def proposed(self, event):
+        rows = zip(event.requests, event.cut.neural_len, event.cut.ngram_len, strict=True)
+        for name, neural, ngram in rows:
+            self.of.setdefault(int(name.split("-")[0]), []).append((int(neural), int(ngram)))
+
+
 def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts):
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
 
-    expected = truth()
     engine, session, counters = controlled
+    lengths = Lengths()
+    session.observers.add(lengths)
     asked = [
         {},
         {"adaspec": "off"},
@@ -88,35 +78,18 @@ def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts)
         {"adaspec_source": "ngram"},
         {"adaspec_source": "neural"},
     ]
+    wrong = SamplingParams(max_tokens=4, extra_args={"adaspec_cap": "many"})
+    with pytest.raises(VLLMValidationError, match="adaspec_cap is 'many': give a whole number"):
+        engine.outputs(prompts[:1], wrong)
     params = [
         SamplingParams(
             temperature=0, max_tokens=48, ignore_eos=True, extra_args=asked[at % len(asked)]
         )
         for at in range(len(prompts))
     ]
-    by_kind = {at: [] for at in range(len(asked))}
-
-    class Listener:
-        def proposed(self, event):
-            for name, neural, ngram in zip(
-                event.requests, event.cut.neural_len, event.cut.ngram_len, strict=True
-            ):
-                kind = first_of(int(name.split("-")[0])) % len(asked)
-                by_kind[kind].append((int(neural), int(ngram)))
-
-        def __getattr__(self, name):
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return lambda *values: None
-
-    numbers = []
-
-    def first_of(number):
-        numbers.append(number)
-        return number - min(numbers)
-
-    session.observers.add(Listener())
-    assert [one[0] for one in engine.outputs(prompts, params)] == expected
+    assert [one[0] for one in engine.outputs(prompts, params)] == truth()
+    in_order = [lengths.of[name] for name in sorted(lengths.of)]
+    by_kind = [[each for one in in_order[at::5] for each in one] for at in range(len(asked))]
     assert any(neural and ngram for neural, ngram in by_kind[0])
     assert not any(neural or ngram for neural, ngram in by_kind[1])
     assert max(neural + ngram for neural, ngram in by_kind[2]) == 2
@@ -125,17 +98,4 @@ def test_requests_say_what_is_drafted_for_them_alone(controlled, truth, prompts)
     assert not any(ngram for _, ngram in by_kind[4])
     assert any(neural for neural, _ in by_kind[4])
     assert counters["decisions/none/limited"] == len(by_kind[1])
-    assert not session.breaker.counts
-
-
-def test_a_wrong_request_is_refused_and_others_are_served(controlled, truth, prompts):
-    from vllm import SamplingParams
-    from vllm.exceptions import VLLMValidationError
-
-    expected = truth()
-    engine, session, _ = controlled
-    wrong = SamplingParams(max_tokens=4, extra_args={"adaspec_cap": "many"})
-    with pytest.raises(VLLMValidationError, match="adaspec_cap is 'many': give a whole number"):
-        engine.outputs(prompts[:1], wrong)
-    assert engine.greedy(prompts) == expected
     assert not session.breaker.counts

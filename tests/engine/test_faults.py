@@ -1,13 +1,23 @@
-"""Whatever fails in a policy, the output stays, the engine goes on and the counters say it."""
+"""Whatever fails in a policy or around it, outputs stay, serving goes on and counters say it."""
 
+import itertools
+import shutil
+import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
+from tiny_models import document, ids_of
 
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import MAX_OBSERVER_FAILURES, Observer
-from adaspec.vllm.session import SLOW_S
+from adaspec.vllm.metrics import Counters, MetricsObserver
 from policies import Failing, Wanderer
+
+sys.path.append(str(Path(__file__).parent / "v2"))
+
+from wandering import CAP, random_policy, without_numbers, written_policy
 
 FAULTS = [
     ("admit", "raises", 5),
@@ -24,91 +34,129 @@ FAULTS = [
 ]
 
 
-def served(engines, policy, stop_if_slow=False):
-    engine = engines({"method": "adaspec", "model": "eagle", "num_speculative_tokens": 24})
-    return engine, engine.put(policy, stop_if_slow)
-
-
 @pytest.mark.parametrize(("stage", "how", "every"), FAULTS)
-def test_a_fault_now_and_then_costs_only_its_step(engines, prompts, truth, stage, how, every):
-    expected = truth()
-    engine, session = served(engines, Failing(stage, how, every))
-    assert engine.greedy(prompts, 48) == expected
-    assert engine.greedy(prompts[:2], 8) == [one[:8] for one in expected[:2]]
+def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, stage, how, every):
+    engine, session = serve("eagle", Failing(stage, how, every))
+    assert engine.greedy(prompts[:8], 32) == truth(32)[:8]
+    assert engine.greedy(prompts[:2], 8) == truth(8)[:2]
     assert session.breaker.counts[stage] > 0
     assert set(session.breaker.counts) == {stage}
     assert not session.breaker.off
 
 
 @pytest.mark.parametrize(("stage", "how"), [("plan", "raises"), ("settle", "shape")])
-def test_a_policy_that_always_fails_is_switched_off(engines, prompts, truth, stage, how):
-    expected = truth()
-    engine, session = served(engines, Failing(stage, how))
-    assert engine.greedy(prompts, 48) == expected
+def test_a_policy_that_always_fails_is_switched_off(serve, prompts, truth, stage, how):
+    engine, session = serve("eagle", Failing(stage, how))
+    assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.off
     engine.judged.clear()
-    assert engine.greedy(prompts, 48) == expected
+    assert engine.greedy(prompts, 48) == truth()
     assert not engine.judged
 
 
-def test_a_slow_policy_is_counted_and_still_lossless(engines, prompts, truth, monkeypatch):
-    expected = truth()
-    engine, session = served(engines, Wanderer(), stop_if_slow=True)
-    monkeypatch.setattr("adaspec.vllm.session.SLOW_S", -1.0)
-    assert engine.greedy(prompts, 48) == expected
-    assert session.breaker.counts["time"] > 0
+@pytest.mark.parametrize("evidence", [True, False])
+def test_a_model_that_says_nan_is_counted_and_switched_off(serve, prompts, truth, evidence):
+    engine, session = serve("eagle", without_numbers(random_policy(1, evidence)))
+    assert engine.greedy(prompts, 48) == truth()
+    assert session.breaker.counts == {"settle": MAX_IN_A_ROW}
     assert session.breaker.off
 
 
-@pytest.mark.thorough
-def test_a_policy_that_truly_sleeps_makes_steps_slow_until_it_is_switched_off(
-    engines, prompts, truth
-):
-    class Sleeper(Wanderer):
-        calls = 0
+class Sleeper(Wanderer):
+    """Takes a little longer than it may."""
 
-        def settle(self, batch, drafts):
-            Sleeper.calls += 1
-            time.sleep(SLOW_S + 0.05)
-            return super().settle(batch, drafts)
+    calls, limit_s = 0, 0.02
 
-    expected = truth()
-    engine, session = served(engines, Sleeper(), stop_if_slow=True)
-    assert engine.greedy(prompts, 48) == expected
+    def settle(self, batch, drafts):
+        self.calls += 1
+        time.sleep(1.5 * self.limit_s)
+        return super().settle(batch, drafts)
+
+
+def test_a_policy_that_is_too_slow_is_switched_off(serve, prompts, truth, monkeypatch):
+    monkeypatch.setattr("adaspec.vllm.session.SLOW_S", Sleeper.limit_s)
+    policy = Sleeper()
+    engine, session = serve("eagle", policy, stop_if_slow=True)
+    assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.off
     assert session.breaker.counts == {"time": MAX_IN_A_ROW}
-    assert Sleeper.calls == MAX_IN_A_ROW
+    assert policy.calls == MAX_IN_A_ROW
 
 
-def test_an_index_that_fails_is_built_anew(engines, prompts, truth):
-    expected = truth()
-    engine, session = served(engines, "hybrid-splice")
-    engine.greedy(prompts[:1], 2)
-    calls = [0]
-    whole = type(session)._new_step
+def test_a_clock_that_jumps_back_and_forth(serve, prompts, truth, monkeypatch):
+    engine, session = serve("eagle", random_policy(2, True))
+    counters = Counters(None, {})
+    session.observers.add(MetricsObserver(counters))
+    jumps, clock = itertools.cycle([0.0, -3600.0, 7200.0, -7200.0, 1e6]), time.perf_counter
+    monkeypatch.setattr("adaspec.vllm.session.perf_counter", lambda: clock() + next(jumps))
+    assert engine.greedy(prompts, 48) == truth()
+    assert not session.breaker.off
+    assert set(session.breaker.counts) <= {"time"}
+    seconds = counters["clocked_step_seconds/short"] + counters["clocked_step_seconds/long"]
+    assert np.isfinite(seconds)
 
-    def new_step(self, rows):
+
+class Broken(Observer):
+    """Fails whenever something is proposed."""
+
+    calls = 0
+
+    def proposed(self, proposed):
+        self.calls += 1
+        raise OSError("injected")
+
+
+def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth):
+    engine, session = serve("eagle")
+    observer, calls, whole = Broken(), [0], type(session)._new_step
+    session.observers.add(observer)
+
+    def new_step(*facts):
         calls[0] += 1
         if calls[0] % 4 == 0:
             raise MemoryError("injected")
-        return whole(self, rows)
+        return whole(session, *facts)
 
-    session._new_step = new_step.__get__(session)
-    assert engine.greedy(prompts, 48) == expected
-    assert session.breaker.counts["look-up"] > 0
+    session._new_step = new_step
+    assert engine.greedy(prompts, 48) == truth()
+    assert session.breaker.counts.keys() == {"look-up"}
+    assert observer.calls == MAX_OBSERVER_FAILURES
 
 
-def test_an_observer_that_fails_is_dropped_and_costs_nothing(engines, prompts, truth):
-    class Broken(Observer):
-        calls = 0
+def test_a_policy_that_changes_on_disk_while_it_serves_goes_on(engines, prompts, truth, tmp_path):
+    folder = Path(written_policy(tmp_path / "policy"))
+    config = {"method": "adaspec", "model": "eagle", "policy": str(folder)}
+    engine = engines({**config, "num_speculative_tokens": CAP})
+    policy = engine.session.policy
 
-        def proposed(self, proposed):
-            Broken.calls += 1
-            raise OSError("injected")
+    def truncate():
+        for each in folder.iterdir():
+            each.write_bytes(each.read_bytes()[:20])
 
-    expected = truth()
-    engine, session = served(engines, "hybrid-splice")
-    session.observers.add(Broken())
-    assert engine.greedy(prompts, 48) == expected
-    assert Broken.calls == MAX_OBSERVER_FAILURES
-    assert not session.breaker.counts
+    def replace():
+        shutil.rmtree(folder)
+        written_policy(folder, memory=True)
+
+    for change in (truncate, replace, lambda: shutil.rmtree(folder)):
+        change()
+        engine.judged.clear()
+        assert engine.greedy(prompts, 24) == truth(24)
+        assert engine.judged, "it still drafts"
+    assert engine.session.policy is policy
+    assert not engine.session.breaker.counts
+
+
+@pytest.mark.thorough
+def test_a_request_of_a_hundred_thousand_tokens(engines):
+    prompt = (ids_of(document(1, 400)) * 400)[:100_000]
+    arguments = {
+        "max_model_len": 100_100,
+        "hf_overrides": {"max_position_embeddings": 100_100},
+        "max_num_batched_tokens": 4096,
+        "num_gpu_blocks_override": 2000,
+    }
+    expected = engines(None, **arguments).greedy([prompt, prompt[:50]], 24)
+    engine = engines({"method": "adaspec", "num_speculative_tokens": 12}, **arguments)
+    assert engine.greedy([prompt, prompt[:50]], 24) == expected
+    assert engine.judged
+    assert not engine.session.breaker.counts

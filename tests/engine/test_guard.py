@@ -3,16 +3,15 @@
 import pytest
 from guarded_engine import SlowSteps
 
+from adaspec.vllm.metrics import Counters, MetricsObserver
+
 KEYS = ("ngram", "neural", "splice")
 TOKENS = 128
 
 
 @pytest.fixture
-def guarded(engines, truth):
+def guarded(engines):
     """An engine with a guard, and its counters."""
-    from adaspec.vllm.metrics import Counters, MetricsObserver
-
-    truth(TOKENS)  # an engine of its own, of which there is one at a time
     engine = engines({"method": "adaspec", "model": "eagle", "guard": True})
     session = engine.put("hybrid-splice:4:20:3:2:5")
     counters = Counters(None, {})
@@ -48,10 +47,9 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(guarded, truth,
 
 
 def test_probes_cost_requests_nothing_but_the_step(guarded, truth, prompts):
-    expected = truth(TOKENS)
     engine, session, _ = guarded
     with SlowSteps(engine, "V1", 0.1) as steps:
-        assert engine.greedy(prompts, TOKENS) == expected
+        assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert 0 < steps.words.count("probe") < 0.3 * len(steps.words)
     assert "hold" not in steps.words
     assert not session.breaker.counts

@@ -1,11 +1,19 @@
 """Earlier answers in a live engine: they are copied from, change no output, and stay apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import psutil
 import pytest
 from copied import Copied
 
-CONFIG = {"method": "adaspec", "policy": "fixed:memory:8:2", "memory_bytes": 1 << 20}
+POLICY = "fixed:memory:8:2"
+
+
+@pytest.fixture
+def remembering(serve):
+    """An engine that remembers nothing yet."""
+    return serve(None, POLICY, memory_bytes=1 << 20)[0]
 
 
 def run(engine, prompts, salts, tokens=48):
@@ -23,90 +31,80 @@ def run(engine, prompts, salts, tokens=48):
     return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
 
 
-def test_what_was_answered_is_copied_under_the_same_salt_alone(engines, truth, prompts):
-    expected = truth(48)
-    engine = engines(CONFIG)
+def test_what_was_answered_is_copied_under_the_same_salt_alone(remembering, truth, prompts):
     few = prompts[:4]
     for salt in ("a", "b", None):
-        outputs, first, _ = run(engine, few, [salt] * 4)
-        assert outputs == expected[:4]
-        outputs, again, accepted = run(engine, few, [salt] * 4)
-        assert outputs == expected[:4]
+        outputs, first, _ = run(remembering, few, [salt] * 4)
+        assert outputs == truth()[:4]
+        outputs, again, accepted = run(remembering, few, [salt] * 4)
+        assert outputs == truth()[:4]
         # The first time, answers of one salt may resemble each other, but are not the same.
         assert again > first
         assert accepted > 50
-    assert engine.session.answers.tokens > 6 * 4 * 30
+    assert remembering.session.answers.tokens > 6 * 4 * 30
 
 
-def test_an_answer_under_one_salt_is_never_seen_under_another(engines, truth, prompts):
-    expected = truth(48)
-    engine = engines(CONFIG)
-    prompt = prompts[5]
-    _, copied, _ = run(engine, [prompt], ["one"])
-    assert copied == 0
-    for salt in ("two", "three", "ONE", "one "):
-        outputs, copied, _ = run(engine, [prompt], [salt])
-        assert outputs == [expected[5]]
+def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth, prompts):
+    for salt in ("one", "two", "three", "ONE", "one "):
+        outputs, copied, _ = run(remembering, prompts[5:6], [salt])
+        assert outputs == truth()[5:6]
         assert copied == 0
-    _, _, accepted = run(engine, [prompt], ["one"])
+    _, _, accepted = run(remembering, prompts[5:6], ["one"])
     assert accepted > 10
 
 
-def test_aborted_answers_and_many_requests_are_no_harm(engines, truth, prompts):
+def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, prompts):
     from vllm import SamplingParams
 
-    expected = truth(48)
-    engine = engines(CONFIG)
-    core = engine.llm.llm_engine
-    answers = engine.session.answers
+    core, answers = remembering.llm.llm_engine, remembering.session.answers
     before = answers.tokens
     params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-    for at, prompt in enumerate(prompts):
-        core.add_request(f"cut-{at}", {"prompt_token_ids": prompt}, params)
+    names = [f"cut-{at}" for at in range(len(prompts))]
+    for name, prompt in zip(names, prompts, strict=True):
+        core.add_request(name, {"prompt_token_ids": prompt}, params)
     for _ in range(6):
         core.step()
-    core.abort_request([f"cut-{at}" for at in range(len(prompts))])
-    outputs, *_ = run(engine, prompts, [None] * len(prompts))
-    assert outputs == expected
+    core.abort_request(names)
+    outputs, *_ = run(remembering, prompts, [None] * len(prompts))
+    assert outputs == truth()
     assert before < answers.tokens < answers.capacity
-    assert not vars(engine.runner)["adaspec_owners"].keys() & {f"cut-{at}" for at in range(12)}
+    assert not vars(remembering.runner)["adaspec_owners"].keys() & set(names)
 
 
-def test_no_answers_are_remembered_where_none_should_be(engines, truth, prompts):
-    expected = truth(48)
-    engine = engines({**CONFIG, "memory_bytes": 0})
-    assert engine.session.answers is None
+def test_no_answers_are_remembered_where_none_should_be(serve, truth, prompts):
+    engine, session = serve(None, POLICY, memory_bytes=0)
+    assert session.answers is None
     for _ in range(2):
-        outputs, copied, _ = run(engine, prompts[:4], [None] * 4)
-        assert outputs == expected[:4]
-        assert copied == 0
+        assert run(engine, prompts[:4], [None] * 4)[:2] == (truth()[:4], 0)
 
 
-def test_a_restarted_server_begins_with_what_was_answered(engines, truth, prompts, tmp_path):
-    expected = truth(48)[:3]
-    config = {**CONFIG, "memory_dir": str(tmp_path)}
-    engine = engines(config)
-    run(engine, prompts[:3], ["a"] * 3)
-    run(engine, prompts[5:6], ["c"])  # who has ended is told with the next step
-    engine.session.observers.close()
+def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, prompts, tmp_path):
+    from adaspec.vllm.attachment import session_of
+    from adaspec.vllm.patching import ATTRIBUTE
+
+    runner = remembering.runner
+    options = getattr(runner.vllm_config.speculative_config, ATTRIBUTE)
+    options = replace(options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path))
+    runner.adaspec_session = session_of(runner, options)
+    run(remembering, prompts[:3], ["a"] * 3)
+    run(remembering, prompts[5:6], ["c"])  # who has ended is told with the next step
+    runner.adaspec_session.observers.close()
     assert (tmp_path / "answers.npz").stat().st_mode & 0o777 == 0o600
-    engine = engines({**config, "memory_bytes": 1 << 21})
-    _, copied, _ = run(engine, prompts[:1], ["b"])
-    assert copied == 0
-    outputs, _, accepted = run(engine, prompts[:3], ["a"] * 3)
-    assert outputs == expected
+    runner.adaspec_session = session_of(runner, options)
+    assert run(remembering, prompts[:1], ["b"])[1] == 0
+    outputs, _, accepted = run(remembering, prompts[:3], ["a"] * 3)
+    assert outputs == truth()[:3]
     assert accepted > 30
 
 
 @pytest.mark.thorough
-def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(engines, prompts):
+def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(remembering, prompts):
     """Half of them come again, each batch under salts of its own, and some are aborted."""
     from vllm import SamplingParams
 
-    engine = engines({**CONFIG, "memory_bytes": 1 << 20})
     draw = np.random.default_rng(0)
     params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
-    core, answers, sizes = engine.llm.llm_engine, engine.session.answers, []
+    core, answers, sizes = remembering.llm.llm_engine, remembering.session.answers, []
     for batch in range(100):
         for at in range(100):
             cut = draw.integers(3, 40)
@@ -124,4 +122,4 @@ def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(engines, pro
     print(f"\n{early / 1e6:.0f} MB after 2,000 requests, {late / 1e6:.0f} MB after 10,000")
     assert late < 1.05 * early
     # Who has ended is told with the next step.
-    assert len(vars(engine.runner)["adaspec_owners"]) <= 1
+    assert len(vars(remembering.runner)["adaspec_owners"]) <= 1

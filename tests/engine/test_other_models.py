@@ -1,11 +1,12 @@
 """Models that draft for themselves (MTP), and adapters (LoRA): outputs stay as they were."""
 
 import pytest
-from test_accepts import Ledger, forwards_of
-from test_outputs import asked, check_sound
+from test_accepts import check_forwards
+from test_outputs import check_sound
 
 from policies import Wanderer
 
+THOROUGH = pytest.mark.thorough
 # A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
 LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 MTP = {"method": "adaspec", "model": "mtp", "num_speculative_tokens": 24}
@@ -21,29 +22,14 @@ def said_by_mtp(engines, prompts):
 def test_a_model_that_drafts_for_itself_says_what_it_says_without(
     engines, prompts, said_by_mtp, policy
 ):
-    expected = said_by_mtp
     engine = engines(MTP, target="mtp")
+    assert engine.runner.speculative_config.method == "mtp"
     session = engine.put(Wanderer() if policy == "wanderer" else policy)
-    ledger = Ledger()
-    session.observers.add(ledger)
-    count, handle = forwards_of(engine)
-    assert engine.greedy(prompts, 48) == expected
-    handle.remove()
+    found = []
+    ledger = check_forwards(engine, session, lambda: found.extend(engine.greedy(prompts, 48)))
+    assert found == said_by_mtp
     check_sound(session)
-    assert count[0] == sum(ledger.drafting) + sum(ledger.keep_alive) > 0
-    assert 0 < ledger.accepted < ledger.drafted
-
-
-def test_a_model_that_drafts_for_itself_is_recognised(models):
-    from vllm.engine.arg_utils import EngineArgs
-
-    from adaspec.vllm.plugin import register
-
-    register()
-    folder = str(models / "mtp")
-    config = {"method": "adaspec", "model": folder}
-    args = EngineArgs(folder, speculative_config=config, dtype="float32")
-    assert args.create_engine_config().speculative_config.method == "mtp"
+    assert ledger.accepted < ledger.drafted
 
 
 def with_adapter(engine, models, prompts):
@@ -70,19 +56,17 @@ def adapted(engines, models, prompts):
 
 @pytest.mark.parametrize(
     "head",
-    [
-        "eagle",
-        *(pytest.param(head, marks=pytest.mark.thorough) for head in ("eagle3", "draft")),
-        None,
-    ],
+    ["eagle", *(pytest.param(each, marks=THOROUGH) for each in ("eagle3", "draft", None))],
 )
 def test_requests_with_an_adapter_say_what_they_say_without_speculation(
     engines, models, prompts, truth, adapted, head
 ):
-    plain = truth()
-    assert adapted[0] == plain[0]
-    assert adapted[1] != plain[1]
-    engine = engines(asked(head, "hybrid-splice" if head else "fixed:ngram:8:2"), **LORA)
+    assert adapted[0] == truth()[0]
+    assert adapted[1] != truth()[1]
+    config = {"method": "adaspec", "policy": "fixed:ngram:8:2"}
+    if head:
+        config |= {"model": head, "policy": "hybrid-splice", "num_speculative_tokens": 24}
+    engine = engines(config, **LORA)
     session = engine.put(Wanderer() if head else "fixed:ngram:8:2")
     assert with_adapter(engine, models, prompts) == adapted
     check_sound(session)

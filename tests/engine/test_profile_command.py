@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from test_server import CHECKOUT, PATIENCE_S
+from live_server import CHECKOUT, PATIENCE_S
 
 from adaspec.cost.load import read_cost
 from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile, hardware

@@ -1,4 +1,4 @@
-"""On V1, tensor-parallel ranks change the mode in the same step: otherwise they would hang."""
+"""Tensor-parallel ranks decide alike and change the mode in the same step, or they would hang."""
 
 import json
 import subprocess
@@ -9,9 +9,10 @@ import pytest
 
 
 @pytest.mark.thorough
-def test_two_ranks_follow_one_mode_file(models, tmp_path):
-    script = Path(__file__).with_name("two_ranks_v1.py")
-    words = [sys.executable, str(script), str(models), str(tmp_path)]
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+def test_two_ranks_say_what_they_say_without_speculation(models, tmp_path, runner):
+    script = Path(__file__).with_name("two_ranks.py")
+    words = [sys.executable, str(script), runner, str(models), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])

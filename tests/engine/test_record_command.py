@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from test_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
+from live_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
 
 from adaspec.trace.reader import TraceReader
 

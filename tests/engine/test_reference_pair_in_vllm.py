@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_server import environment_with_entry_point
+from live_server import environment_with_entry_point
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
 

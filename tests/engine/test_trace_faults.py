@@ -6,50 +6,45 @@ import time
 from pathlib import Path
 
 import pytest
-from test_recording import finished, observer_of
+from test_recording import finished
 
-POLICY = {"method": "adaspec", "model": "eagle", "policy": "hybrid-splice:4:20:3:2:5"}
+from adaspec.vllm.metrics import Counters
+from adaspec.vllm.options import Options
+from adaspec.vllm.tracing import recorder_of
 
 
 @pytest.fixture
-def engine(engines, truth, tmp_path):
-    """Engines that write live traces, all of one kind so that one is loaded once."""
-    truth()
-    return engines({**POLICY, "trace_dir": str(tmp_path / "unused")})
-
-
-def watched(engine, tmp_path, **more):
-    """The engine's session from here on, with a recorder of its own."""
-    from adaspec.vllm.metrics import Counters
-    from adaspec.vllm.options import Options
-    from adaspec.vllm.tracing import recorder_of
-
-    session = engine.put(POLICY["policy"])
-    counters = Counters(None, {})
-    options = Options(model="eagle", trace_dir=str(tmp_path / "live"), **more)
-    recorder = recorder_of(options, session.serving, counters)
-    session.observers.add(recorder)
-    return recorder, counters
-
-
-def test_a_folder_deleted_while_serving(engine, prompts, truth, tmp_path, monkeypatch):
+def recorded(serve, tmp_path, monkeypatch):
+    """An engine, a recorder of what it does and the counters; the folder is written at once."""
     monkeypatch.setattr("adaspec.vllm.tracing.FLUSH_S", 0.0)
-    _, counters = watched(engine, tmp_path)
-    assert engine.greedy(prompts, 48) == truth()
+
+    def make(**more):
+        engine, session = serve("eagle")
+        counters = Counters(None, {})
+        options = Options(model="eagle", trace_dir=str(tmp_path / "live"), **more)
+        recorder = recorder_of(options, session.serving, counters)
+        session.observers.add(recorder)
+        return engine, recorder, counters
+
+    return make
+
+
+def test_a_folder_deleted_while_serving(recorded, prompts, truth, tmp_path):
+    engine, recorder, counters = recorded()
+    assert engine.greedy(prompts, 24) == truth(24)
     engine.greedy(prompts[:1], 1)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "live").rglob("part-*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     shutil.rmtree(tmp_path / "live")
-    assert engine.greedy(prompts, 48) == truth()
-    finished(engine)
+    assert engine.greedy(prompts, 24) == truth(24)
+    finished(engine, recorder)
     assert counters["dropped_rows/disk"] > 0
     assert not engine.session.breaker.counts
 
 
-def test_a_full_disk(engine, prompts, truth, tmp_path, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.tracing.FLUSH_S", 0.0)
-    _, counters = watched(engine, tmp_path)
+def no_space_left(monkeypatch):
+    """Let no part of a trace be written whole."""
     whole = os.fsync
 
     def full(descriptor):
@@ -58,23 +53,18 @@ def test_a_full_disk(engine, prompts, truth, tmp_path, monkeypatch):
         return whole(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    assert engine.greedy(prompts, 48) == truth()
-    finished(engine)
-    assert counters["dropped_rows/disk"] > 0
 
 
-def test_a_limit_that_is_reached_at_once(engine, prompts, truth, tmp_path):
-    _, counters = watched(engine, tmp_path, max_trace_bytes=1)
-    assert engine.greedy(prompts, 48) == truth()
-    finished(engine)
-    assert counters["dropped_rows/limit"] > 0
-    assert not list((tmp_path / "live").rglob("part-*"))
-
-
-def test_a_queue_that_is_full(engine, prompts, truth, tmp_path, monkeypatch):
-    recorder, counters = watched(engine, tmp_path)
-    recorder._max_queued = 0
-    assert engine.greedy(prompts, 48) == truth()
-    finished(engine)
-    assert counters["dropped_rows/queue"] >= len(prompts)
-    assert observer_of(engine, "Recorder") is recorder
+@pytest.mark.parametrize("why", ["disk", "limit", "queue"])
+def test_rows_that_find_no_room_are_counted(recorded, prompts, truth, tmp_path, monkeypatch, why):
+    engine, recorder, counters = recorded(**({"max_trace_bytes": 1} if why == "limit" else {}))
+    if why == "disk":
+        no_space_left(monkeypatch)
+    elif why == "queue":
+        recorder._max_queued = 0
+    assert engine.greedy(prompts, 24) == truth(24)
+    finished(engine, recorder)
+    assert counters[f"dropped_rows/{why}"] > 0
+    if why != "disk":
+        assert not list((tmp_path / "live").rglob("part-*"))
+    assert not engine.session.breaker.counts

@@ -26,22 +26,15 @@ def test_every_token_is_told_its_rows_value(dtype):
     assert found.dtype == dtype
 
 
-def test_a_step_that_verifies_nothing_keeps_its_engine_where_a_row_samples_by_top_k(
-    engines, prompts
+def test_rows_sampled_by_top_k_are_served_and_held_to_it_with_drafts_and_without(
+    serve, prompts, truth
 ):
     from vllm import SamplingParams
 
-    engine = engines({"method": "adaspec", "policy": "none"})
+    engine, _ = serve(None, "none")
     params = SamplingParams(temperature=0.8, top_k=5, max_tokens=6, ignore_eos=True)
     assert [len(one[0]) for one in engine.outputs(prompts[:3], params)] == [6] * 3
-
-
-def test_top_k_still_holds_where_drafts_are_verified(engines, prompts, truth):
-    from vllm import SamplingParams
-
-    expected = truth(tokens=24, asked=prompts[:4])
-    engine = engines({"method": "adaspec", "policy": "fixed:ngram:8:1"})
+    engine, _ = serve(None, "fixed:ngram:8:1")
     params = SamplingParams(temperature=0.8, top_k=1, max_tokens=24, ignore_eos=True)
-    engine.judged.clear()
-    assert [one[0] for one in engine.outputs(prompts[:4], params)] == expected
+    assert [one[0] for one in engine.outputs(prompts[:4], params)] == truth(24)[:4]
     assert sum(drafted for one in engine.judged.values() for drafted, _ in one) > 0

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import Workload, write_synthetic
 
 import adaspec
 from adaspec.policy.own import STAGES
-from adaspec.trace.synthetic import Workload, write_synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -212,7 +212,6 @@ WRONG = {
     "evaluate in no order": evaluated(orders=0),
     "evaluate with True as seed": evaluated(seed=True),
     "evaluate with a text as truth": evaluated(prefill="yes"),
-    "evaluate in an unknown batching": evaluated(batching="open-loop"),
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
@@ -240,6 +239,7 @@ def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monk
 @pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")
 def test_the_pages_example_runs_as_it_stands(tmp_path):
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "eval").symlink_to(CHECKOUT / "eval")
     done = subprocess.run(
         [sys.executable, "-c", block],
         cwd=tmp_path,
@@ -250,4 +250,4 @@ def test_the_pages_example_runs_as_it_stands(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "copy-or-draft 4 " in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {"traces", "mine", "report"}
+    assert {path.name for path in tmp_path.iterdir()} == {"eval", "traces", "mine", "report"}

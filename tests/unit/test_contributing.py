@@ -10,18 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import WORKLOADS, synthesize
 
 from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
 from adaspec.cost.model import CostModel, Costs, Deciding, StepShape
-from adaspec.evaluate.render.markdown import report_markdown
+from adaspec.evaluate.render import page as report_page
+from adaspec.evaluate.render.contents import contents_of
 from adaspec.evaluate.report import Report
 from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
 from adaspec.predict.evidence import EVIDENCE, observe_evidence
 from adaspec.predict.splicing import SPLICE, observe_splice
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import WORKLOADS, synthesize
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 
@@ -92,7 +93,7 @@ def test_every_figure_of_a_row_is_shown() -> None:
     if not path.exists():
         pytest.skip("eval/ is not here: a source distribution leaves it out")
     report = json.loads(path.read_text(encoding="utf-8"))
-    shown = report_markdown(Report(report))
+    shown = report_page.page(contents_of(Report(report)))
     for part in ("rows", "headline"):
         at = next(at for at, row in enumerate(report[part]) if row["policy"] in report["policies"])
         for key in report[part][at]:
@@ -100,7 +101,7 @@ def test_every_figure_of_a_row_is_shown() -> None:
                 continue
             changed = copy.deepcopy(report)
             changed[part][at][key] = [0.125, 0.25] if key.endswith("ci95") else 0.125
-            assert report_markdown(Report(changed)) != shown, key
+            assert report_page.page(contents_of(Report(changed))) != shown, key
 
 
 def test_every_metric_is_counted_and_documented() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from synthetic import synthesize
 
 from adaspec.draft.index import match_positions
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
-from adaspec.trace.synthetic import synthesize
 from adaspec.trace.writer import TraceWriter
 
 pytestmark = pytest.mark.slow

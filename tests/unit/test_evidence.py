@@ -35,10 +35,6 @@ def test_every_report_has_a_command_that_writes_it_or_a_reason(evidence: ModuleT
         if name in evidence.COPIED:
             copied = evidence.COPIED[name]
             assert set(copied) == {path.name for path in (REPORTS / name).iterdir()}
-            if words[0] != "make":
-                assert {words[words.index("-o") + 1]} == {
-                    Path(made).parent.as_posix() for made in copied.values()
-                }
         elif name not in evidence.PRINTED:
             assert words[words.index("-o") + 1] == f"eval/reports/{name}"
 
@@ -48,7 +44,7 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
         words = shlex.split(command)
         if words[0] == "make":
             continue
-        out = evidence.ONE_POLICY if name in evidence.COMMANDS else f"eval/reports/{name}"
+        out = f"eval/reports/{name}"
         flags = ["", *words]
         read = {
             word
@@ -69,7 +65,5 @@ def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_repl
 ) -> None:
     for name, command in evidence.reports().items():
         if shlex.split(command)[0] == "adaspec" and name not in evidence.COMMANDS:
-            kinds = {path.suffix for path in (REPORTS / name).rglob("*") if path.is_file()}
-            assert kinds <= {".json", ".md", ".png"}, name
             written = {path.name for path in (REPORTS / name).iterdir()}
-            assert written <= {"report.json", "report.md", "plots"}, name
+            assert written <= {"report.json", "report.html"}, name

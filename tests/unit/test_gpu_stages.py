@@ -101,7 +101,7 @@ def test_a_killed_stage_goes_on_from_its_cells_and_leaves_the_others(run):
     assert done.returncode == 1
     assert [status(run, name)["status"] for name in stages] == ["done", "failed", "done"]
     assert "exit code 9" in status(run, "dies")["why"]
-    assert "exit code 9" in (run.out / "report.md").read_text()
+    assert "exit code 9" in (run.out / "report.html").read_text()
     assert run(stages).returncode == 0
     lines = (run.out / "cells" / "dies.jsonl").read_text().splitlines()
     assert [json.loads(line)["cell"]["at"] for line in lines[1:]] == [0, 1, 2]

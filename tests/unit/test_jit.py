@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from adaspec.trace.synthetic import WORKLOADS, write_synthetic
+from synthetic import WORKLOADS, write_synthetic
 
 pytestmark = pytest.mark.slow
 

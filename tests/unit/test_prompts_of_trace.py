@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from synthetic import write_synthetic
+
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.vllm.prompts import read_prompts
 
 SCRIPT = Path(__file__).resolve().parents[2] / "eval" / "prompts_of_trace.py"

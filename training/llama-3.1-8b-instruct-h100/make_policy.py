@@ -38,7 +38,7 @@ def main() -> None:
         adaspec("import", "specdecode-bench", options.recordings, "-o", traces, "--target", TARGET)
     crossed = ("--crossfit", FOLDS, "--resamples", RESAMPLES, "--jobs", 1)
     adaspec("train", traces, *crossed, "-o", options.report, *seed, "--force")
-    judged = ("--crossfit-report", options.report, "--ablations")
+    judged = ("--crossfit-report", options.report)
     adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
 
 

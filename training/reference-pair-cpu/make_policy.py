@@ -4,8 +4,7 @@
 
 Everything is cross-fitted: each request is decided by a model that never saw it. Once under the
 step costs that `adaspec profile` measured on two CPU cores (cost.json), for the policy that ships,
-and once under those of the H100, where a drafter's forward is cheap beside the target's. What each
-part of the policy brings there is judged in fewer folds: every ablation trains anew in each.
+and once under those of the H100, where a drafter's forward is cheap beside the target's.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAME = "reference-pair-cpu"
-FOLDS, ABLATION_FOLDS = 5, 2
+FOLDS = 5
 RESAMPLES, RESAMPLES_H100 = 20, 200
 CPU_LOADS = "1,4,16"
 H100 = "h100-llama-3.1-8b"
@@ -41,7 +40,6 @@ def main() -> None:
     parser.add_argument("--reports", type=Path, default=ROOT / "eval" / "reports")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=FOLDS)
-    parser.add_argument("--ablation-folds", type=int, default=ABLATION_FOLDS)
     options = parser.parse_args()
     traces = options.traces
     common = ("--seed", options.seed, "--resamples", RESAMPLES, "--force")
@@ -50,14 +48,11 @@ def main() -> None:
     crossed = ("--crossfit", options.folds)
     report = options.reports / NAME
     adaspec("train", traces, *crossed, *cpu, "-o", report, *common)
-    judged = ("--crossfit-report", report, "--ablations")
+    judged = ("--crossfit-report", report)
     adaspec("train", traces, *cpu, *judged, "-o", options.policy, *common)
     other = options.reports / "reference-pair-h100"
     many = (*common[:2], "--resamples", RESAMPLES_H100, "--force", "--jobs", 1)
     adaspec("train", traces, *crossed, *h100, "-o", other, *many)
-    parts = options.reports / "reference-pair-h100-ablations"
-    fewer = ("--crossfit", options.ablation_folds, "--ablations")
-    adaspec("train", traces, *fewer, *h100, "-o", parts, *common)
 
 
 if __name__ == "__main__":

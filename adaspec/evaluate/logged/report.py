@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adaspec.evaluate.options import Progress
+from adaspec.evaluate.render.contents import Contents, Part, Section
+from adaspec.evaluate.render.figures import Figure
 from adaspec.evaluate.render.table import (
     NULL,
     Table,
@@ -15,15 +15,14 @@ from adaspec.evaluate.render.table import (
     decimal,
     foreign,
     percent,
+    plain,
     signed_percent,
     signed_range,
     simple_table,
 )
 from adaspec.evaluate.report_folder import EvaluationReport
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+TITLE = "What a log says of other policies"
 _HEADS = ("workload", "policy", "requests", "revealed", "emitted per step", "tokens per second")
 _SENTENCE = (
     "Through the logged texts and at the logged load: `logged` is what ran, all others what their "
@@ -32,23 +31,25 @@ _SENTENCE = (
 
 
 class LoggedReport(EvaluationReport):
-    """A report's document on logged traces; `print` shows it as a table."""
+    """A report's document on logged traces; it has one table."""
 
-    def print(self, console: Console) -> None:
-        """Show the report as a table, as wide as the console is."""
-        from adaspec.evaluate.render.terminal import print_table
+    def contents(self) -> Contents:
+        """The table that terminal and page show."""
+        return Contents(
+            title=TITLE,
+            sections=[Section("Estimates", [Part(table(self.document))], brief=True)],
+            notes=[foreign(note) for note in self.notes],
+            command=plain(self.document.get("command") or ""),
+        )
 
-        print_table(table(self.document), console)
-        for note in self.notes:
-            console.print(note, style="dim", markup=False)
-
-    def _fill(self, folder: Path, progress: Progress) -> None:
-        (folder / "report.json").write_text(self.to_json(), encoding="utf-8")
+    def figures(self) -> list[Figure]:
+        """No figures: a few rows say it all."""
+        return []
 
 
 def table(document: Mapping[str, Any]) -> Table:
     """What ran, and what each policy's own path would have given."""
-    title: Text = ["What a log says of other policies, costs of ", code(document["cost"])]
+    title: Text = [f"{TITLE}, costs of ", code(document["cost"])]
     return simple_table(title, [*_HEADS, "over logged", "95%"], _cells(document), 2, _SENTENCE)
 
 

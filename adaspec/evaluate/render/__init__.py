@@ -1,5 +1,6 @@
-"""How an evaluation is shown: tables on the terminal, in report.md and report.html; and plots.
+"""How an evaluation is shown: tables on the terminal, and one page of tables and figures.
 
-`tables` describes every table once, as a `table.Table`; `terminal`, `markdown` and `html` say which
-of them appear in what order, and show them. `report_plots` and `trace_plots` draw in one `style`.
+`tables` describes every table once, as a `table.Table`; `contents` says which of them a report has,
+in what order. `terminal` prints them; `page` puts them, with `figures`, into `page.html`.
+`markdown` writes tables into the cards of policies.
 """

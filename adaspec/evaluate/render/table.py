@@ -1,8 +1,8 @@
-"""The tables that terminal, report.md and report.html show, and the format of their figures."""
+"""The tables that terminal and page show, and the format of their figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -30,6 +30,10 @@ class Mark(Enum):
     BAD = "bad"
     WARNING = "warning"
     LOWEST = "lowest"
+
+
+LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
+"""The marks whose meaning a table may have to explain -> how a reader sees them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Column:
     """The head to use if room is scarce; it may have several lines."""
     priority: int | None = None
     """If there is no room for all columns, the lowest priority goes first; None always stays."""
+    load: int | None = None
+    """The concurrency that the column is about, if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class Row:
 
     cells: Sequence[Text]
     mark: Mark | None = None
+    load: int | None = None
+    """The concurrency that the row is about, if it is about one."""
     pieces: Sequence[Sequence[Span]] = field(init=False)
     """The pieces of each cell, for those who show it."""
 
@@ -104,6 +112,17 @@ def simple_table(
     """A table with one group of rows; its first `names` columns have names, the others figures."""
     columns = [Column(head, left=index < names) for index, head in enumerate(heads)]
     return Table(title, columns, [[Row(cells) for cells in rows]], sentence)
+
+
+def unrepeated(group: Sequence[Row]) -> Iterator[list[Sequence[Span]]]:
+    """Each row's cells, the leading ones empty that repeat the row above."""
+    above: Sequence[Sequence[Span]] = ()
+    for row in group:
+        same = 0
+        while same < len(above) and row.pieces[same] == above[same]:
+            same += 1
+        yield [() if at < same else cell for at, cell in enumerate(row.pieces)]
+        above = row.pieces
 
 
 def code(text: object, *marks: Mark) -> Span:
@@ -169,13 +188,3 @@ def short(name: str, width: int) -> str:
         return text
     head = (width - 1) * 2 // 3
     return f"{text[:head]}…{text[-(width - 1 - head) :]}"
-
-
-def short_names(names: Sequence[str], width: int) -> dict[str, str]:
-    """Each name cut to `width`, and numbered if two names became the same."""
-    cut = {name: short(name, width) for name in names}
-    texts = list(cut.values())
-    for index, name in enumerate(names, start=1):
-        if texts.count(cut[name]) > 1:
-            cut[name] = f"{short(name, width - 4)} #{index}"
-    return cut

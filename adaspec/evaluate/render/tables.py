@@ -1,4 +1,4 @@
-"""Tables of a report's settings, figures and words, for terminal, report.md and report.html."""
+"""Tables of a report's settings, figures and words."""
 
 from __future__ import annotations
 
@@ -122,6 +122,11 @@ def footnotes(report: Report) -> list[str]:
     lines = [f"{NULL} was not computed."]
     if report.seen.intersection(report.policies):
         lines.append(f"{SEEN} its model trained on requests of this evaluation: not held out.")
+    if report.judged:
+        lines.append(
+            "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
+            "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
+        )
     return lines
 
 
@@ -138,7 +143,12 @@ def headline(report: Report, workload: str, policy: str) -> Table:
     return Table(
         batched(report, [*title, ": lift over each opponent"]),
         [_HEADLINE_COLUMNS[index][0] for index in kept],
-        [[Row([row[index] for index in kept]) for row in cells]],
+        [
+            [
+                Row([row[index] for index in kept], load=load)
+                for row, load in zip(cells, report.concurrencies, strict=True)
+            ]
+        ],
         _summary(policy, entries),
     )
 
@@ -256,7 +266,7 @@ def winners(report: Report, workload: str) -> Table | None:
         [
             code(policy),
             ", ".join(map(str, loads)),
-            [code(spec), f" {EDGE} ", foreign(", ".join(edge))] if edge else code(spec),
+            [_distinct(spec), f" {EDGE} ", foreign(", ".join(edge))] if edge else _distinct(spec),
         ]
         for policy, spec, edge, loads in won
     ]
@@ -268,6 +278,11 @@ def winners(report: Report, workload: str) -> Table | None:
     heads = ("best of", "at concurrency", "setting")
     sentence = advice if any(edge for _, _, edge, _ in won) else ""
     return simple_table(title, heads, rows, 3, sentence) if rows else None
+
+
+def _distinct(spec: str) -> Span:
+    """A setting; of those of several folds, each once."""
+    return code(" / ".join(dict.fromkeys(spec.split(" / "))))
 
 
 def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
@@ -306,24 +321,6 @@ def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iter
         )
 
 
-def ablations(document: Mapping[str, Any], title: str = "Ablations") -> Table:
-    """What each part of a learned policy contributes."""
-    loads = [str(load) for load in document["concurrency"]]
-    return simple_table(
-        title,
-        ["", "what is missing", *(f"at {load}" for load in loads)],
-        [
-            [row["name"], row["without"], *(signed_percent(row["lift"][load]) for load in loads)]
-            for row in document["rows"]
-        ],
-        2,
-        "Lift over `static:best`, all workloads mixed, of the policy, of policies trained and run "
-        "without one part of it each, and of the best settings in hindsight of two simpler "
-        f"families. No intervals: differences below a percent say little. `{NULL}`: nothing was "
-        "there to take away, or, cross-fitted, one policy would have had to decide alone.",
-    )
-
-
 def place_name(report: Report, workload: str) -> Span:
     """The name of a workload in titles."""
     if workload != ALL:
@@ -340,11 +337,19 @@ def title(report: Report) -> list[str | Span]:
     return batched(report, ["Evaluation of ", *names[1:]])
 
 
+def subject(report: Report) -> Text:
+    """What the figures are about, in a line."""
+    traces, document = report.document.get("traces", {}), report.document
+    models = " with ".join(traces[what] for what in ("target", "drafter") if traces.get(what))
+    engine = f"{document['engine']} engine" if "engine" in document else ""
+    parts = [f"{sum(report.used.values()):,} recorded requests", models, engine]
+    return foreign(", ".join(filter(None, [*parts, f"step times of {document.get('cost')}"])))
+
+
 def batched(report: Report, title: Sequence[str | Span]) -> list[str | Span]:
-    """`title`, with a note if copies of one request advanced in lockstep, or in an async engine."""
-    lockstep = report.document.get("batching") == "lockstep"
+    """`title`, with a note if it was in an async engine."""
     is_async = report.document.get("engine") == ASYNC
-    return [*title, *[" (lockstep batching)"][:lockstep], *[" (async engine)"][:is_async]]
+    return [*title, *[" (async engine)"][:is_async]]
 
 
 def _by_load(
@@ -374,7 +379,7 @@ def _by_load(
 
 
 def _loads(report: Report) -> list[Column]:
-    return [Column(str(load)) for load in report.concurrencies]
+    return [Column(str(load), load=load) for load in report.concurrencies]
 
 
 def _spare(interval: str) -> list[Span]:

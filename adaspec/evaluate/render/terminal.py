@@ -12,9 +12,18 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from adaspec.evaluate.render import tables
-from adaspec.evaluate.render.table import Column, Kind, Mark, Span, Table, Text, spans
-from adaspec.evaluate.report import Report
+from adaspec.evaluate.render.contents import Contents
+from adaspec.evaluate.render.table import (
+    LOOKS,
+    Column,
+    Kind,
+    Mark,
+    Span,
+    Table,
+    Text,
+    spans,
+    unrepeated,
+)
 
 _STYLES = {
     Mark.STRONG: "bold",
@@ -24,37 +33,25 @@ _STYLES = {
     Mark.WARNING: "yellow",
     Mark.LOWEST: "underline",
 }
-_LOOKS = {Mark.BAD: "red", Mark.LOWEST: "underlined"}
-"""The marks whose meaning a table may have to explain -> how a reader sees them."""
-_NOTE = (
-    "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
-    "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
-)
 _GAP = 2
 """The number of characters between two columns."""
 _MIN_NAME = 20
 """A column of names keeps this many characters before columns are left out or numbers fold."""
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print the settings, the headline per policy, and the speedups and lifts per workload."""
-    print_table(tables.settings(report), console)
-    main = report.main
-    if main is None:
+def print_contents(contents: Contents, console: Console) -> None:
+    """Print the settings, the headline per policy, and the brief ones of the other tables."""
+    if contents.settings is not None:
+        print_table(contents.settings, console)
+    parts = [*contents.headline, *(p for s in contents.sections if s.brief for p in s.parts)]
+    if not parts:
         console.print("no rows: nothing was evaluated", style="yellow")
         return
-    shown: list[Table | None] = [tables.headline(report, main, name) for name in report.judged]
-    if report.judged:
-        shown.append(tables.latency(report, main))
-    for workload in [report.representative] if report.representative else report.workloads:
-        shown += [tables.speedups(report, workload), tables.winners(report, workload)]
-    if report.alone:
-        shown += [tables.lifts_alone(report, policy) for policy in report.judged]
-    for table in shown:
-        if table is not None:
-            print_table(table, console)
+    for part in parts:
+        if part.workload is None or part.workload in contents.brief_workloads:
+            print_table(part.table, console)
     console.print()
-    for note in (*tables.footnotes(report), *[_NOTE][: bool(report.judged)]):
+    for note in contents.notes:
         console.print(_text(note), style="dim")
 
 
@@ -84,7 +81,7 @@ def print_table(table: Table, console: Console) -> None:
         console.print(_text(table.sentence))
     for mark, meaning in table.meanings.items():
         if any(mark in span.marks for row in table.rows for cell in row.pieces for span in cell):
-            console.print(f"{_LOOKS[mark]}: {meaning}")
+            console.print(f"{LOOKS[mark]}: {meaning}")
     rich = RichTable(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -102,16 +99,16 @@ def print_table(table: Table, console: Console) -> None:
         )
     rows = zip(*(cells[index] for index in kept), strict=True)
     for group in table.groups:
-        above: Sequence[RichText] = []
-        for row, texts in zip(group, rows, strict=False):
-            rich.add_row(*_unrepeated(texts, above), style=_STYLES[row.mark] if row.mark else "")
-            above = texts
+        for row, shown, texts in zip(group, unrepeated(group), rows, strict=False):
+            cells_of_row = zip(kept, texts, strict=True)
+            parts = [text if shown[index] else RichText() for index, text in cells_of_row]
+            rich.add_row(*parts, style=_STYLES[row.mark] if row.mark else "")
         rich.add_section()
     console.print(rich)
     if len(kept) < len(table.columns):
         left_out = len(table.columns) - len(kept)
         many = f"{left_out} column{'s' * (left_out != 1)} left out"
-        console.print(f"{many}: widen the terminal, or see report.md", style="dim")
+        console.print(f"{many}: widen the terminal, or see report.html", style="dim")
 
 
 def _cells(table: Table, spare: bool, stacked: bool = False) -> list[list[RichText]]:
@@ -163,13 +160,3 @@ def _rich(pieces: Sequence[Span], spare: bool, stacked: bool) -> RichText:
                 words = words.replace(" / ", "\n") if stacked else words
             rich.append(words, style=" ".join(_STYLES[mark] for mark in span.marks))
     return rich
-
-
-def _unrepeated(texts: Sequence[RichText], above: Sequence[RichText]) -> list[RichText]:
-    """The cells of a row, with the leading ones blank that repeat the row above."""
-    shown = list(texts)
-    for index, (text, other) in enumerate(zip(texts, above, strict=False)):
-        if text != other:
-            break
-        shown[index] = RichText()
-    return shown

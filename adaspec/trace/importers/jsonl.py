@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.documents import check_keys
-from adaspec.errors import TraceError
+from adaspec.documents import check_keys, number, or_null
+from adaspec.errors import TraceError, shown
 from adaspec.trace.importers.lines import (
     Lines,
     Progress,
@@ -41,6 +41,7 @@ from adaspec.trace.schema import CONFIDENCES, Request
 _PROMPT = ("prompt_token_ids", "prompt_tokens")
 _OUTPUT = ("output_token_ids", "output_tokens")
 _NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
+_CONFIDENCE = or_null(number(-1e38, 1e38, "a number"))
 _KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted", "max_tokens")
 
 
@@ -151,8 +152,8 @@ def _drafts(
             raise TraceError(f"{where}: '{name}' has not one number per drafted token")
         for index, layer in enumerate(layers):
             for value in layer:
-                if isinstance(value, bool) or not isinstance(value, int | float | None):
-                    raise TraceError(f"{where}: {name}[{index}] holds {value!r}, not a number")
+                if not _CONFIDENCE.holds(value):
+                    raise TraceError(f"{where}: {name}[{index}] holds {shown(value)}, not a number")
             # numpy turns a null into NaN.
             confidences[index, : len(layer), CONFIDENCES.index(name)] = np.array(layer, np.float64)
     return drafted, confidences if known else None

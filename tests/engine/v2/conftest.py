@@ -36,13 +36,22 @@ def policy_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def served(engines, policy_folder):
-    """Makes an engine that adaspec serves on V2."""
+def longest_output():
+    return 64
+
+
+@pytest.fixture(scope="session")
+def served(engines, policy_folder, mode_path):
+    """Makes an engine that adaspec serves on V2; its mode file says `serve`."""
+    from adaspec.vllm import mode_file
+
+    mode_file.PERIOD_S = 0.0
 
     def make(head, trims=True, config=None, **arguments):
         interpreter.Trimming.possible = trims
-        options = {"method": "adaspec", "policy": policy_folder, **(config or {})}
-        options.setdefault("num_speculative_tokens", CAP)
+        mode_path.write_text("serve")
+        options = {"method": "adaspec", "policy": policy_folder, "mode_file": str(mode_path)}
+        options |= {"num_speculative_tokens": CAP, **(config or {})}
         if head is not None:
             options["model"] = head
         # An engine that trims and one that does not are not the same one.
@@ -50,6 +59,10 @@ def served(engines, policy_folder):
         engine = engines(options, async_scheduling=True, **arguments)
         assert type(engine.runner.speculator).__name__.startswith("AdaSpec")
         assert engine.runner.adaspec_worker.trims == trims
+        engine.judged.clear()
+        # What one test changes of a worker is nothing to the next one.
+        engine.first = engine.first or engine.runner.adaspec_worker
+        engine.runner.adaspec_worker = engine.first
         return engine
 
     return make

@@ -41,75 +41,62 @@ def check_same(worker):
     np.testing.assert_array_equal(answers.words.cpu().numpy(), worker.memory.index.words)
 
 
-@pytest.mark.parametrize("head", ["eagle3", None])
-def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth, head):
-    expected = truth(TOKENS)
-    engine, worker, copied = remembering(head)
-    for _ in range(3):
-        assert run(engine, prompts, [None] * 6) == expected
+def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth):
+    engine, worker, copied = remembering("eagle3")
+    for _ in range(2):
+        assert run(engine, prompts, [None] * 6) == truth(TOKENS)
         check_same(worker)
     check_sound(worker)
-    assert copied.counts[1] > 50
-    assert worker.memory.index.tokens > 2 * 6 * TOKENS  # the last ones are stored a step later
+    assert copied.counts[1] > 25
+    assert worker.memory.index.tokens > 6 * TOKENS  # the last ones are stored a step later
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, prompts, truth):
-    expected = truth(TOKENS)[:1]
     engine, worker, copied = remembering()
     for salt in ("one", "two", "ONE", "one "):
-        assert run(engine, prompts[:1], [salt]) == expected
+        assert run(engine, prompts[:1], [salt]) == truth(TOKENS)[:1]
         assert copied.counts[0] == 0, salt
-    assert run(engine, prompts[:1], ["one"]) == expected
+    assert run(engine, prompts[:1], ["one"]) == truth(TOKENS)[:1]
     assert copied.counts[1] > 10
-    check_sound(worker)
-
-
-def test_a_small_memory_that_is_full_is_no_harm(remembering, prompts, truth):
-    expected = truth(TOKENS)
-    engine, worker, copied = remembering(nbytes=1024 * 44)
-    for _ in range(8):
-        assert run(engine, prompts, [None] * 6) == expected
-        check_same(worker)
-    assert worker.memory.index.tokens < worker.memory.index.capacity
-    assert copied.counts[1] > 50
     check_sound(worker)
 
 
 def test_the_kernels_copy_from_answers_too(remembering, prompts, truth, monkeypatch):
     monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
-    expected = truth(TOKENS)[:2]
     engine, worker, copied = remembering()
     assert type(worker.drafting.predictor).__name__ == "FusedPredictor"
     for _ in range(2):
-        assert run(engine, prompts[:2], [None] * 2) == expected
+        assert run(engine, prompts[:2], [None] * 2) == truth(TOKENS)[:2]
     check_sound(worker)
     assert copied.counts[1] > 10
 
 
-def test_aborts_and_preemption_are_no_harm(remembering, prompts, truth):
+def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, prompts, truth):
     from vllm import SamplingParams
 
-    expected = truth(TOKENS)
-    engine, worker, _ = remembering(
-        num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
+    engine, worker, copied = remembering(
+        nbytes=1024 * 44, num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
     )
     core = engine.llm.llm_engine
     params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-    for at, prompt in enumerate(prompts):
-        core.add_request(f"cut-{at}", {"prompt_token_ids": prompt}, params)
+    names = [f"cut-{at}" for at in range(len(prompts))]
+    for name, prompt in zip(names, prompts, strict=True):
+        core.add_request(name, {"prompt_token_ids": prompt}, params)
     for _ in range(8):
         core.step()
-    core.abort_request([f"cut-{at}" for at in range(len(prompts))])
-    for _ in range(2):
-        assert run(engine, prompts, [None] * 6) == expected
+    core.abort_request(names)
+    for _ in range(6):
+        assert run(engine, prompts, [None] * 6) == truth(TOKENS)
         check_same(worker)
+    assert engine.preempted > 0
+    assert worker.memory.index.tokens < worker.memory.index.capacity
+    assert copied.counts[1] > 50
     check_sound(worker)
 
 
 def test_nothing_is_remembered_where_no_memory_is_given(remembering, prompts, truth):
-    expected = truth(TOKENS)[:2]
     engine, worker, copied = remembering(nbytes=0)
     for _ in range(2):
-        assert run(engine, prompts[:2], [None] * 2) == expected
+        assert run(engine, prompts[:2], [None] * 2) == truth(TOKENS)[:2]
     assert worker.memory is None
     assert copied.counts[0] == 0

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthetic import Workload, write_synthetic
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -30,7 +31,6 @@ from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep
-from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 WORKLOADS = (
@@ -153,6 +153,23 @@ def bend(trace, change):
 
 
 # --- what it prints -----------------------------------------------------------------------------
+
+
+def test_the_page_of_a_written_report_is_made_again_from_its_json(pristine, tmp_path, capsys):
+    folder, again = tmp_path / "report", tmp_path / "page.html"
+    assert run(["eval", str(pristine), "-o", str(folder), *QUICK]) == 0
+    tables = capsys.readouterr().out
+    assert run(["inspect", str(folder), "-o", str(again)]) == 0
+    assert capsys.readouterr().out == tables
+    assert again.read_bytes() == (folder / "report.html").read_bytes()
+    assert run(["inspect", str(folder / "report.json"), "-o", str(again)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(["inspect", str(pristine), "-o", str(again)]) == 2
+    assert "only a report has a page" in capsys.readouterr().err
+    for broken in ('{"schema": 1}', '{"schema": 2, "rows": []}', "[]", "{"):
+        (folder / "report.json").write_text(broken)
+        assert run(["inspect", str(folder)]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
@@ -307,7 +324,6 @@ def test_a_policy_that_fails_ends_the_evaluation_in_one_line(mistake, trace, own
         ("--jobs", "-1"),
         ("--keep-alive", "-1"),
         ("--max-output-tokens", "0"),
-        ("--batching", "locked"),
         ("--protocol", "specdec"),
     ],
 )
@@ -323,7 +339,6 @@ def test_an_option_out_of_range_is_named(mistake, trace, option, value):
         ["--free-decisions"],
         ["--stress-splices"],
         ["--keep-alive", "1"],
-        ["--batching", "closed-loop"],
         ["--orders", "3"],
         ["--resamples", "9"],
         ["--cap", "48"],

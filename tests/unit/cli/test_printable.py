@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
+from synthetic import Workload, synthesize, write_synthetic
 
 from adaspec.cli.main import run
 from adaspec.cli.output import print_json, printable
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 CLEAR = "\x1b[2J\x9b31mred"
@@ -84,4 +84,3 @@ def test_a_path_that_is_no_text_is_refused_by_name(shown, tmp_path):
     folder = tmp_path / os.fsdecode(b"\xff")
     folder.mkdir()
     assert "no path in UTF-8" in shown("inspect", folder)[2]
-    assert "no path in UTF-8" in shown("synthesize", "-o", folder, "--force")[2]

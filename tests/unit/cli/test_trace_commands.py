@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from synthetic import write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.cli.main import run
-from adaspec.cli.synthesize_command import command as synthesize_command
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recording
@@ -54,16 +54,6 @@ def test_import_leaves_errors_to_the_caller_and_an_existing_trace_alone(tmp_path
     assert isinstance(result.exception, TraceError)
     assert "--force" in str(result.exception)
     assert CliRunner().invoke(import_command, [*arguments, "--force"]).exit_code == 0
-
-
-def test_synthesize_writes_a_trace_that_says_it_is_synthetic(tmp_path: Path) -> None:
-    arguments = ["-o", str(tmp_path / "t"), "--seed", "3", "--requests", "2"]
-    result = CliRunner().invoke(synthesize_command, [*arguments, "--json"])
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["workloads"]["edits"] == 2
-    assert TraceReader(tmp_path / "t").manifest.synthetic
-    human = CliRunner().invoke(synthesize_command, [*arguments, "--force"])
-    assert "a synthetic trace, 2 requests each" in human.stderr
 
 
 def test_record_refuses_a_file_as_its_folder_before_it_looks_for_an_engine(
@@ -129,8 +119,7 @@ def test_a_line_that_no_reader_should_take_is_the_users_mistake(
 def test_a_traces_file_of_hostile_json_is_the_users_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, broken: str
 ) -> None:
-    assert run(["synthesize", "-o", str(tmp_path / "t"), "--requests", "1"]) == 0
-    capsys.readouterr()
+    write_synthetic(tmp_path / "t", requests_per_workload=1)
     file = tmp_path / "t" / name
     text = file.read_text()
     file.write_text(text.replace("{", '{"x": ' + broken + ", ", 1))

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 from logged_traffic import write_logged
+from synthetic import Workload, synthesize, write_synthetic
 
 from adaspec.cli.main import run
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.trace.writer import TraceWriter
 
 WORKLOADS = (Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),)
@@ -117,7 +117,7 @@ def test_logged_traces_train_too(tmp_path, capsys):
 
 def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
     names = {path.name for path in crossed.iterdir()}
-    assert names == {"report.html", "report.json", "report.md", "plots"}
+    assert names == {"report.html", "report.json"}
     report = json.loads((crossed / "report.json").read_text())
     assert report["traces"]["requests"] == {"edits": 24}
     assert report["cross_fitted"]["folds"] == 2
@@ -158,9 +158,6 @@ def test_crossfit_refuses_what_it_cannot_do(policy, crossed, trace, mistake, tmp
     assert "is a policy's folder" in mistake(*fit, 2, "-o", policy, "--force")
     assert "exists: choose another folder" in mistake(*fit, 2, "-o", crossed)
     assert "leave one of the two out" in mistake(*fit, 2, "--crossfit-report", crossed)
-    late = (*fit, 2, "--ablations", "--engine", "async")
-    assert "--ablations are those of a sync engine" in mistake(*late)
-    assert "--ablations know no earlier answers" in mistake(*fit, 2, "--ablations", "--memory")
     assert "Missing option '-o'" in mistake("train", trace)
     assert "holds no SHA256SUMS" in mistake("train", trace, "-o", crossed, "--force")
     plain = tmp_path / "plain"

@@ -145,7 +145,9 @@ def test_a_missing_key_is_named(tmp_path, key):
 seconds = st.floats(min_value=0, max_value=50, allow_nan=False)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     fixed_s=st.floats(min_value=1e-9, max_value=50),
     rest=st.tuples(seconds, seconds, seconds, seconds, seconds),

@@ -5,22 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from interpreter import DEVICE, torch, triton
-from random_models import random_curves, random_network
-from test_device_tables import VOCABULARY, random_tables
+from random_models import random_network
 
-from adaspec.device.kernels.curves import CurveBuffers, recalibrated, survival
-from adaspec.device.kernels.layout import FEATURE_LANES, HEAD_LANES, LEVEL_LANES
+from adaspec.device.kernels.layout import FEATURE_LANES, HEAD_LANES
 from adaspec.device.kernels.network import NetworkBuffers, predict
 from adaspec.device.kernels.scan import find_match, scan
-from adaspec.device.kernels.tables import TableBuffers, look_up
 from adaspec.device.lookup import append, read_text
 from adaspec.device.lookup import look_up as look_up_text
-from adaspec.device.model import DeviceCurves
 from adaspec.device.network import DeviceNetwork
-from adaspec.device.tables import DeviceTables
 from adaspec.predict.model import FEATURE_NAMES
 from adaspec.predict.network import constant_network
-from adaspec.predict.tables import LEVELS
 
 tl = pytest.importorskip("triton.language")
 
@@ -125,52 +119,3 @@ def test_a_network_predicts_what_matrix_products_do(group: str, width: int) -> N
     )
     found = out[:, : wanted.shape[1]].cpu().numpy()
     np.testing.assert_allclose(found, wanted.cpu().numpy(), rtol=1e-12, atol=1e-12)
-
-
-@triton.jit
-def _told(tables, tokens, out, lanes: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tokens + tl.program_id(0) * 5
-    mean, count, depth = look_up(
-        tables, tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3), tl.load(row + 4)
-    )
-    at = out + (tl.program_id(0) * lanes + tl.arange(0, lanes)) * 3
-    tl.store(at, mean)
-    tl.store(at + 1, count)
-    tl.store(at + 2, depth)
-
-
-@pytest.mark.parametrize("places", [0, 40, 3000])
-def test_tables_say_what_the_torch_operations_do(places: int) -> None:
-    rng = np.random.default_rng(places)
-    tables = random_tables(rng, places)
-    tokens = torch.from_numpy(rng.choice((-1, *VOCABULARY), (120, 5))).to(DEVICE)
-    lanes = LEVEL_LANES.value
-    out = torch.zeros((len(tokens), lanes, 3), dtype=torch.float32, device=DEVICE)
-    _told[(len(tokens),)](TableBuffers.of(tables, DEVICE), tokens, out, lanes=lanes)
-    wanted = DeviceTables(tables, DEVICE).look_up(*tokens.unbind(1))
-    np.testing.assert_array_equal(out[:, :LEVELS].cpu().numpy(), wanted.cpu().numpy())
-
-
-@triton.jit
-def _survival(curves, first, score, exponent, out, lanes: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    begins = recalibrated(tl.load(first + row), tl.load(exponent), 0.9)
-    curve = survival(curves, begins, tl.load(score + row))
-    tl.store(out + row * lanes + tl.arange(0, lanes), curve)
-
-
-@pytest.mark.parametrize("longest", [1, 9, 16])
-def test_curves_have_the_shape_of_their_score(longest: int) -> None:
-    rng = np.random.default_rng(longest)
-    curves = random_curves(rng, longest)
-    edges = torch.from_numpy(curves.edges)
-    score = torch.cat((edges, torch.from_numpy(rng.uniform(-1, 3, 20)))).to(DEVICE)
-    first = torch.from_numpy(rng.uniform(-0.2, 1.2, len(score))).to(DEVICE)
-    exponent = torch.tensor(1.6, dtype=torch.float64, device=DEVICE)
-    out = torch.zeros((len(score), 32), dtype=torch.float64, device=DEVICE)
-    buffers = CurveBuffers.of(curves, 16, 32, DEVICE)
-    _survival[(len(score),)](buffers, first, score, exponent, out, lanes=32)
-    begins = (first.clamp(0, 1) ** 1.6 * 0.9).clamp(max=1.0)
-    wanted = DeviceCurves(curves, 16, DEVICE).survival(begins, score)
-    np.testing.assert_allclose(out[:, :17].cpu().numpy(), wanted.cpu().numpy(), atol=1e-12)
-    assert not out[:, 17:].any()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded_states import recorded_requests
 
 from adaspec.draft.index import Matches, NgramIndex
 
@@ -62,23 +61,6 @@ def test_it_finds_the_indexs_matches_in_random_texts(seed: int) -> None:
     ]
     drafts = rng.integers(0, alphabet, (rows, rng.integers(0, 9))).astype(np.int32)
     assert_found(texts, drafts, rng)
-
-
-def test_it_finds_the_indexs_matches_in_recorded_texts_and_behind_recorded_drafts() -> None:
-    rng = np.random.default_rng(3)
-    requests = recorded_requests(64)
-    for begin in range(0, len(requests), 8):
-        chosen = requests[begin : begin + 8]
-        for _ in range(4):
-            positions = [int(rng.integers(1, len(each.output_tokens))) for each in chosen]
-            texts = [
-                np.concatenate([each.prompt_tokens, each.output_tokens[:position]])
-                for each, position in zip(chosen, positions, strict=True)
-            ]
-            drafts = np.stack(
-                [each.drafted_tokens[p] for each, p in zip(chosen, positions, strict=True)]
-            )
-            assert_found(texts, drafts, rng)
 
 
 def test_a_match_of_more_tokens_than_the_bound_counts_as_the_bound() -> None:

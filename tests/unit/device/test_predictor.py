@@ -38,10 +38,8 @@ def make_predictor(policy: LearnedPolicy, setup: Setup) -> Predictor:
 
 @pytest.mark.parametrize("kind", ["tokens", "confidences"])
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), refills=st.booleans(), evidence=st.booleans())
-def test_every_step_of_a_random_run_is_the_hosts(
-    kind: str, seed: int, refills: bool, evidence: bool
-) -> None:
+@given(seed=st.integers(0, 2**32 - 1), evidence=st.booleans())
+def test_every_step_of_a_random_run_is_the_hosts(kind: str, seed: int, evidence: bool) -> None:
     rng = np.random.default_rng(seed)
     recording = random_recording(seed % 1000, kind)
     policy = random_policy(
@@ -59,7 +57,7 @@ def test_every_step_of_a_random_run_is_the_hosts(
     cost = replace(random_cost(rng), captured_sizes=())
     concurrency, cap = int(rng.integers(1, 6)), int(rng.choice([1, 2, 4, 9, 30]))
     twin = Twin(policy, make_predictor)
-    run_policy(recording, twin, order, concurrency, cost, cap, refills)
+    run_policy(recording, twin, order, concurrency, cost, cap)
     assert twin.rows > 0
     # A price that was tried may be one at which a draft is worth nothing, up to the last bits.
     assert twin.other_budgets <= 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from synthetic import Workload, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
-from adaspec.trace.synthetic import Workload, synthesize
 
 WORKLOADS = (
     Workload("edits", (30, 60), (16, 40), 0.6, 12.0, 0.3, 0.8, 0.3),
@@ -31,10 +31,10 @@ def requests_of():
 def report_of():
     """The report on these requests."""
 
-    def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, batching="closed-loop", **options):
+    def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, **options):
         selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter", True)
         defaults = {"concurrency": (1, 4), "orders": 2, "resamples": 3, "jobs": 1}
         named = [parse_contender(spec) for spec in specs]
-        return evaluate(selection, named, cost, Options(**(defaults | options)), batching)
+        return evaluate(selection, named, cost, Options(**(defaults | options)))
 
     return make

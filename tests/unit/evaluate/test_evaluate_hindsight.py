@@ -7,7 +7,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.grids import FIXED, GRIDS, HYBRID, NONE, Grid, Setting, grid_of
-from adaspec.evaluate.hindsight import best_table, grid_speeds, search, static_winners
+from adaspec.evaluate.hindsight import grid_speeds, search, static_winners
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -58,13 +58,6 @@ def test_static_one_is_chosen_for_each_workload_by_itself():
     winners = static_winners(GRID, speeds, CELLS, 48)
     assert winners[None, 8]["static:one"].spec == "none"
     assert winners["chat", 8]["static:one"].spec == "fixed:neural:1"
-
-
-def test_the_best_table_takes_the_best_length_from_each_load_on():
-    speeds = np.array([[1.0, 9.0], [2.0, 4.0], [3.0, 1.0], [99.0, 99.0]])
-    assert best_table(GRID, speeds, CELLS[:2], None) == "batch-table:1-7=5,8-=0"
-    assert best_table(GRID, speeds, [(None, 8), (None, 32)], None) == "batch-table:1-31=5,32-=0"
-    assert best_table(GRID, speeds[:, :1], CELLS[:1], None) == "batch-table:1-=5"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -13,8 +13,6 @@ from adaspec.cost.load import FitReport, save_cost
 from adaspec.errors import AdaspecError, CostError, PolicyError, TraceError
 from adaspec.evaluate.acceptance import NGRAM_CAP, ngram_accepted
 from adaspec.evaluate.inspection import inspect
-from adaspec.evaluate.length_classes import along_output, classes_document
-from adaspec.evaluate.overlap import bleu_overlaps, overlap_document
 from adaspec.policy.artifact import write_artifact
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
@@ -217,14 +215,6 @@ def test_the_command_prints_what_it_found(name, request, capsys):
     assert err == ""
 
 
-def test_the_command_shows_overlap_and_length_classes_of_a_dense_trace(dense, capsys):
-    assert run(["inspect", str(dense)]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["edits", "0.38", "0.33", "0.50", "0.00", "0.75", "-"] in lines
-    along = ["edits", "ngram", "short", "2-2", "0.0", *["-"] * 9]
-    assert along in lines
-
-
 @pytest.mark.parametrize("name", ["dense", "logged", "policy"])
 def test_the_commands_json_is_the_inspections(name, request, capsys):
     path = request.getfixturevalue(name)
@@ -264,60 +254,3 @@ def test_json_lines_are_sent_to_the_import(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"id": "7"}\n')
     assert run(["inspect", str(tmp_path / "a.jsonl")]) == 2
     assert "'adaspec import' makes a trace of them" in capsys.readouterr().err
-
-
-def test_a_dense_trace_says_how_much_its_outputs_repeat_their_prompts(dense):
-    edits = inspect(dense)["workloads"][0]["overlap"]
-    # a: 1 2 3 9 after 1 2 3 4 repeats 3 of 4 tokens, 2 of 3 pairs, 1 of 2 triples; b repeats none.
-    assert [row["overlap_mean"] for row in edits] == [3 / 8, 2 / 6, 1 / 2, 0]
-    assert [row["requests"] for row in edits] == [2, 2, 1, 1]  # b has two tokens
-    assert [row["rank_correlation"] for row in edits] == [None] * 4
-
-
-def test_an_ngram_counts_as_often_as_it_is_in_the_prompt():
-    prompt, output = np.array([7, 7, 8], np.int32), np.array([7, 7, 7, 8], np.int32)
-    # 7 twice and 8 once; 7 7 once, 7 8 once; 7 7 8.
-    assert bleu_overlaps(prompt, output) == [3 / 4, 2 / 3, 1 / 2, 0]
-
-
-def test_overlap_is_correlated_by_ranks_with_what_ngram_gets_accepted():
-    requests = [[overlap] * 4 + [mean] for overlap, mean in [(0.1, 0.0), (0.2, 9.0), (0.9, 2.0)]]
-    # The ranks are 1 2 3 and 1 3 2: 1 - 6 (0 + 1 + 1) / (3 (9 - 1)).
-    assert overlap_document(requests)[3]["rank_correlation"] == pytest.approx(0.5)
-    same = [[0.5] * 4 + [mean] for mean in (1.0, 2.0, 3.0)]
-    assert overlap_document(same)[0]["rank_correlation"] is None
-
-
-def test_acceptance_is_given_along_short_middle_and_long_outputs(tmp_path):
-    def request(id, tokens, accepted):
-        return recorded(id, [1], range(2, 2 + tokens), [-1, *accepted])
-
-    rows = [
-        request("long", 21, [2, 0] * 10),  # two positions in each tenth
-        request("short", 3, [2, 1]),  # the first and the sixth tenth
-        request("middle", 11, range(9, -1, -1)),  # one each
-    ]
-    path = written(tmp_path / "along", Manifest(kind="dense", neural_cap=10), rows)
-    (workload,) = inspect(path)["workloads"]
-    found = {
-        row["length_class"]: row for row in workload["length_classes"] if row["source"] == "neural"
-    }
-    assert found["short"]["accepted_mean"] == [2, *[None] * 4, 1, *[None] * 4]
-    assert found["middle"]["accepted_mean"] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
-    assert found["long"]["accepted_mean"] == [1.0] * 10
-    assert found["long"]["output_tokens"] == [21, 21]
-
-
-def test_outputs_of_one_length_are_all_in_one_class():
-    same = [along_output(np.array([-1, 1, 3])), along_output(np.array([-1, 3, -1]))]
-    (row,) = classes_document("neural", same)
-    assert (row["length_class"], row["requests"]) == ("long", 2)
-    # The first halves hold 1 and 3; of the second ones only 3 is known.
-    assert row["accepted_mean"] == [2, *[None] * 4, 3, *[None] * 4]
-
-
-def test_unpaired_and_logged_requests_have_no_neural_counts_along_the_output(dense, logged):
-    chat = inspect(dense)["workloads"][1]
-    assert {row["source"] for row in chat["length_classes"]} == {"ngram"}
-    (steps,) = inspect(logged)["workloads"]
-    assert (steps["overlap"], steps["length_classes"]) == ([], [])

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from synthetic import Workload, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate import intervals
@@ -16,7 +17,6 @@ from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_order, draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import Workload, synthesize
 
 REPETITIONS = 200
 POPULATION = 4000
@@ -101,7 +101,7 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
     if prefill:
         recording = recording.with_prefill(H100_LLAMA_3_1_8B)
     player = Player(recording, H100_LLAMA_3_1_8B, 48)
-    specs = (*SPECS, "fixed:ngram:5:2", "batch-table:1-=2", "oracle:combine", "oracle:dp-splice")
+    specs = (*SPECS, "fixed:ngram:5:2", "oracle:combine", "oracle:dp-splice")
     named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}
     options = Options(concurrency=(1,), resamples=6, jobs=1)
     summed = replicate_speeds(player, named, options, silent)[None, 1]

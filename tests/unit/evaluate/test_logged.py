@@ -99,7 +99,7 @@ def true_emitted(requests, spec):
 
 @pytest.fixture(scope="module")
 def many(request):
-    from adaspec.trace.synthetic import Workload, synthesize
+    from synthetic import Workload, synthesize
 
     kind = Workload("talk", (20, 40), (60, 90), 0.05, 5.0, 0.5, 0.75, 0.35)
     return list(synthesize(3, (kind,), 250, 8))
@@ -201,8 +201,6 @@ def test_logs_that_lack_what_is_needed_are_refused(requests_of, write):
         evaluate_policies(write(requests, lengths), concurrency=2)
     with pytest.raises(EvaluationError, match="--no-prefill is of replays"):
         evaluate_policies(write(requests, lengths), prefill=False)
-    with pytest.raises(EvaluationError, match="--batching is of replays"):
-        evaluate_policies(write(requests, lengths), batching="lockstep")
 
 
 def test_names_that_a_log_does_not_have_are_refused(requests_of, write):
@@ -225,7 +223,8 @@ def test_a_report_is_shown_and_written(requests_of, write, tmp_path):
     report = evaluate_policies(folder, ["fixed:neural:2"], resamples=5)
     assert "fixed:neural:2" in str(report)
     report.write(tmp_path / "report")
-    assert "lift_over_logged" in (tmp_path / "report" / "report.json").read_text(encoding="utf-8")
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "<code>fixed:neural:2</code>" in page
 
 
 def test_an_older_log_with_the_chances_of_drafts_is_read(requests_of, write):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import policy_fakes as fakes
@@ -172,7 +173,7 @@ def test_no_folder_a_file_and_a_folder_that_may_not_be_read_are_one_line_each(
     def fail(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", "x")
 
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
     assert "cannot be read (Permission denied)" in refused(folder)
 
 
@@ -267,7 +268,7 @@ def test_an_existing_policy_is_replaced_only_with_force(tmp_path, folder):
 
 def test_force_replaces_nothing_but_a_policy(tmp_path, folder):
     (folder / "notes.md").write_text("years of work")
-    with pytest.raises(PolicyError, match=r"also holds 'notes\.md', which is no part of a policy"):
+    with pytest.raises(PolicyError, match=r"also holds 'notes\.md', no part of a policy"):
         fakes.written(folder, force=True)
     trace = tmp_path / "trace"
     trace.mkdir()

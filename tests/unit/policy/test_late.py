@@ -147,9 +147,9 @@ def policy_for(recording: Recording, rng: np.random.Generator, evidence: bool) -
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
-@given(SEEDS, st.booleans(), st.integers(1, 6), st.booleans())
+@given(SEEDS, st.booleans(), st.integers(1, 6))
 def test_a_budget_follows_from_earlier_choices_and_is_what_the_step_is_charged_for(
-    kind: str, seed: int, evidence: bool, concurrency: int, refills: bool
+    kind: str, seed: int, evidence: bool, concurrency: int
 ) -> None:
     rng = np.random.default_rng(seed)
     recording = random_recording(seed % 1000, kind)
@@ -179,7 +179,7 @@ def test_a_budget_follows_from_earlier_choices_and_is_what_the_step_is_charged_f
     order = rng.integers(0, len(recording), 14).astype(np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adaspec.replay.loop.executor_of", Watching)
-        run_policy(recording, watched, order, concurrency, cost, CAP, refills, engine=ASYNC)
+        run_policy(recording, watched, order, concurrency, cost, CAP, engine=ASYNC)
     assert [tokens for _, tokens, _, _ in charged] == watched.budgets
     assert all(drafted <= tokens for drafted, tokens, _, _ in charged)
 

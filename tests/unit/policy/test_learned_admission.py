@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from synthetic import WORKLOADS, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import CostModel
@@ -21,7 +22,6 @@ from adaspec.replay.learned import run_learned
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import WORKLOADS, synthesize
 from adaspec.train.heads import constant_heads
 
 CAP = 48

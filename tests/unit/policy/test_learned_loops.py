@@ -31,11 +31,10 @@ def assert_one(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    refills: bool,
     engine: str = SYNC,
 ) -> Result:
-    slow = run_policy(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
-    fast = run_learned(recording, policy, order, concurrency, cost, cap, refills, engine=engine)
+    slow = run_policy(recording, policy, order, concurrency, cost, cap, engine=engine)
+    fast = run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
     for field in fields(Result):
         if field.name == "token_s":
             np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
@@ -50,12 +49,11 @@ def assert_one(
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    refills=st.booleans(),
     evidence=st.booleans(),
     engine=st.sampled_from(ENGINES),
 )
 def test_the_class_and_the_compiled_loop_are_one(
-    kind: str, seed: int, refills: bool, evidence: bool, engine: str
+    kind: str, seed: int, evidence: bool, engine: str
 ) -> None:
     rng = np.random.default_rng(seed)
     # A drafter may draft more than the curves tell of, and splices may be charged in full.
@@ -78,7 +76,7 @@ def test_the_class_and_the_compiled_loop_are_one(
     if rng.random() < 0.3:
         recording = recording.with_prefill(cost)
     cost = with_hidden_overhead(cost)
-    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, refills, engine)
+    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, engine)
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])

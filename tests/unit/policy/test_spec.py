@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaspec.errors import SpecError
-from adaspec.policy.adaptive import BatchTable, Budget, Ema
+from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.spec import (
     FORMS,
     KINDS,
-    TABLE,
     ema_spec,
     parse_policy,
     rule_spec,
-    table_spec,
 )
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import ORACLES, parse_contender
@@ -57,12 +55,6 @@ MALFORMED = {
     "ema:1,3:1.1": "ALPHA is '1.1'",
     "ema:1,3:nan": "ALPHA is 'nan'",
     "ema:1,3:0.5:1": "too many values",
-    "batch-table:1-8": "'1-8' is not LO-HI=K",
-    "batch-table:8-1=3": "ranges must ascend",
-    "batch-table:1-8=3,8-9=2": "ranges must ascend",
-    "batch-table:1-=3,9-9=2": "ranges must ascend",
-    "batch-table:0-8=3": "ranges must ascend",
-    "batch-table:1-8=1001": "K=1001 exceeds",
     "fixed:neural:" + "9" * 5000: "printable characters",
     "fixed:neural:3\n": "printable characters",
 }
@@ -73,7 +65,6 @@ UNKNOWN = {
     "fixd:neural:3": "fixed:neural",
     "fixed:ngramvllm": "fixed:ngram-vllm",
     "hybrid_splice": "hybrid-splice",
-    "batchtable:1-8=3": "batch-table",
     "budgets:3": "budget",
     "nune": "none",
 }
@@ -129,27 +120,17 @@ def test_static_specs_survive_a_round_trip(data: st.DataObject, head: str) -> No
 
 
 def test_adaptive_specs_survive_a_round_trip() -> None:
-    table = parse_policy(table_spec(TABLE))
-    assert isinstance(table, BatchTable)
-    assert table.ranges == TABLE
-    ema = parse_policy(ema_spec((1, 4, 7), 0.25))
-    assert isinstance(ema, Ema)
-    assert (ema.tiers.tolist(), ema.alpha) == ([1, 4, 7], 0.25)
-    budget = parse_policy("budget:7")
-    assert isinstance(budget, Budget)
-    assert budget.depth == 7
-
-
-def test_a_batch_table_drafts_nothing_for_sizes_that_it_leaves_out() -> None:
-    table = parse_policy("batch-table:2-4=5,8-=1")
-    assert isinstance(table, BatchTable)
-    assert [table.length(rows) for rows in (1, 2, 4, 5, 7, 8, 999)] == [0, 5, 5, 0, 0, 1, 1]
+    ema, budget = parse_policy(ema_spec((1, 4, 7), 0.25)), parse_policy("budget:7")
+    assert isinstance(ema, Adaptive)
+    assert isinstance(budget, Adaptive)
+    assert (ema.rival.tiers.tolist(), ema.rival.alpha) == ([1, 4, 7], 0.25)
+    assert (budget.rival.tiers.tolist(), budget.rival.is_budget) == ([7], True)
 
 
 SPEC_LIKE = st.lists(
     st.one_of(
         st.sampled_from(["fixed", "ngram", "neural", "hybrid", "hybrid-splice", "oracle", "ema"]),
-        st.sampled_from(["budget", "batch-table", "1-8=5", "9-=2", ",", "0.2", "dp", "none", ""]),
+        st.sampled_from(["budget", ",", "0.2", "dp", "none", ""]),
         st.text("0123456789,-=.e\u0665\u00b2 ", max_size=8),
         st.text(max_size=6),
     ),

@@ -144,9 +144,6 @@ def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
         joined(st.just("fixed:neural"), _NEURAL),
         joined(st.just("hybrid"), numbers(1, 6), numbers(1, 9), numbers(0, NEURAL_CAP)),
         joined(st.just("hybrid-splice"), *_HYBRID),
-        st.tuples(numbers(0, NEURAL_CAP), numbers(0, NEURAL_CAP)).map(
-            lambda k: f"batch-table:1-2={k[0]},3-={k[1]}"
-        ),
     ]
     if tokens:
         kinds.append(joined(st.just("hybrid-agree"), *_HYBRID))

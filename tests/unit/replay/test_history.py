@@ -186,19 +186,6 @@ def test_an_entry_is_looked_up_with_what_it_knows_and_never_finds_itself() -> No
     assert 3 < hits < 33
 
 
-def test_copies_that_run_by_themselves_know_the_answers_of_other_traces_alone() -> None:
-    asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
-    others = requests_of(9, 10, alphabet=4, output_tokens=(8, 24))
-    alone = RememberedRecordings(asked, NEURAL_CAP, others).alone()
-    for number, each in enumerate(asked):
-        index = AnswerIndex(BYTES_PER_TOKEN * 10_000)
-        for other in answered_before(others, asked):
-            index.add(other.output_tokens)
-        told = match_positions(each.prompt_tokens, each.output_tokens, index)
-        begin, end = alone.columns.offset[number : number + 2]
-        np.testing.assert_array_equal(alone.columns.match[begin:end], told.length)
-
-
 @pytest.mark.parametrize("order", [range(12), [*range(12), *range(12)]], ids=["once", "twice"])
 def test_a_planted_answer_is_found_out_by_its_content(order) -> None:
     """The very requests, under other names in another trace, change nothing."""

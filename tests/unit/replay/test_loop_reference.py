@@ -20,7 +20,6 @@ from reference import Played, Request, close, common, play_rule, splice_match
 from adaspec.cost.engine import ASYNC
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
-from adaspec.policy.adaptive import BatchTable
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import parse_contender
@@ -32,10 +31,8 @@ from adaspec.replay.result import Result
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def rule_of(spec: str, concurrency: int) -> StaticRule:
+def rule_of(spec: str) -> StaticRule:
     policy = parse_policy(spec)
-    if isinstance(policy, BatchTable):
-        return StaticRule(neural_len=policy.length(concurrency))
     assert isinstance(policy, StaticPolicy)
     return policy.rule
 
@@ -76,7 +73,7 @@ def test_both_loops_replay_every_static_rule_as_the_design_says(tokens: bool) ->
     def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
         requests, recording, rng = world(seed, tokens=tokens)
         cost, order = random_cost(rng), random_order(rng, concurrency)
-        rule = rule_of(spec, concurrency)
+        rule = rule_of(spec)
         played = play_rule(requests, order, concurrency, cost, rule, cap, prefill)
         if prefill:
             recording = recording.with_prefill(cost)
@@ -140,35 +137,10 @@ def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
     if prefill:
         recording = recording.with_prefill(cost)
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
-    for entries, refills in ((order, True), (alike, True), (order, False)):
-        compiled = Player(recording, cost, cap).play(
-            parse_contender(spec), entries, concurrency, refills
-        )
-        generic = run_policy(
-            recording, parse_policy(spec), entries, concurrency, cost, cap, refills
-        )
+    for entries in (order, alike):
+        compiled = Player(recording, cost, cap).play(parse_contender(spec), entries, concurrency)
+        generic = run_policy(recording, parse_policy(spec), entries, concurrency, cost, cap)
         assert_equal(compiled, generic)
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, static_specs(tokens=True), st.integers(1, 4), st.integers(1, 9))
-def test_copies_in_lockstep_take_the_steps_of_one_request(
-    seed: int, spec: str, copies: int, cap: int
-) -> None:
-    requests, recording, rng = world(seed, tokens=True)
-    cost = random_cost(rng)
-    order = np.full(copies, rng.integers(0, len(requests)), np.int32)
-    rule = rule_of(spec, copies)
-    played = play_rule(requests, order.tolist(), copies, cost, rule, cap)
-    lockstep = Player(recording, cost, cap).play(
-        parse_contender(spec), order, copies, refills=False
-    )
-    generic = run_policy(recording, parse_policy(spec), order, copies, cost, cap, refills=False)
-    for result in (lockstep, generic):
-        assert (result.tokens, result.drafted) == (played.tokens, played.drafted)
-        assert (result.steps, result.accepted) == (played.steps, played.accepted)
-        assert close(result.time_s, played.seconds)
-        assert close(1 / result.token_s.mean(), 1 / (played.finished[0][1] / played.finished[0][2]))
 
 
 def test_a_trace_without_probabilities_cannot_say_where_a_draft_would_have_stopped() -> None:

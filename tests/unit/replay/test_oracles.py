@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,33 +61,31 @@ def paths(request: Request, cap: int, holds: bool, splices: bool) -> Iterator[li
     yield from walk(1)
 
 
-def path_seconds(
-    request: Request, path: list[Step], copies: int, cost: CostModel, holds: bool
-) -> float:
+def path_seconds(request: Request, path: list[Step], cost: CostModel, holds: bool) -> float:
     seconds, position = 0.0, 1
     for step in path:
-        context = copies * (len(request.prompt) + position)
-        tokens = copies * (1 + step.draft)
+        context = len(request.prompt) + position
+        tokens = 1 + step.draft
         seconds += step_seconds(cost, tokens, context, step.forwards, holds)
         position += step.accepted + 1
     return seconds
 
 
 @settings(max_examples=60, deadline=None)
-@given(SEEDS, st.integers(1, 3), st.integers(1, 6), st.booleans(), st.booleans())
+@given(SEEDS, st.integers(1, 6), st.booleans(), st.booleans())
 def test_the_cheapest_path_is_the_cheapest_of_all_paths(
-    seed: int, copies: int, cap: int, splices: bool, tokens: bool
+    seed: int, cap: int, splices: bool, tokens: bool
 ) -> None:
     requests = random_requests(seed, 2, tokens=tokens, output_tokens=(2, 9))
     cost = random_cost(np.random.default_rng(seed))
     recording = recording_of(requests)
     for r, request in enumerate(requests):
         least = min(
-            path_seconds(request, path, copies, cost, holds)
+            path_seconds(request, path, cost, holds)
             for holds in (False, True)
             for path in paths(request, cap, holds, splices)
         )
-        assert close(sum(cheapest_s(recording, r, copies, cost, cap, splices)), least)
+        assert close(sum(cheapest_s(recording, r, cost, cap, splices)), least)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,25 +100,16 @@ def test_no_policy_beats_the_cheapest_path_of_one_request(
     recording = recording_of(requests)
     if prefill:
         recording = recording.with_prefill(cost)
-    # Copies that part ways may fill a captured size better than any two alike: there it is a bound
-    # for what treats alike copies alike.
-    linear = replace(cost, captured_sizes=())
+    player = Player(recording, cost, cap)
     bound = parse_contender("oracle:dp-splice")
     for r in range(len(requests)):
-        order = np.full(2, r, np.int32)
-        for copies, charged in ((1, cost), (2, linear)):
-            player = Player(recording, charged, cap)
-            best = player.play(bound, order, copies, refills=False).tokens_per_s * (1 + 1e-9)
-            for name in (spec, f"budget:{min(cap, 3)}", "ema:1,3,5:0.2", "oracle:plan-splice"):
-                named = parse_contender(name)
-                assert player.play(named, order, copies, refills=False).tokens_per_s <= best, name
-            for wild in range(2):
-                policy = WildPolicy(wild)
-                run = run_policy(recording, policy, order, copies, charged, cap, refills=False)
-                assert run.tokens_per_s <= best
-        player = Player(recording, cost, cap)
-        best = player.play(bound, order, 2, refills=False).tokens_per_s * (1 + 1e-9)
-        assert player.play(parse_contender(spec), order, 2, refills=False).tokens_per_s <= best
+        order = np.full(1, r, np.int32)
+        best = player.play(bound, order, 1).tokens_per_s * (1 + 1e-9)
+        for name in (spec, f"budget:{min(cap, 3)}", "ema:1,3,5:0.2", "oracle:plan-splice"):
+            assert player.play(parse_contender(name), order, 1).tokens_per_s <= best, name
+        for wild in range(2):
+            run = run_policy(recording, WildPolicy(wild), order, 1, cost, cap)
+            assert run.tokens_per_s <= best
 
 
 def best_plan(
@@ -161,7 +149,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
     steps = plan_steps(requests, concurrency, cap, cost, splices)
     first = steps[0]
     assert first[0] - rate * first[1] == pytest.approx(best, abs=1e-9)
-    played = run_oracle(recording, Oracle(kind), order, concurrency, cost, cap, refills=False)
+    played = run_oracle(recording, Oracle(kind), order, concurrency, cost, cap)
     assert played.tokens == sum(tokens for tokens, _ in steps)
     assert close(played.time_s, sum(seconds for _, seconds in steps))
 
@@ -169,7 +157,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
 def plan_steps(
     requests: list[Request], concurrency: int, cap: int, cost: CostModel, splices: bool
 ) -> list[tuple[int, float]]:
-    """(emitted, seconds) per step of the greedy planner, as the design words it, to the end.
+    """(emitted, seconds) per step of the greedy planner, as the design words it, until one ends.
 
     Equally good plans are told apart as the oracle does: fewer forwards, then no draft before the
     longest before those that fill a captured size; earlier rows first.
@@ -177,7 +165,7 @@ def plan_steps(
     rows = [(r, 1) for r in range(concurrency)]
     recent: deque[tuple[int, float]] = deque(maxlen=200)
     steps: list[tuple[int, float]] = []
-    while rows:
+    while True:
         n = len(rows)
         context = sum(len(requests[r].prompt) + p for r, p in rows)
         if recent:
@@ -209,6 +197,8 @@ def plan_steps(
             total -= taken
             if position + taken + 1 < len(requests[r].output):
                 following.append((r, position + taken + 1))
+        if len(following) < n:
+            break
         rows = following
     return steps
 
@@ -260,8 +250,6 @@ def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
         recent.append((1, 1.0))
         plain += 1
     drafting = -(-(slow - plain) // 2)
-    played = run_oracle(
-        recording_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3, refills=False
-    )
+    played = run_oracle(recording_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3)
     assert (played.steps, played.neural_steps) == (150 + plain + drafting, (slow - plain) // 2)
     assert 100 < plain < 150

@@ -1,7 +1,7 @@
 """A batch's drafts are kept to a budget by shortening the longest."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaspec.step.cut import Cut, fit
@@ -9,6 +9,7 @@ from adaspec.step.cut import Cut, fit
 LENGTHS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(0, 60))
 def test_the_longest_drafts_give_way_first(lengths, most):
     neural, ngram = np.array(lengths, np.int32).T.copy()

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic import write_synthetic
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.trace.writer import TraceWriter, whole_trace
 
 RequestOf = Callable[..., Request]

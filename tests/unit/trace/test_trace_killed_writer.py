@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import WORKLOADS, synthesize
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import WORKLOADS, synthesize
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ KILLER = """
 import os, pathlib, random, signal, sys, time
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.trace.synthetic import NEURAL_CAP, WORKLOADS, synthesize
+from synthetic import NEURAL_CAP, WORKLOADS, synthesize
 from adaspec.trace.writer import TraceWriter, whole_trace
 
 folder, moments, shard_rows, how = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -58,7 +59,8 @@ for at in range(moments):
 
 def kill_writers(folder: Path, moments: int, how: str) -> None:
     command = [sys.executable, "-c", KILLER, str(folder), str(moments), str(SHARD_ROWS), how]
-    subprocess.run(command, check=True, timeout=120)
+    path = os.pathsep.join(sys.path)  # the child, too, imports what lies beside this file
+    subprocess.run(command, check=True, timeout=120, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_a_killed_writer_loses_at_most_its_open_shard_and_the_reader_says_so(

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthetic import write_synthetic
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.trace.writer import TraceWriter, whole_trace
 
 RequestOf = Callable[..., Request]

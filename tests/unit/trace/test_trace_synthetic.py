@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import (
+from synthetic import (
     NEURAL_CAP,
     WORKLOADS,
     Workload,
     synthesize,
     write_synthetic,
 )
+
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import Request
 
 
 def away_from_the_end(request: Request) -> np.ndarray:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from synthetic import write_synthetic
 from tiny_training import TINY, train
-
-from adaspec.trace.synthetic import write_synthetic
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import synthesize
 from tiny_training import OPTIONS, TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -15,12 +18,16 @@ from adaspec.predict.splicing import SPLICE
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import synthesize
-from adaspec.train.ablations import (
+from adaspec.train.bare import TABLE_FEATURES
+from adaspec.train.heads import Settings
+from adaspec.train.training import Trainer
+
+sys.path.append(str(Path(__file__).parents[3] / "eval"))
+
+from ablations import (
     ABLATIONS,
     FACTS,
     HISTORY_FEATURES,
-    TABLE_FEATURES,
     AblatedTrainer,
     NoBatchPlanning,
     NoListeningAfterDrafting,
@@ -28,8 +35,6 @@ from adaspec.train.ablations import (
     never_agreeing,
     without_confidences,
 )
-from adaspec.train.heads import Settings
-from adaspec.train.training import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from logged_traffic import logged_steps, write_logged
+from synthetic import Workload, synthesize, write_synthetic
 from tiny_training import OPTIONS, TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -17,7 +18,6 @@ from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE
 from adaspec.predict.network import predict
 from adaspec.replay.logged import Steps, are_logged, log_of, logged_request, read_logged
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import Workload, synthesize, write_synthetic
 from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, seen_in, survival
 from adaspec.train.heads import Settings
 from adaspec.train.logged_recipe import train_logged

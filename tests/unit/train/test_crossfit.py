@@ -7,13 +7,13 @@ import json
 
 import numpy as np
 import pytest
+from synthetic import write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.report_folder import EvaluationReport
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import write_synthetic
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.training import Trainer
@@ -54,7 +54,7 @@ def seen(trace):
 @pytest.fixture(scope="module")
 def folder(seen, tmp_path_factory):
     path = tmp_path_factory.mktemp("reports") / "report"
-    EvaluationReport(seen.report, []).write(path)
+    EvaluationReport(seen.report).write(path)
     return path
 
 
@@ -121,9 +121,8 @@ def test_a_request_that_is_excluded_is_neither_trained_on_nor_judged(trace, monk
 
 
 def test_the_report_folder_shows_calibration(folder):
-    assert (folder / "plots" / "calibration.png").exists()
-    text = (folder / "report.md").read_text()
-    assert "## Calibration" in text
+    text = (folder / "report.html").read_text()
+    assert "<h2>Calibration</h2>" in text
     assert "cross-fitted in 2 folds" in text
 
 

@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from synthetic import synthesize
 from tiny_training import TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.recording import build_recording
-from adaspec.trace.synthetic import synthesize
 from adaspec.train.corpus import held_out_of
 from adaspec.train.crossfit import check_folds, deal
 from adaspec.train.heads import Settings

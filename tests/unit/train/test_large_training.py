@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from synthetic import synthesize
 from tiny_training import TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.trace.synthetic import synthesize
 from adaspec.train import training
 from adaspec.train.heads import Settings
 from adaspec.train.training import Trainer

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from synthetic import Workload, write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -23,7 +24,6 @@ from adaspec.replay.recording import build_recording
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.synthetic import Workload, write_synthetic
 from adaspec.trace.writer import TraceWriter
 from adaspec.train.corpus import HELD_OUT, gather, held_out_of
 

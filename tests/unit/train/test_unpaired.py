@@ -6,19 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic import synthesize
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.selection import content_hash
-from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.synthetic import synthesize
 from adaspec.trace.writer import TraceWriter
-from adaspec.train.ablations import ABLATIONS, AblatedTrainer
 from adaspec.train.corpus import gather
 from adaspec.train.crossfit import cross_fit
-from adaspec.train.heads import Settings
-from adaspec.train.recipe import texts_of
 from adaspec.train.training import Trainer
 
 pytestmark = pytest.mark.slow
@@ -110,15 +106,6 @@ def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path)
     mine, alone = (each.policy.model.tables.base for each in (product, trained))
     assert mine[0] == alone[0]  # of neural drafts
     assert mine[1] != alone[1]  # of copied tokens
-
-
-def test_an_ablated_policy_knows_their_text_as_well(trace, others):
-    selection = gather([trace, others]).trained
-    recording = build_recording(selection.requests, selection.neural_cap)
-    texts = texts_of(selection)
-    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(), 48, (1,), texts=texts)
-    assert all(AblatedTrainer(each, trainer).texts is texts for each in ABLATIONS)
-    assert trainer.portable().texts is None
 
 
 def test_a_cross_fit_learns_their_text_too(trace, others, monkeypatch):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from synthetic import Workload
+
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.options import Options
-from adaspec.trace.synthetic import Workload
 from adaspec.train.recipe import train_policy
 
 TINY = (

@@ -25,22 +25,20 @@ def states(*asked, max_tokens=None):
     ]
 
 
-def test_a_draft_ends_before_the_length_from_which_a_request_may_stop():
-    asked = states((6, {2}), (6, {2}), (6, {2}), (6, {2}), (0, {2}), (6, set()), None)
-    room = room_of(asked, np.array([0, 4, 5, 6, 0, 0, 0], np.int32))
-    assert room[:3].tolist() == [5, 1, 0]
-    assert (room[3:] == MAX_VERIFIED).all()
-
-
-def test_a_draft_ends_where_the_output_ends_at_the_latest():
-    asked = states((0, {2}), (0, {2}), (0, set()), (6, {2}), None, max_tokens=9)
-    room = room_of(asked, np.array([0, 7, 8, 3, 0], np.int32))
-    assert room.tolist() == [8, 1, 0, 2, MAX_VERIFIED]
-    far = states((0, {2}), max_tokens=MAX_VERIFIED + 1)
-    assert room_of(far, np.zeros(1, np.int32)) is None
-
-
-def test_where_nobody_must_go_on_nothing_is_limited():
-    asked = states((0, {2}), (3, {2}), (9, set()), None)
-    assert room_of(asked, np.array([0, 3, 0, 0], np.int32)) is None
-    assert room_of([], np.zeros(0, np.int32)) is None
+@pytest.mark.parametrize(
+    ("asked", "max_tokens", "output", "room"),
+    [
+        # A draft ends before the length from which a request may stop,
+        ([(6, {2})] * 4, None, [0, 4, 5, 6], [5, 1, 0, MAX_VERIFIED]),
+        ([(6, {2}), (0, {2}), (6, set()), None], None, [0] * 4, [5, *[MAX_VERIFIED] * 3]),
+        # and where the output ends at the latest.
+        ([(0, {2}), (0, {2}), (0, set()), (6, {2})], 9, [0, 7, 8, 3], [8, 1, 0, 2]),
+        # Where nobody must go on, nothing is limited.
+        ([(0, {2})], MAX_VERIFIED + 1, [0], None),
+        ([(0, {2}), (3, {2}), (9, set()), None], None, [0, 3, 0, 0], None),
+        ([], None, [], None),
+    ],
+)
+def test_a_draft_has_the_room_that_its_request_leaves_it(asked, max_tokens, output, room):
+    found = room_of(states(*asked, max_tokens=max_tokens), np.array(output, np.int32))
+    assert (None if found is None else found.tolist()) == room

@@ -53,7 +53,7 @@ def test_series_are_told_apart_by_labels_that_they_have(board):
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
 
 
-def test_panels_have_places_of_their_own(board):
+def test_panels_have_places_of_their_own_and_queries_the_variables_that_there_are(board):
     taken = set()
     for panel in board["panels"]:
         at = panel["gridPos"]
@@ -67,8 +67,6 @@ def test_panels_have_places_of_their_own(board):
         taken |= cells
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
-
-def test_the_variables_of_the_board_are_those_of_its_queries(board):
     known = {variable["name"] for variable in board["templating"]["list"]}
     text = json.dumps(board)
     used = set(re.findall(r"\$\{?([a-z]+)\b", text))

@@ -105,16 +105,12 @@ def test_a_name_that_is_gone_is_named_as_the_server_starts(stand_in, name):
     assert f".{owner.__name__}.{name} is missing" in refusal(runner(), made)
 
 
-def test_a_proposer_that_proposes_by_other_arguments_is_named(stand_in):
+def test_what_is_called_and_read_of_a_runner_and_its_drafter_is_there_as_it_starts(stand_in):
     class Odd(owner_of("_sample_draft_tokens")):
         def propose(self, num_speculative_tokens, positions, common_attn_metadata):
             """Of a kind of its own."""
 
-    line = refusal(runner(), drafter(Odd))
-    assert "Odd.propose lacks the parameter target_positions" in line
-
-
-def test_what_is_read_of_a_runner_and_its_drafter_is_there_as_it_starts(stand_in):
+    assert "Odd.propose lacks the parameter target_positions" in refusal(runner(), drafter(Odd))
     without = [path for path in compatibility.RUNNER_ATTRIBUTES if path != "input_batch.req_ids"]
     assert "has no 'input_batch.req_ids'" in refusal(Part(*without), drafter())
     made = drafter()

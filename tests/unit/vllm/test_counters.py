@@ -56,27 +56,19 @@ def announce_into(queue):
     queue.put(str(metrics.announce_folder()))
 
 
-@pytest.fixture
-def own_folder(monkeypatch):
+def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     folder = metrics.announce_folder()
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
-    yield str(folder)
-    metrics._remove(str(folder), os.getpid())
-
-
-def test_a_server_started_as_a_command_counts_apart_from_whoever_started_it(own_folder):
-    assert announced() != own_folder
-    assert os.environ[FOLDER_VARIABLE] == own_folder
-
-
-def test_processes_of_one_server_count_in_one_folder(own_folder):
+    assert announced() != str(folder)
+    assert os.environ[FOLDER_VARIABLE] == str(folder)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     worker = context.Process(target=announce_into, args=(queue,))
     worker.start()
-    assert queue.get(timeout=60) == own_folder
+    assert queue.get(timeout=60) == str(folder)
     worker.join()
+    metrics._remove(str(folder), os.getpid())
 
 
 def test_a_folder_that_an_operator_names_is_used_by_every_server(monkeypatch, tmp_path):
@@ -84,25 +76,19 @@ def test_a_folder_that_an_operator_names_is_used_by_every_server(monkeypatch, tm
     assert announced() == str(tmp_path)
 
 
-def test_without_a_folder_figures_are_counted_for_nobody():
+def test_figures_without_a_folder_are_for_nobody_and_other_files_are_passed_over(tmp_path):
     made = Counters(None, {})
     made.add("steps", 2)
     assert made["steps"] == 2
-
-
-def test_what_is_no_file_of_counters_is_passed_over(tmp_path):
     (tmp_path / "x.counters").write_text("{}")
     assert list(read_counters(tmp_path)) == []
-
-
-def test_every_figure_has_a_place_of_its_own():
-    assert len(set(FIGURES)) == len(FIGURES)
 
 
 def test_every_figure_is_exposed_and_documented(tmp_path):
     pytest.importorskip("prometheus_client")
     from adaspec.vllm.exposition import Collector
 
+    assert len(set(FIGURES)) == len(FIGURES)
     made = Counters(tmp_path, {"policy": "p"})
     for number, figure in enumerate(FIGURES, 1):
         made.put(figure, 10.0**6 + number)

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_without_vllm_the_exit_code_is_2_and_every_part_says_what_to_do(bare, ca
 
 def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
     code = (
-        "import json, sys; sys.modules['numba'] = None\n"
+        "import json, sys\n"
+        "sys.modules.update(dict.fromkeys(('numba', 'torch', 'vllm')))\n"
         "from adaspec.vllm import doctor\n"
         "print(json.dumps([[each.part, each.ok, each.advice] for each in doctor.examine()]))"
     )
@@ -95,18 +97,10 @@ def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
     assert "pip install" in found()["plug-in"].advice
 
 
-def test_a_head_needs_its_target(bare):
+def test_a_head_needs_its_target_and_a_gpu_brings_the_caveat(bare, monkeypatch):
     assert "--model" in found(draft="x")["head"].advice
-
-
-def test_a_gpu_brings_the_caveat(monkeypatch):
-    class Cuda:
-        @staticmethod
-        def is_available():
-            return True
-
     torch = type(sys)("torch")
-    torch.cuda = Cuda
+    torch.cuda = SimpleNamespace(is_available=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert "not measured yet" in " ".join(doctor.gpu_caveat().split())
 
@@ -162,16 +156,14 @@ def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
         assert "model's folder" in finding.advice
 
 
-def test_a_model_that_is_no_decoder_is_named(no_vllm, model):
-    record = json.loads((model / "config.json").read_text())
-    record |= {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
-    (model / "config.json").write_text(json.dumps(record))
+def test_a_model_that_is_no_decoder_or_lacks_its_tokenizer_is_named(no_vllm, model):
+    config = json.loads((model / "config.json").read_text())
+    other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
+    (model / "config.json").write_text(json.dumps(config | other))
     finding = found(model=str(model))["model"]
     assert not finding.ok
     assert "T5ForConditionalGeneration" in finding.found
-
-
-def test_a_model_whose_tokenizer_cannot_be_read_is_named(no_vllm, model):
+    (model / "config.json").write_text(json.dumps(config))
     for file in model.glob("tokenizer*"):
         file.write_text("{")
     finding = found(model=str(model))["model"]

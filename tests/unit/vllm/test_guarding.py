@@ -89,16 +89,6 @@ def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
     assert guard.decided == [(4, 400, False)] * 3
 
 
-def test_with_the_next_step_scheduled_meanwhile_it_is_the_same(made):
-    scheduler, guard, clock = made
-    steps = [scheduler.schedule()]
-    for _ in range(3):
-        steps.append(scheduler.schedule())
-        clock.now_s += 2.0
-        scheduler.update_from_output(steps.pop(0), output_of(1, 1, 1, 1))
-    assert guard.noted == [(1, 2.0, 4), (2, 2.0, 4), (3, 2.0, 4)]
-
-
 def test_a_pause_without_requests_is_nobodys_time(made):
     scheduler, guard, clock = made
     step = scheduler.schedule()
@@ -113,15 +103,11 @@ def test_a_pause_without_requests_is_nobodys_time(made):
     assert [seconds for _, seconds, _ in guard.noted] == [1.0, 1.0]
 
 
-def test_prompts_are_seen(made):
+def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     scheduler, guard, _ = made
     scheduler.schedule(drafted=3, prompt=50)
     scheduler.schedule(drafted=3)
     assert [reads for *_, reads in guard.decided] == [True, False]
-
-
-def test_the_word_goes_with_the_step_to_all_ranks(made):
-    scheduler, guard, _ = made
     guard.word = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
     assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
@@ -169,9 +155,15 @@ def test_a_guard_that_failed_is_counted():
     assert faults == [Fault(7, "guard", "broken", False)]
 
 
-def test_outputs_that_never_come_are_forgotten(made):
-    scheduler, _, _ = made
-    for _ in range(100):
+def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):
+    scheduler, guard, clock = made
+    flying = [scheduler.schedule()]
+    for _ in range(3):
+        flying.append(scheduler.schedule())
+        clock.now_s += 2.0
+        scheduler.update_from_output(flying.pop(0), output_of(1, 1, 1, 1))
+    assert guard.noted == [(1, 2.0, 4), (2, 2.0, 4), (3, 2.0, 4)]
+    for _ in range(100):  # outputs that never come are forgotten
         scheduler.schedule()
     assert len(scheduler.adaspec_timed._in_flight) <= 16
 

@@ -30,25 +30,18 @@ def tokens_of(index, key):
     return tokens[owners == index.owner(key)].tolist()
 
 
-def test_what_is_read_is_what_was_written_by_owner(tmp_path):
-    index, path = filled(), tmp_path / "new" / "answers.npz"
+@pytest.mark.parametrize("answers", [40, 400])
+def test_what_is_read_is_what_was_written_by_owner(tmp_path, answers):
+    """The ring holds 40 answers and goes round with 400."""
+    index, path = filled(answers), tmp_path / "new" / "answers.npz"
     write_answers(path, contents(index))
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["answers.npz"]
-    again = AnswerIndex(ROOM)
-    assert 0 < read_answers(path, again, "v", SIZE) < index.tokens
-    for key in ("one", "two"):
-        assert tokens_of(again, key) == tokens_of(index, key)
-    assert again.keys.keys() == {"one", "two"}
-
-
-def test_a_ring_that_went_round_is_read_too(tmp_path):
-    index, path = filled(400), tmp_path / "answers.npz"
-    write_answers(path, contents(index))
     again = AnswerIndex(4 * ROOM)
     assert 0 < read_answers(path, again, "v", SIZE) < index.tokens
     for key in ("one", "two"):
         assert tokens_of(again, key) == tokens_of(index, key)
+    assert again.keys.keys() == {"one", "two"}
 
 
 @pytest.mark.parametrize(
@@ -113,13 +106,12 @@ def test_a_file_that_is_larger_than_any_of_ours_is_not_read(tmp_path, caplog):
     assert "too large" in caplog.text
 
 
-def test_what_a_killed_server_left_is_removed(tmp_path):
+def test_what_a_killed_server_left_is_removed_and_a_disk_that_takes_nothing_survived(
+    tmp_path, caplog
+):
     (tmp_path / "answers.npz.abc").write_text("half")
     write_answers(tmp_path / "answers.npz", contents(filled()))
     assert [each.name for each in tmp_path.iterdir()] == ["answers.npz"]
-
-
-def test_a_disk_that_takes_nothing_is_said_and_survived(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     write_answers(tmp_path / "file" / "answers.npz", contents(filled()))
     assert "not written" in caplog.text

@@ -64,17 +64,13 @@ def test_a_profile_of_anything_else_is_not_taken(model, drafter, made_on):
     assert chosen().cost_why == "the default"
 
 
-def test_what_was_asked_for_comes_first(tmp_path):
-    machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
+def test_what_was_asked_for_comes_first_unless_it_is_the_profile_itself(tmp_path):
+    kept = machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
     asked = tmp_path / "asked.json"
     save_cost(H100_LLAMA_3_1_8B, asked)
-    assert chosen(cost=str(asked)).cost_name == str(asked)
-    assert chosen(cost=str(asked)).cost_why == "asked for"
-
-
-def test_a_worker_that_is_told_the_path_says_the_same_reason():
-    path = machine.keep_profile(H100_LLAMA_3_1_8B, FIT, "org/model", None, "a machine")
-    assert chosen(cost=str(path)).cost_why == "this machine's own profile"
+    for path, why in ((asked, "asked for"), (kept, "this machine's own profile")):
+        assert chosen(cost=str(path)).cost_name == str(path)
+        assert chosen(cost=str(path)).cost_why == why
 
 
 def test_a_broken_profile_is_said_and_passed_over(caplog):
@@ -86,22 +82,15 @@ def test_a_broken_profile_is_said_and_passed_over(caplog):
     assert str(path) in caplog.text
 
 
-def test_a_folder_is_the_same_model_by_any_path_to_it(tmp_path, monkeypatch):
-    (tmp_path / "models" / "target").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    whole = str(tmp_path / "models" / "target")
-    assert machine.identity("models/target") == machine.identity(f"{whole}/") == whole
-
-
-def test_two_folders_of_one_name_are_two_models(tmp_path):
+def test_a_model_is_itself_by_any_path_to_it_and_from_the_hubs_own_cache(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name / "target").mkdir(parents=True)
-    paths = [machine.profile_path(str(tmp_path / n / "target"), None, "h") for n in ("a", "b")]
+    monkeypatch.chdir(tmp_path)
+    whole = str(tmp_path / "a" / "target")
+    assert machine.identity("a/target") == machine.identity(f"{whole}/") == whole
+    paths = [machine.profile_path(f"{each}/target", None, "h") for each in ("a", "b")]
     assert paths[0] != paths[1]
     assert all(path.name.startswith("target-") for path in paths)
-
-
-def test_a_hub_id_is_the_same_from_the_hubs_own_cache():
     cached = "/cache/models--org--model/snapshots/0123/"
     assert machine.identity(cached) == machine.identity("org/model") == "org/model"
 
@@ -130,13 +119,10 @@ def test_hardware_is_the_same_where_its_words_are(made_on, here, same):
     assert same_hardware(made_on, here) is same
 
 
-def test_this_machine_has_a_name_and_is_itself():
-    assert same_hardware(hardware(), hardware())
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
 def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
     free, before = os.sched_getaffinity(0), hardware()
+    assert same_hardware(before, before)
     try:
         os.sched_setaffinity(0, {min(free)})
         assert hardware() == before

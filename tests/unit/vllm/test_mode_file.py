@@ -17,11 +17,8 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "mode"
 
 
-def test_the_file_names_modes_that_the_options_know():
+def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
     assert set(WORDS) < set(MODES)
-
-
-def test_what_the_file_says_holds_from_the_next_look_on(path):
     path.write_text("shadow\n")
     file = ModeFile(str(path), "serve")
     assert file.read() == Told("shadow", "")
@@ -29,6 +26,10 @@ def test_what_the_file_says_holds_from_the_next_look_on(path):
         path.write_text(word)
         assert file.read() == Told(word.strip(), "")
         assert file.read() == Told(word.strip(), "")
+    monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
+    file.read()
+    path.write_text("off")
+    assert file.read().mode == "shadow"
 
 
 @pytest.mark.parametrize("content", ["", "sha", "SERVE", "record", "serve\noff", "x" * 5000, "\0"])
@@ -59,15 +60,6 @@ def test_a_missing_file_keeps_the_mode_and_is_told_once(path):
     path.mkdir()
     assert "directory" in file.read().problem
     assert file.read() == Told("serve", "")
-
-
-def test_the_file_is_looked_at_once_in_a_while(path, monkeypatch):
-    monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
-    path.write_text("shadow")
-    file = ModeFile(str(path), "serve")
-    assert file.read().mode == "shadow"
-    path.write_text("off")
-    assert file.read().mode == "shadow"
 
 
 def test_a_scheduled_step_carries_the_mode_to_all_ranks(path):

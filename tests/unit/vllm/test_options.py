@@ -11,17 +11,11 @@ from adaspec.errors import ServingError
 from adaspec.vllm.options import read_options
 
 
-def test_what_is_not_written_is_left_open():
-    options = read_options({"method": "adaspec"})
-    assert options.model is None
-    assert options.policy is None
-    assert options.num_speculative_tokens is None
+def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_handed_on():
+    options = read_options({"method": "adaspec", "draft-tensor-parallel-size": 2})
+    assert options.model is options.policy is options.num_speculative_tokens is None
     assert options.mode == "serve"
     assert options.guard
-
-
-def test_keys_of_vllm_that_say_how_a_drafter_is_loaded_are_handed_on():
-    options = read_options({"method": "adaspec", "draft-tensor-parallel-size": 2})
     assert options.passed == {"draft_tensor_parallel_size": 2}
 
 
@@ -75,57 +69,39 @@ def test_what_is_wrong_is_said_in_one_line(key, value, says):
     assert len(str(caught.value)) < 600
 
 
-def test_a_worker_that_unpickles_options_imports_nothing_heavy():
-    options = pickle.dumps(read_options({"method": "adaspec"}))
-    code = (
-        f"import pickle, sys; pickle.loads({options!r});"
-        "heavy = {'numpy', 'numba', 'llvmlite'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_how_a_drafter_drafts_can_be_said():
-    options = read_options({"method": "adaspec", "model": "x", "draft-method": "eagle3"})
-    assert options.draft_method == "eagle3"
-
-
-def test_recording_needs_a_place():
-    with pytest.raises(ServingError, match="trace_dir"):
-        read_options({"method": "adaspec", "mode": "record"})
-    with pytest.raises(ServingError, match="trace_dir"):
-        read_options({"method": "adaspec", "record_fraction": 0.1})
-
-
-def test_recording_nothing_is_refused():
-    config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "record_fraction": 0}
-    with pytest.raises(ServingError, match="nothing is recorded"):
-        read_options(config)
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"mode": "record"}, "trace_dir"),
+        ({"record_fraction": 0.1}, "trace_dir"),
+        ({"mode": "record", "trace_dir": "x", "record_fraction": 0}, "nothing is recorded"),
+        (
+            {"mode": "record", "trace_dir": "x", "mode_file": "y"},
+            "mode_file is 'y': give it without mode 'record'",
+        ),
+        ({"replicas": 2}, "unknown key 'replicas'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(config, says):
+    with pytest.raises(ServingError, match=says):
+        read_options({"method": "adaspec", **config})
 
 
 def test_texts_of_any_language_are_texts():
-    options = read_options({"method": "adaspec", "trace_dir": "Spuren/\u00fc\u4e16\U0001f600 x"})
-    assert options.trace_dir == "Spuren/\u00fc\u4e16\U0001f600 x"
+    options = read_options(
+        {"method": "adaspec", "model": "x", "draft-method": "eagle3", "trace_dir": "Spuren/ü世😀 x"}
+    )
+    assert (options.draft_method, options.trace_dir) == ("eagle3", "Spuren/ü世😀 x")
 
 
-def test_how_many_engines_serve_the_same_is_no_key():
-    with pytest.raises(ServingError, match="unknown key 'replicas'"):
-        read_options({"method": "adaspec", "replicas": 2})
-
-
-def test_no_file_switches_a_recording():
-    config = {"method": "adaspec", "mode": "record", "trace_dir": "x", "mode_file": "y"}
-    with pytest.raises(ServingError, match="mode_file is 'y': give it without mode 'record'"):
-        read_options(config)
-
-
-def test_options_that_say_all_import_no_compiler_where_they_are_read():
-    """A worker's own start would fail over it."""
+def test_a_worker_that_unpickles_options_imports_nothing_heavy():
+    """Its own start would fail over a compiler."""
     options = read_options({"method": "adaspec"})
     options = dataclasses.replace(options, costs=dataclasses.asdict(load_cost(DEFAULT)))
     assert options.is_guarded
     code = (
         "import pickle, sys; pickle.loads(sys.stdin.buffer.read());"
-        "assert 'numba' not in sys.modules"
+        "heavy = {'numpy', 'numba', 'llvmlite'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(options), check=True)

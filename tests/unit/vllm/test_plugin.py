@@ -112,15 +112,12 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
         GPUModelRunner(types.SimpleNamespace(**{ATTRIBUTE: object()}))
 
 
-def test_nothing_is_patched_twice():
+def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():
     module = fake_vllm(None)
     plugin.patch_engine_args(module)
     once = module.EngineArgs.create_speculative_config
     plugin.patch_engine_args(module)
     assert module.EngineArgs.create_speculative_config is once
-
-
-def test_a_vllm_without_what_is_patched_is_left_alone():
     plugin.patch_engine_args(types.SimpleNamespace())
     plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=None))
 

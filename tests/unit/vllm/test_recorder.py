@@ -87,10 +87,7 @@ def test_a_request_catches_up_on_steps_that_a_full_queue_dropped(told):
 
 
 def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
+    assert MAX_VERIFIED < module._MAX_TAIL <= MAX_TOKENS
     steps, lost = told([1, 3 + module._MAX_TAIL, 4 + module._MAX_TAIL])
     assert steps == []
     assert lost == {"incomplete": 1}
-
-
-def test_a_tail_is_no_longer_than_may_be_looked_back():
-    assert MAX_VERIFIED < module._MAX_TAIL <= MAX_TOKENS

@@ -68,15 +68,12 @@ def test_a_common_prefix_is_what_a_slow_count_says():
             assert counted == slow
 
 
-def test_a_missed_position_makes_no_dense_row():
+def test_a_missed_position_or_a_draft_that_ended_early_makes_no_dense_row():
     made = whole([5, 6, 7], [[6, 7, 8]])
     made.extend(3, np.array([6, 7], np.int32))
     made.add_draft(np.zeros(CAP, np.int32), np.zeros((CAP, 3), np.float32), CAP)
     assert made.dense_row(CAP) is None
-
-
-def test_a_draft_that_ended_early_makes_no_dense_row():
-    made = RequestRecord("w", "7", np.array([1], np.int32), recorded=True)
+    made = whole([5], [])
     made.extend(1, np.array([5], np.int32))
     made.add_draft(np.zeros(1, np.int32), np.zeros((1, 3), np.float32), CAP)
     assert made.dense_row(CAP) is None
@@ -116,22 +113,15 @@ def test_a_logged_request_has_its_text_at_its_first_step_alone():
         check_step(step, "here")
 
 
-def test_a_text_with_a_gap_is_not_told():
-    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
-    made.extend(1, np.array([5], np.int32))
-    made.steps.append(logged(1, 3, 1, 1, 0, [6], 0))
-    made.extend(4, np.array([8], np.int32))
-    (step,) = made.logged_rows()
-    assert step.prompt_tokens is None
-
-
-def test_what_came_behind_a_gap_is_not_guessed():
-    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
-    made.extend(1, np.array([5], np.int32))
-    for position, token in ((4, 8), (5, 9), (6, 3)):
-        made.extend(position, np.array([token], np.int32))
-        made.steps.append(logged(position, 2 + position, 1, 1, 0, [4], UNKNOWN))
-    assert made.logged_rows() == []
+def test_a_text_with_a_gap_is_not_told_and_what_came_behind_it_not_guessed():
+    for accepted, expected in ((0, [1, 4, 5, 6]), (UNKNOWN, [])):
+        made = RequestRecord("w", "7", np.array([1, 2], np.int32))
+        for position, token in ((1, 5), (4, 8), (5, 9), (6, 3)):
+            made.extend(position, np.array([token], np.int32))
+            made.steps.append(logged(position, 2 + position, 1, 1, 0, [4], accepted))
+        steps = list(made.logged_rows())
+        assert [step.position for step in steps] == expected
+        assert all(step.prompt_tokens is None for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +132,6 @@ def test_a_name_survives_what_an_engine_puts_around_it(workload, id, around):
     assert trace_key(around.format(engine_id(workload, id))) == (workload, id)
 
 
-def test_samples_of_one_prompt_are_told_apart():
-    name = engine_id("chat", "7") + "-1a2b"
-    assert trace_key(f"2_{name}") == ("chat", "7#2")
-
-
-def test_a_request_without_a_name_goes_by_the_engines():
+def test_samples_are_told_apart_and_a_request_without_a_name_goes_by_the_engines():
+    assert trace_key(f"2_{engine_id('chat', '7')}-1a2b") == ("chat", "7#2")
     assert trace_key("cmpl-1a2b-0") == (SERVED, "cmpl-1a2b-0")

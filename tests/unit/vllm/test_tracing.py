@@ -29,22 +29,14 @@ def test_a_trace_of_the_same_making_is_gone_on_with(tmp_path):
         pass
 
 
-def test_a_trace_of_another_model_is_refused(tmp_path):
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
     write_trace(tmp_path / "trace")
     with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
         check_can_continue(tmp_path / "trace", replace(MANIFEST, target="other"))
-
-
-def test_a_folder_that_another_process_records_into_is_refused(tmp_path):
-    write_trace(tmp_path / "trace")
     with (
         TraceWriter(tmp_path / "trace", MANIFEST, append=True),
         pytest.raises(ServingError, match="another process is recording into it"),
     ):
         check_can_continue(tmp_path / "trace", MANIFEST)
-
-
-def test_a_folder_of_anything_else_is_refused(tmp_path):
-    (tmp_path / "replica-0").mkdir()
     with pytest.raises(ServingError, match="give an empty folder"):
         check_can_continue(tmp_path, MANIFEST)

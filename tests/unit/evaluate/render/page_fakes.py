@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from synthetic import Workload, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate_by, player_of
-from adaspec.evaluate.observation import Observations, observe
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.spec import parse_policy
 from adaspec.predict.tables import packed
 from adaspec.trace.schema import Request
-from adaspec.trace.synthetic import Workload, synthesize
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policy"))
 from random_models import random_policy
@@ -34,8 +33,8 @@ def requests(count: int = 6) -> list[Request]:
     return [replace(request, id=f"{request.id}{PLANTED}") for request in made]
 
 
-def page_parts(count: int = 6) -> tuple[dict, Observations]:
-    """A report's document and what was watched of it, a learned policy among the named."""
+def document(count: int = 6) -> dict:
+    """A report's document, a learned policy among the named."""
     nothing = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), *[nothing] * 3, (0.5, 0.5, 1.0, 1.0), 1)
     rng = np.random.default_rng(3)
@@ -45,6 +44,5 @@ def page_parts(count: int = 6) -> tuple[dict, Observations]:
     selection = Selection(tuple(requests(count)), 8, ("traces",), "target", "drafter", True)
     options = Options(concurrency=(1, 4), orders=1, resamples=3, jobs=1)
     player = player_of(selection, named, H100_LLAMA_3_1_8B, options)
-    document = evaluate_by(player, selection, named, H100_LLAMA_3_1_8B, options)
-    document["command"] = f"adaspec eval {PLANTED}"
-    return document, observe(player, named, document["rows"], options)
+    made = evaluate_by(player, selection, named, H100_LLAMA_3_1_8B, options)
+    return made | {"command": f"adaspec eval {PLANTED}"}

@@ -1,13 +1,10 @@
-"""A report and requests with the shape of real ones, seeded."""
+"""A report with the shape of a real one, seeded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from adaspec.trace.schema import Request
 
 WORKLOADS = ("cnn", "gsm8k", "instructcoder", "sharegpt")
 CONCURRENCIES = (1, 8, 32, 128)
@@ -121,49 +118,6 @@ def protocol_report() -> dict[str, Any]:
         "rows": rows,
         "headline": [],
     }
-
-
-def requests(count: int = 8, paired: bool = True) -> list[Request]:
-    """Requests of two workloads with bursts of n-gram runs; some without a neural list."""
-    rng = np.random.default_rng(3)
-    made = []
-    for workload, burst in (("code", 0.5), ("chat", 0.1)):
-        for index in range(count):
-            length = int(rng.integers(60, 400))
-            made.append(
-                Request(
-                    workload=workload,
-                    id=str(index),
-                    prompt_tokens=rng.integers(0, 1000, 50).astype(np.int32),
-                    output_tokens=rng.integers(0, 1000, length).astype(np.int32),
-                    neural_accepted=_neural(rng, length if paired else length - 7, burst),
-                )
-            )
-    return made
-
-
-def ngram_of(made: list[Request]) -> Callable[[Request], np.ndarray]:
-    """Accepted n-gram counts at every position: runs that count down to 0, nothing in between."""
-    rng = np.random.default_rng(4)
-    found = {}
-    for request in made:
-        counts = np.zeros(len(request.output_tokens), dtype=np.int64)
-        at = 1
-        while at < len(counts):
-            if rng.random() < (0.06 if request.workload == "code" else 0.01):
-                run = min(int(rng.integers(3, 21)), len(counts) - at)
-                counts[at : at + run] = np.arange(run, 0, -1)
-                at += run
-            at += 1
-        counts[0] = -1
-        found[request.workload, request.id] = counts
-    return lambda request: found[request.workload, request.id]
-
-
-def _neural(rng: np.random.Generator, length: int, ease: float) -> np.ndarray:
-    counts = np.minimum(rng.geometric(0.5 - 0.3 * ease, length) - 1, 20).astype(np.int16)
-    counts[0] = -1
-    return counts
 
 
 def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> dict[str, Any]:

@@ -1,15 +1,13 @@
-"""Calibration in a report: its tables, its picture, and nothing where nothing was judged."""
+"""Calibration in a report: its tables, its figure, and nothing where nothing was judged."""
 
 from __future__ import annotations
-
-import io
 
 import numpy as np
 import pytest
 import report_fakes as fakes
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.report_plots import calibration_figure
+from adaspec.evaluate.render.figures import figures_of
 from adaspec.evaluate.render.tables import calibration
 from adaspec.evaluate.report import Report
 
@@ -26,7 +24,8 @@ def judged():
 
 
 def drawn(judged):
-    return calibration_figure(Report({**fakes.report(), "calibration": judged}))
+    figures = figures_of(Report({**fakes.report(), "calibration": judged}))
+    return next((figure for figure in figures if figure.name == "calibration"), None)
 
 
 def test_a_line_per_source_and_depth(judged):
@@ -49,20 +48,9 @@ def test_a_line_per_drafted_token_with_what_was_thought_before_it_was_seen(judge
     assert (cells[0], cells[1], cells[5]) == ("1", "900", "0.500")
 
 
-def test_a_panel_per_source_with_a_curve_per_depth(judged):
-    figure = drawn(judged)
-    assert [len(axes.lines) for axes in figure.axes] == [3, 2]
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels[0].startswith("S(1)  ECE 0.0")
-
-
-def test_the_same_report_gives_the_same_picture(judged):
-    def saved():
-        file = io.BytesIO()
-        drawn(judged).savefig(file, format="png", metadata={"Software": None})
-        return file.getvalue()
-
-    assert saved() == saved()
+def test_a_curve_per_source_and_depth_beside_what_was_predicted(judged):
+    names = [trace["name"] for trace in drawn(judged).drawn[""]["data"]]
+    assert names == ["as predicted", "n-gram S(1)", "n-gram S(2)", "neural S(1)"]
 
 
 def test_nothing_is_drawn_of_a_report_without(judged):

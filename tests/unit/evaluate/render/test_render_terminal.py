@@ -5,7 +5,8 @@ import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.render.terminal import print_report
+from adaspec.evaluate.render.contents import contents_of
+from adaspec.evaluate.render.terminal import print_contents
 from adaspec.evaluate.report import Report
 
 SIX = (
@@ -20,7 +21,7 @@ SIX = (
 
 def printed(report, width=100):
     console = Console(file=io.StringIO(), width=width)
-    print_report(Report(report), console)
+    print_contents(contents_of(Report(report)), console)
     return console.file.getvalue()
 
 
@@ -183,7 +184,7 @@ def test_no_cell_is_cut_at_any_usual_width(width):
 
 
 def test_whole_columns_go_where_the_terminal_is_narrow_and_it_says_how_many():
-    assert "3 columns left out: widen the terminal, or see report.md" in printed(charged(), 80)
+    assert "3 columns left out: widen the terminal, or see report.html" in printed(charged(), 80)
     assert "columns left out" not in printed(charged(), 140)
 
 
@@ -228,7 +229,3 @@ def test_an_adaptive_baseline_that_beats_every_static_setting_is_noted():
 
 def test_a_workload_that_lost_over_a_fifth_of_its_requests_is_named():
     assert "sharegpt rests on 47 of 143" in printed(fakes.report(), 300)
-
-
-def test_a_report_in_lockstep_says_so_in_its_titles():
-    assert printed(fakes.report(batching="lockstep"), 200).count("(lockstep batching)") >= 3

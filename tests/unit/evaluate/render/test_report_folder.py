@@ -8,13 +8,14 @@ import pytest
 import report_fakes as fakes
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.render import markdown
+from adaspec.evaluate.render import page
 from adaspec.evaluate.report_folder import EvaluationReport, check_destination
+from adaspec.evaluate.written_report import read_report
 
 
 @pytest.fixture
 def small():
-    return EvaluationReport(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)), [])
+    return EvaluationReport(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)))
 
 
 def refused(folder, force=False):
@@ -25,17 +26,13 @@ def refused(folder, force=False):
     return str(caught.value)
 
 
-def test_a_folder_holds_the_json_the_markdown_and_every_plot_it_embeds(tmp_path):
-    calls = []
+def test_a_folder_holds_the_data_and_the_page(tmp_path):
     folder = tmp_path / "new" / "report"
-    report = EvaluationReport(fakes.report(), fakes.requests(3))
-    report.write(folder, progress=lambda stage, done, total: calls.append((stage, done, total)))
-    assert json.loads((folder / "report.json").read_text())["schema"] == 1
-    text = (folder / "report.md").read_text()
-    pictures = sorted(each.name for each in (folder / "plots").iterdir())
-    assert len(pictures) == 10
-    assert all(f"](plots/{name})" in text for name in pictures)
-    assert calls[-1] == ("plots", 11, 11)
+    report = EvaluationReport(fakes.report())
+    report.write(folder)
+    assert {each.name for each in folder.iterdir()} == {"report.json", "report.html"}
+    assert read_report(folder).document == report.document
+    assert read_report(folder).page() == (folder / "report.html").read_text()
     assert [each.name for each in folder.parent.iterdir()] == ["report"]
 
 
@@ -48,16 +45,16 @@ def test_the_same_report_gives_the_same_bytes(tmp_path, small):
 
 def test_json_is_strict_and_numpy_numbers_are_plain():
     document = {"a": float("nan"), "b": np.float64("inf"), "c": np.arange(2), "d": (1,)}
-    text = EvaluationReport(document, []).to_json()
+    text = EvaluationReport(document).to_json()
     assert json.loads(text) == {"a": None, "b": None, "c": [0, 1], "d": [1]}
 
 
 def test_an_existing_folder_is_refused_unless_forced(tmp_path, small):
     small.write(tmp_path / "r")
-    (tmp_path / "r" / "report.md").write_text("old")
+    (tmp_path / "r" / "report.html").write_text("old")
     assert "--force" in refused(tmp_path / "r")
     small.write(tmp_path / "r", force=True)
-    assert (tmp_path / "r" / "report.md").read_text() != "old"
+    assert (tmp_path / "r" / "report.html").read_text() != "old"
     assert [each.name for each in tmp_path.iterdir()] == ["r"]
 
 
@@ -68,13 +65,13 @@ def test_force_never_replaces_a_folder_that_is_no_report(tmp_path):
     assert (tmp_path / "thesis" / "chapter1.tex").exists()
 
 
-@pytest.mark.parametrize("mine", ["notes.md", "plots/notes.txt", "plots/deep/a.png"])
+@pytest.mark.parametrize("mine", ["notes.md", "plots/notes.txt"])
 def test_force_never_deletes_files_that_a_report_does_not_write(tmp_path, small, mine):
     small.write(tmp_path / "r")
     path = tmp_path / "r" / mine
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
-    assert mine.rsplit("/a.png")[0] in refused(tmp_path / "r", force=True)
+    assert mine.partition("/")[0] in refused(tmp_path / "r", force=True)
     with pytest.raises(EvaluationError):
         small.write(tmp_path / "r", force=True)
     assert path.read_text() == "mine"
@@ -95,7 +92,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, small, monkeypatch, n
     def fail(*_):
         raise OSError(number, "no")
 
-    monkeypatch.setattr(markdown, "report_markdown", fail)  # the last thing written
+    monkeypatch.setattr(page, "page", fail)  # the last thing written
     for folder, force in ((tmp_path / "new", False), (tmp_path / "old", True)):
         with pytest.raises(EvaluationError) as caught:
             small.write(folder, force)
@@ -104,10 +101,10 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, small, monkeypatch, n
     assert (tmp_path / "old" / "report.json").read_bytes() == before
 
 
-def test_tables_need_no_matplotlib():
+def test_tables_need_neither_plotly_nor_jinja2():
     script = (
-        "import sys, adaspec.evaluate.render.terminal, adaspec.evaluate.report\n"
-        "assert 'matplotlib' not in sys.modules and 'pyarrow' not in sys.modules\n"
+        "import sys, adaspec.evaluate.render.terminal, adaspec.evaluate.report_folder\n"
+        "assert not {'plotly', 'jinja2', 'pyarrow'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -121,6 +118,6 @@ def test_every_odd_report_is_written_without_failing(tmp_path):
         "empty": {"schema": 1, "rows": [], "headline": []},
     }
     for name, report in reports.items():
-        EvaluationReport(report, []).write(tmp_path / name)
+        EvaluationReport(report).write(tmp_path / name)
         json.loads((tmp_path / name / "report.json").read_text())
-    assert not (tmp_path / "empty" / "plots").exists()
+    assert "nothing was evaluated" in (tmp_path / "empty" / "report.html").read_text()

@@ -1,0 +1,52 @@
+"""Reports that were written before: read again, and their page made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from adaspec.documents import read_json
+from adaspec.errors import EvaluationError
+from adaspec.evaluate.logged.report import LoggedReport
+from adaspec.evaluate.report_folder import REPORT, EvaluationReport
+from adaspec.files import new_file
+
+_AGAIN = "give what 'adaspec eval -o' wrote"
+
+
+def is_report(path: Path) -> bool:
+    """Whether `path` is a folder with a report, or a report's own file."""
+    return (path / REPORT).is_file() or (path.name == REPORT and path.is_file())
+
+
+def report_of(document: dict[str, Any]) -> EvaluationReport:
+    """The report of a document, on dense or on logged traces."""
+    made = LoggedReport if document.get("kind") == "logged" else EvaluationReport
+    return made(document)
+
+
+def read_report(path: Path) -> EvaluationReport:
+    """The report in a folder, or of its report.json, which is checked to have what is shown."""
+    found = path / REPORT if path.is_dir() else path
+    try:
+        document = read_json(found, EvaluationError, _AGAIN)
+    except FileNotFoundError:
+        raise EvaluationError(f"{found}: there is no such file: {_AGAIN}") from None
+    if not isinstance(document, dict):
+        raise EvaluationError(f"{found}: is no report: {_AGAIN}")
+    report = report_of(document)
+    try:
+        report.contents()
+        report.figures()
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
+        why = f"{type(fault).__name__}: {fault}"
+        raise EvaluationError(f"{found}: is no report of adaspec ({why}): {_AGAIN}") from fault
+    return report
+
+
+def write_page(report: EvaluationReport, path: Path, force: bool = False) -> None:
+    """Write the page of a report to a file, which `force` allows to replace."""
+    if path.exists() and not force:
+        raise EvaluationError(f"{path}: exists: choose another, or replace it: --force")
+    with new_file(path, EvaluationError) as file:
+        file.write(report.page().encode())

