@@ -225,15 +225,19 @@ class MadeUpBatch:
     def row(self, reference_s: float) -> DecideRow:
         """The figures over all timed steps."""
         us = 1e6 * np.array(self.seconds)
+        lookup_us, before_us, while_us, after_us = np.median(us, axis=0).tolist()
         return DecideRow(
-            self.policy.name,
-            self.policy.model.reads_evidence,
-            self.drafted,
-            self.batch,
-            self.tokens,
-            float(np.median(us.sum(1))),
-            float(np.quantile(us.sum(1), 0.99)),
-            *np.median(us, axis=0).tolist(),
+            policy=self.policy.name,
+            evidence=self.policy.model.reads_evidence,
+            drafted=self.drafted,
+            batch=self.batch,
+            context_tokens=self.tokens,
+            median_us=float(np.median(us.sum(1))),
+            p99_us=float(np.quantile(us.sum(1), 0.99)),
+            lookup_us=lookup_us,
+            before_us=before_us,
+            while_us=while_us,
+            after_us=after_us,
             reference_us=reference_s * 1e6,
             matched=self.matched / (self.batch * len(us)),
             steps=len(us),
@@ -267,7 +271,7 @@ def made_up_texts(count: int, tokens: int, output: int) -> Ints:
             source = int(rng.integers(0, position - span + 1))
             text[position : position + span] = text[source : source + span]
             position += span + int(rng.geometric(0.03))
-    spans = np.cumsum(rng.random((count, output)) < 1 / 8, axis=1)
+    spans = np.cumsum(rng.random((count, output)) < 1 / 8, axis=1, dtype=np.int64)
     is_new = np.take_along_axis(rng.random(spans.shape) < 0.3, spans, axis=1)
     texts[:, tokens:] = np.where(is_new, VOCABULARY + np.arange(output), texts[:, tokens:])
     return texts
