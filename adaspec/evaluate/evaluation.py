@@ -10,7 +10,6 @@ from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, check_word
-from adaspec.evaluate.acceptance import acceptance_document
 from adaspec.evaluate.closed_loop import evaluate_closed_loop
 from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.options import ALL, Options, Progress, flag_of, silent
@@ -112,7 +111,6 @@ def evaluate_by(
         "stress_splices": options.stress_splices,
         "engine": options.engine,
         "warm": None if player.remembered is None else len(player.remembered.before),
-        "acceptance": acceptance_document(player.recording),
     }
     if player.remembered is not None:
         known = len(player.remembered.before)
