@@ -81,7 +81,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Run rollouts and large fits on the Dask cluster whose scheduler is there.",
+    help="Run rollouts on the Dask cluster whose scheduler is there.",
 )
 @force_option("Replace a policy, or report, that is there already.")
 @json_option("Print a summary, or the report, as JSON.")

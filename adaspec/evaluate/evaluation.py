@@ -31,12 +31,10 @@ _FIXED_BY_PROTOCOL = (
     "prefill",
     "max_output_tokens",
     "free_decisions",
-    "stress_splices",
     "engine",
     "orders",
     "resamples",
     "cap",
-    "keep_alive",
     "warm",
 )
 _ASYNC_NOTE = (
@@ -78,8 +76,6 @@ def player_of(
     prefill = cost.under(options.engine) if options.prefill else None
     if prefill is not None:
         recording = recording.with_prefill(prefill)
-    if options.stress_splices:
-        recording = recording.with_longest_splices()
     if warm or any(needs_of(contender).memory for contender in named):
         remembered = RememberedRecordings(requests, neural_cap, warm, prefill)
     progress("looking up", 1, 1)
@@ -108,7 +104,6 @@ def evaluate_by(
         "cap": options.cap,
         "prefill": options.prefill,
         "charge_decisions": cost.charges_deciding and not options.free_decisions,
-        "stress_splices": options.stress_splices,
         "engine": options.engine,
         "warm": None if player.remembered is None else len(player.remembered.before),
     }
@@ -254,8 +249,6 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
         yield "the traces hold no neural drafts: only n-gram settings were replayed"
     if options.engine == ASYNC:
         yield _ASYNC_NOTE
-    if options.stress_splices:
-        yield "splices behind wrong drafts are charged their full allowed length"
     for policy in named:
         manifest = _manifest(policy)
         for what in ("target", "drafter"):

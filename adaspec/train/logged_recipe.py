@@ -32,7 +32,6 @@ from adaspec.predict.network import predict
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
 from adaspec.trace.reader import open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, seen_in, survival
-from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
     HELD_OUT,
     MIN_HELD_OUT,
@@ -58,7 +57,6 @@ def train_logged(
     exclude_workloads: Sequence[str] = (),
     force: bool = False,
     progress: Progress = silent,
-    cluster: Cluster | None = None,
     exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the logged requests, judge on the rest, and write the folder or nothing."""
@@ -88,8 +86,7 @@ def train_logged(
     log = log_of(training)
     progress("reading", 1, 1)
     progress("training", 0, 2)
-    fitter = None if cluster is None else cluster.boost
-    settings = Settings(seed=options.seed, threads=options.workers, fitter=fitter)
+    settings = Settings(seed=options.seed, threads=options.workers)
     fitted = fit_censored(log, settings)
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
