@@ -233,5 +233,8 @@ def test_an_older_log_with_the_chances_of_drafts_is_read(requests_of, write):
     (shard,) = folder.glob("*.parquet")
     table = pq.read_table(shard).drop_columns("unverified_tokens")
     chances = pa.array([[1.0]] * len(table), pa.list_(pa.field("element", pa.float32())))
-    pq.write_table(table.append_column("neural_propensity", chances), shard)
+    chance = pa.array([1.0] * len(table), pa.float64())
+    pq.write_table(
+        table.append_column("neural_propensity", chances).append_column("propensity", chance), shard
+    )
     assert evaluate_policies(folder, ["fixed:neural:2"], resamples=5).rows == before
