@@ -81,8 +81,7 @@ def evaluate_policies(
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.logged.evaluation import evaluate_log, refuse_replays
-    from adaspec.evaluate.logged.report import LoggedReport
+    from adaspec.evaluate.logged import LoggedReport, evaluate_log, refuse_replays
     from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.replay.logged import are_logged
 

@@ -159,7 +159,7 @@ def _cross_fit(
 
     evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
     with ProgressBar() as bar:
-        crossfit = cross_fit(
+        report = cross_fit(
             traces,
             folds,
             model,
@@ -170,8 +170,8 @@ def _cross_fit(
             memory,
             exclude_requests,
         )
-    note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report), out, force, as_json)
+    note_costs(report, model, given=cost is not None)
+    publish(EvaluationReport(report), out, force, as_json)
 
 
 def _check_report(out: Path, force: bool) -> None:

@@ -18,7 +18,6 @@ from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
@@ -236,7 +235,6 @@ def _document(
         },
         "policies": [contender.name for contender in named],
         "seed": options.seed,
-        "defaults": {head: kind.default for head, kind in KINDS.items()},
         "notes": list(_notes(selection, named, options)),
     }
 

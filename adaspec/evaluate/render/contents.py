@@ -112,6 +112,4 @@ def _sections(report: Report) -> Iterator[Section]:
     calibration = report.document.get("calibration")
     if calibration and calibration["sources"]:
         yield Section("Calibration", whole(*tables.calibration(calibration)))
-    words = whole(tables.definitions(report), tables.defaults(report))
-    yield Section("What each row is", words, folded=True)
-    yield Section("Requests", whole(tables.requests(report)), folded=True)
+    yield Section("What each row is", whole(tables.definitions(report)), folded=True)
