@@ -125,9 +125,8 @@ class Adaptive(BasePolicy):
     def start(self, setup: Setup) -> None:
         """Forget everything."""
         self._capped, self._state = begin(self.rival, setup.cap)
-        self._costs = costs_of(self, setup)
+        self._costs, self._confidence = costs_of(self, setup), np.empty((0, 0))
         self._ranks = setup.shows_confidences and self.rival.is_budget
-        self._confidence = np.empty((0, 0))
 
     def plan(self, batch: Batch) -> int:
         """K, or the cap."""

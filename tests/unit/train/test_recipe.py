@@ -335,9 +335,11 @@ def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(
         gathered = gather(traces, allow_mixed=True)
         assert (gathered.vocabulary_hash is None) == (what != "tokenizer")
     assert "other/target" in gather(mixed["target"], allow_mixed=True).trained.target
-    # A vocabulary by two names is one, and where none is known names must agree.
-    corpus = gather(copies(trace, tmp_path / "alike", one, two, {**unknown[0]}))
-    assert (corpus.vocabulary_hash, corpus.tokenizer) == (first, "one, two")
+    # A vocabulary by two names is one, and where one is not known, the names must agree.
+    for at, others in enumerate((two, unknown[0])):
+        corpus = gather(copies(trace, tmp_path / f"alike-{at}", one, others))
+        assert corpus.vocabulary_hash == first
+        assert corpus.tokenizer == ("one, two", "one")[at]
 
 
 def test_an_unknown_workload_to_exclude_is_answered_with_the_nearest(refused, trace):
