@@ -169,7 +169,7 @@ gpu-dry-run: $(READY) engine
 	$(PY) eval/gpu/run.py --dry-run --out build/gpu-dry-run
 
 docs: $(READY)
-	$(PY) -m adaspec.cli.reference > docs/commands.md
+	$(PY) docs/commands.py > docs/commands.md
 	$(PY) eval/summary.py
 
 test-packaging: $(READY)

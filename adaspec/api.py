@@ -54,12 +54,10 @@ def evaluate_policies(
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
     free_decisions: bool = False,
-    stress_splices: bool = False,
     engine: str = SYNC,
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     cap: int = CAP,
-    keep_alive: int | None = None,
     jobs: int = 0,
     warm: Paths = (),
     progress: Progress = silent,
@@ -83,8 +81,7 @@ def evaluate_policies(
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.logged.evaluation import evaluate_log, refuse_replays
-    from adaspec.evaluate.logged.report import LoggedReport
+    from adaspec.evaluate.logged import LoggedReport, evaluate_log, refuse_replays
     from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.replay.logged import are_logged
 
@@ -96,7 +93,6 @@ def evaluate_policies(
         cap=cap,
         prefill=prefill,
         free_decisions=free_decisions,
-        stress_splices=stress_splices,
         engine=engine,
         jobs=jobs,
     )
@@ -111,21 +107,20 @@ def evaluate_policies(
     folders = paths_of(traces)
     if are_logged(folders, EvaluationError, "judge by"):
         refuse_replays(options, protocol=protocol, warm=warm or None)
-        model = _cost(cost, keep_alive)
+        model = _cost(cost)
         document = evaluate_log(folders, wanted, named, model, options)
         note_costs(document, model, given=cost is not None)
         return LoggedReport(document)
     if protocol is not None:
         defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
         values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
-        values |= {"cost": cost, "keep_alive": keep_alive}
-        values |= {"warm": warm or None}
+        values |= {"cost": cost, "warm": warm or None}
         given = {name: value for name, value in values.items() if value != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
         return EvaluationReport(document)
-    model = _cost(cost, keep_alive)
+    model = _cost(cost)
     selection = select(folders, wanted)
     before = answered(paths_of(warm)) if warm else ()
     player = player_of(selection, named, model, options, progress, before)
@@ -188,6 +183,11 @@ def train_policy(
             "--crossfit-report and --memory rest on replays, which logged traces do not allow: "
             "leave them out, or train on dense traces"
         )
+    if logged and cluster is not None:
+        raise TrainingError(
+            "--dask takes rollouts, which logged traces do not allow: leave it out, or train on "
+            "dense traces"
+        )
     if logged and engine != SYNC:
         raise TrainingError(
             "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
@@ -195,7 +195,7 @@ def train_policy(
         )
     model = _cost(cost)
     if logged:
-        return train_logged(sources, out, model, options, excluded, force, progress, cluster, apart)
+        return train_logged(sources, out, model, options, excluded, force, progress, apart)
     return recipe.train_policy(
         sources,
         out,
@@ -224,9 +224,7 @@ def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
-def _cost(cost: AnyCost | None, keep_alive: int | None = None) -> CostModel:
+def _cost(cost: AnyCost | None) -> CostModel:
     model = cost if isinstance(cost, CostModel) else load_cost(DEFAULT if cost is None else cost)
-    if keep_alive is not None:
-        model = dataclasses.replace(model, keep_alive_forwards=keep_alive)
     check_cost(model, f"cost model '{model.name}'")
     return model

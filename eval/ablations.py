@@ -354,7 +354,7 @@ def kept_back(traces: Sequence[Path], cost: CostModel, options: Options) -> Judg
 
 def crossed(traces: Sequence[Path], folds: int, cost: CostModel, options: Options) -> Judged:
     """Every request judged by a model that never saw it."""
-    report = cross_fit(traces, folds, cost, options).report
+    report = cross_fit(traces, folds, cost, options)
     selection, _ = read_everything(traces, (), False, ())
     member = deal(selection.requests, folds)
     workers = min(options.workers, folds)

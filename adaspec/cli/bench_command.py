@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -14,8 +15,6 @@ from adaspec.cli.group import NamingGroup
 from adaspec.cli.options import json_option, numbers_option, whole_option
 from adaspec.cli.output import (
     ProgressBar,
-    add_columns,
-    add_sections,
     print_json,
     printable,
     results,
@@ -23,6 +22,16 @@ from adaspec.cli.output import (
 from adaspec.cost.load import read_cost, save_cost
 from adaspec.errors import CostError
 from adaspec.files import check_writable
+
+_TIMES_US = {
+    "median": "median_us",
+    "p99": "p99_us",
+    "look-up": "lookup_us",
+    "before": "before_us",
+    "while": "while_us",
+    "after": "after_us",
+}
+"""Heads of columns, and the figures under them."""
 
 
 @click.group("bench", cls=NamingGroup)
@@ -107,17 +116,14 @@ def decide(
 
 def _print_rows(rows: Sequence[deciding.DecideRow]) -> None:
     table = Table(title="one decision, microseconds a step")
-    add_columns(table, "context", "batch")
-    table.add_column("policy")
-    add_columns(table, "drafted", "median", "p99", "look-up", "before", "while", "after")
-
-    def cells(row: deciding.DecideRow) -> list[str]:
-        times_us = (row.median_us, row.p99_us, row.lookup_us, row.before_us, row.while_us)
-        figures = [f"{time_us:.1f}" for time_us in (*times_us, row.after_us)]
-        place = [f"{row.context_tokens:,}", str(row.batch)]
-        return [*place, printable(row.policy), str(row.drafted), *figures]
-
-    add_sections(table, (cells(row) for row in rows))
+    for head in ("context", "batch", "policy", "drafted", *_TIMES_US):
+        table.add_column(head, justify="left" if head == "policy" else "right")
+    for context_tokens, same in groupby(rows, key=lambda row: row.context_tokens):
+        for row in same:
+            times_us = (f"{getattr(row, name):.1f}" for name in _TIMES_US.values())
+            place = (f"{context_tokens:,}", str(row.batch), printable(row.policy))
+            table.add_row(*place, str(row.drafted), *times_us)
+        table.add_section()
     console = results()
     console.print(table)
     console.print(

@@ -84,11 +84,6 @@ def output_tokens(text: str | int) -> int | None:
     "decoding does, knows these as well; may be repeated.",
 )
 @engine_order_option("that is replayed")
-@click.option(
-    "--stress-splices",
-    is_flag=True,
-    help="Charge a splice behind a wrong draft its full length, hit or not.",
-)
 @whole_option(
     "--orders",
     ORDERS,
@@ -103,11 +98,6 @@ def output_tokens(text: str | int) -> int | None:
     help="Bootstrap replicates per interval; 0: no intervals.",
 )
 @whole_option("--cap", CAP, most=1000, help="Longest draft of anything evaluated.")
-@click.option(
-    "--keep-alive",
-    type=click.IntRange(0, 100),
-    help="Forwards that a step pays for wherever a request holds the neural drafter.",
-)
 @click.option(
     "--jobs", type=click.IntRange(min=0), default=0, help="Workers.  [default: one per core]"
 )

@@ -13,6 +13,7 @@ from rich.table import Table
 from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import (
     ProgressBar,
+    cost_table,
     print_json,
     print_lines,
     printable,
@@ -69,7 +70,7 @@ def command(path: Path, out: Path | None, force: bool, as_json: bool) -> None:
     if document["what"] == "trace":
         console.print(_trace_table(document))
     elif document["what"] == "cost":
-        console.print(_cost_table(document))
+        console.print(cost_table(document["cost"], document["fit"]))
     for warning in document["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(printable(warning))}", soft_wrap=True)
 
@@ -129,31 +130,6 @@ def _trace_table(document: dict[str, Any]) -> Table:
         for source in workload["sources"] or [{}]:
             table.add_row(*first, *(_shown(source.get(key), form) for _, key, form in columns))
             first = [""] * len(first)
-    return table
-
-
-def _cost_table(document: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)
-    fit = document["fit"]
-    for name, value in document["cost"].items():
-        if name in ("name", "target", "hardware"):
-            continue
-        shown = f"{value:.6g}" if isinstance(value, float) else str(value if value != () else "-")
-        remark = ""
-        if fit is not None and name in fit["standard_errors_s"]:
-            remark = f"+- {fit['standard_errors_s'][name]:.2g}"
-        if fit is not None and name in fit["not_identified"]:
-            remark = f"not identified: {fit['not_identified'][name]}"
-        table.add_row(name, shown, escape(printable(remark)))
-    if fit is not None:
-        table.add_row(
-            "held-out error",
-            f"{fit['mean_error']:.1%}",
-            f"median {fit['median_error']:.1%}, 95th percentile {fit['p95_error']:.1%},"
-            f" {fit['held_out_points']} of {fit['points']} points",
-        )
     return table
 
 

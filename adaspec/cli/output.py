@@ -9,12 +9,13 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 100
 """The width of tables in characters if no terminal tells its width."""
+
+_COST_COLUMNS: tuple[JustifyMethod, ...] = ("left", "right", "left")
 
 PATIENCE_S = 1.0
 """The time that work may take before a progress bar appears."""
@@ -68,20 +71,30 @@ def print_json(document: object) -> None:
     print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
 
 
-def add_columns(table: Table, *heads: str) -> None:
-    """Add columns of figures, aligned right."""
-    for head in heads:
-        table.add_column(head, justify="right")
-
-
-def add_sections(table: Table, rows: Iterable[Sequence[str]]) -> None:
-    """Add rows, with a line between rows whose first cells differ."""
-    first = None
-    for row in rows:
-        if first not in (None, row[0]):
-            table.add_section()
-        first = row[0]
-        table.add_row(*row)
+def cost_table(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> Table:
+    """A cost model's constants, each with what its fit says of it."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for justify in _COST_COLUMNS:
+        table.add_column(justify=justify)
+    known = fit or {"standard_errors_s": {}, "not_identified": {}, "at_zero": ()}
+    for name, value in cost.items():
+        if name in ("name", "target", "hardware"):
+            continue
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value if value != () else "-")
+        remark = "no step took more for it" if name in known["at_zero"] else ""
+        if name in known["standard_errors_s"]:
+            remark = f"+- {known['standard_errors_s'][name]:.2g}"
+        if name in known["not_identified"]:
+            remark = f"not identified: {known['not_identified'][name]}"
+        table.add_row(name, shown, escape(printable(remark)))
+    if fit is not None:
+        table.add_row(
+            "held-out error",
+            f"{fit['mean_error']:.1%}",
+            f"median {fit['median_error']:.1%}, 95th percentile {fit['p95_error']:.1%},"
+            f" {fit['held_out_points']} of {fit['points']} points",
+        )
+    return table
 
 
 def print_lines(console: Console, *lines: str) -> None:

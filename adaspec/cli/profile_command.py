@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from adaspec.cli.options import (
     Finite,
@@ -24,11 +23,9 @@ from adaspec.cli.options import (
 )
 from adaspec.cli.output import (
     ProgressBar,
-    add_columns,
-    add_sections,
+    cost_table,
     print_json,
     print_lines,
-    printable,
     remarks,
     results,
 )
@@ -146,22 +143,9 @@ def command(
 
 
 def _print(profile: Profile) -> None:
-    console = results()
-    cost, fit = profile.cost, profile.fit
-    console.print(
-        escape(printable(f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"))
-    )
-    constants = Table(box=None, pad_edge=False, show_header=False)
-    names = ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s", "draft_per_kv_s")
-    for name in names:
-        constants.add_row(name, f"{getattr(cost, name):.4g}", escape(_remark(profile, name)))
-    constants.add_row("draft_prompt_s", f"{cost.draft_prompt_s:.4g}", "per prompt token")
-    constants.add_row(
-        "held-out error",
-        f"{fit.mean_error:.1%}",
-        f"median {fit.median_error:.1%}, 95th percentile {fit.p95_error:.1%}; "
-        f"{fit.held_out_points} of {fit.points} kinds of step",
-    )
+    console, cost = results(), profile.cost
+    print_lines(console, f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}")
+    constants = cost_table(asdict(profile.cost), asdict(profile.fit))
     by_source = ", ".join(f"{name} {error:.1%}" for name, error in profile.errors().items())
     constants.add_row("error by source", "", f"{by_source} (fitted steps included)")
     noise = profile.noise
@@ -171,31 +155,4 @@ def _print(profile: Profile) -> None:
         f"between repeats of a step; {noise.reference_spread:.1%} of a fixed loop",
     )
     console.print(constants)
-    table = Table(title="where a step's time goes")
-    table.add_column("source")
-    add_columns(table, "batch", "step ms", "draft", "verify", "sample", "other")
-    add_sections(
-        table,
-        (
-            [
-                share.source,
-                str(share.requests),
-                f"{1e3 * share.step_s:.2f}",
-                *(f"{seconds / share.step_s:.0%}" for seconds in share.seconds.values()),
-            ]
-            for share in profile.breakdown
-        ),
-    )
-    console.print(table)
     print_lines(console, *(f"not measured: {name}: {why}" for name, why in profile.skipped.items()))
-
-
-def _remark(profile: Profile, name: str) -> str:
-    fit = profile.fit
-    if name in fit.standard_errors_s:
-        return f"+- {fit.standard_errors_s[name]:.2g}"
-    if name in fit.not_identified:
-        return f"not identified: {fit.not_identified[name]}"
-    if name == "overhead_s":
-        return "the least of what is neither drafting nor verifying nor sampling"
-    return "no step took more for it" if name in fit.at_zero else ""

@@ -81,7 +81,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Run rollouts and large fits on the Dask cluster whose scheduler is there.",
+    help="Run rollouts on the Dask cluster whose scheduler is there.",
 )
 @force_option("Replace a policy, or report, that is there already.")
 @json_option("Print a summary, or the report, as JSON.")
@@ -159,7 +159,7 @@ def _cross_fit(
 
     evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
     with ProgressBar() as bar:
-        crossfit = cross_fit(
+        report = cross_fit(
             traces,
             folds,
             model,
@@ -170,8 +170,8 @@ def _cross_fit(
             memory,
             exclude_requests,
         )
-    note_costs(crossfit.report, model, given=cost is not None)
-    publish(EvaluationReport(crossfit.report), out, force, as_json)
+    note_costs(report, model, given=cost is not None)
+    publish(EvaluationReport(report), out, force, as_json)
 
 
 def _check_report(out: Path, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""Accepted tokens of traces, summed per workload and source, for `inspect` and for reports."""
+"""Accepted tokens of traces, summed per workload and source."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.index import accepted_runs, match_positions
-from adaspec.evaluate.options import ALL
-from adaspec.replay.recording import Recording
 from adaspec.trace.schema import LoggedStep, Request
 
 NGRAM_CAP = 20
 """The cap on n-gram accepted counts; without it one runaway repetition would outweigh the rest."""
-MATCH_LENGTHS = (1, 2, 3, 4, 6, 10, 20)
-"""The least match of each row in which a report sums up what copies bring."""
 
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:
@@ -114,49 +110,3 @@ class WorkloadAcceptance:
 
     def _source(self, name: str) -> SourceAcceptance:
         return self.sources.setdefault(name, SourceAcceptance(name))
-
-
-def acceptance_document(recording: Recording) -> list[dict[str, Any]]:
-    """What would be accepted of each source's drafts, by workload, as `report.json` holds it.
-
-    `survival` has P(at least j drafted tokens are right) for j = 1, 2, ... over all positions but
-    the first, where nothing is decided; `by_match` how many tokens a match of `least` tokens or
-    more, and less than the next row's, brings.
-    """
-    columns = recording.columns
-    request = np.repeat(np.arange(len(columns.length)), columns.length)
-    decided = np.ones(len(request), np.bool_)
-    decided[columns.offset[:-1]] = False
-    document = []
-    for workload in (ALL, *recording.workloads):
-        here = decided.copy()
-        if workload != ALL:
-            here &= recording.workload[request] == recording.workloads.index(workload)
-        match, run = columns.match[here], columns.run[here]
-        survival = {"ngram": _survival(run, NGRAM_CAP)}
-        if recording.neural_cap:
-            survival["neural"] = _survival(columns.neural[here], recording.neural_cap)
-        level = np.digitize(match, MATCH_LENGTHS)
-        by_match = [
-            {
-                "least": least,
-                "positions": int(np.count_nonzero(level == at)),
-                "accepted_mean": float(np.minimum(run[level == at], NGRAM_CAP).mean()),
-            }
-            for at, least in enumerate(MATCH_LENGTHS, start=1)
-            if (level == at).any()
-        ]
-        document.append(
-            {
-                "workload": workload,
-                "positions": len(run),
-                "survival": survival,
-                "by_match": by_match,
-            }
-        )
-    return document
-
-
-def _survival(accepted: NDArray[np.int16], longest: int) -> list[float]:
-    """P(accepted >= j) for j from 1 to `longest`."""
-    return [float(np.mean(accepted >= j)) if len(accepted) else 0.0 for j in range(1, longest + 1)]

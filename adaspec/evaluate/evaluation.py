@@ -10,7 +10,6 @@ from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, check_word
-from adaspec.evaluate.acceptance import acceptance_document
 from adaspec.evaluate.closed_loop import evaluate_closed_loop
 from adaspec.evaluate.hindsight import tuned_rows
 from adaspec.evaluate.options import ALL, Options, Progress, flag_of, silent
@@ -19,7 +18,6 @@ from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.spec import KINDS
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
@@ -32,12 +30,10 @@ _FIXED_BY_PROTOCOL = (
     "prefill",
     "max_output_tokens",
     "free_decisions",
-    "stress_splices",
     "engine",
     "orders",
     "resamples",
     "cap",
-    "keep_alive",
     "warm",
 )
 _ASYNC_NOTE = (
@@ -79,8 +75,6 @@ def player_of(
     prefill = cost.under(options.engine) if options.prefill else None
     if prefill is not None:
         recording = recording.with_prefill(prefill)
-    if options.stress_splices:
-        recording = recording.with_longest_splices()
     if warm or any(needs_of(contender).memory for contender in named):
         remembered = RememberedRecordings(requests, neural_cap, warm, prefill)
     progress("looking up", 1, 1)
@@ -109,10 +103,8 @@ def evaluate_by(
         "cap": options.cap,
         "prefill": options.prefill,
         "charge_decisions": cost.charges_deciding and not options.free_decisions,
-        "stress_splices": options.stress_splices,
         "engine": options.engine,
         "warm": None if player.remembered is None else len(player.remembered.before),
-        "acceptance": acceptance_document(player.recording),
     }
     if player.remembered is not None:
         known = len(player.remembered.before)
@@ -243,7 +235,6 @@ def _document(
         },
         "policies": [contender.name for contender in named],
         "seed": options.seed,
-        "defaults": {head: kind.default for head, kind in KINDS.items()},
         "notes": list(_notes(selection, named, options)),
     }
 
@@ -256,8 +247,6 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
         yield "the traces hold no neural drafts: only n-gram settings were replayed"
     if options.engine == ASYNC:
         yield _ASYNC_NOTE
-    if options.stress_splices:
-        yield "splices behind wrong drafts are charged their full allowed length"
     for policy in named:
         manifest = _manifest(policy)
         for what in ("target", "drafter"):

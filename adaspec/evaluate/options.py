@@ -58,7 +58,6 @@ class Options:
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
     """Whether deciding takes no time."""
-    stress_splices: bool = False
     engine: str = SYNC
     """The engine whose order of events is replayed: one of `cost.engine.ENGINES`."""
     jobs: int = 0
@@ -88,7 +87,7 @@ _RULES: Rules = {
     "resamples": whole(0, 10_000),
     "seed": whole(0, MAX_SEED),
     "cap": whole(1, 1000),
-    **dict.fromkeys(("prefill", "free_decisions", "stress_splices"), TRUTH),
+    **dict.fromkeys(("prefill", "free_decisions"), TRUTH),
     "engine": one_of(ENGINES),
     "jobs": whole(0, 4096),
 }

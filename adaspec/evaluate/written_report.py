@@ -7,7 +7,7 @@ from typing import Any
 
 from adaspec.documents import read_json
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.logged.report import LoggedReport
+from adaspec.evaluate.logged import LoggedReport
 from adaspec.evaluate.report_folder import REPORT, EvaluationReport
 from adaspec.files import new_file
 

@@ -20,10 +20,6 @@ from adaspec.trace.reader import Paths, TraceReader, paths_of
 from adaspec.trace.schema import LoggedStep, Request
 
 Ints = NDArray[np.int32]
-Array = NDArray[np.float64]
-
-MAX_WEIGHT = 20.0
-"""The largest weight that a rare choice of the logging policy may get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +31,6 @@ class Steps:
     drafted: Ints
     accepted: Ints
     """Accepted tokens of the whole draft, neural or not."""
-    weight: Array
-    """1 / propensity, at most `MAX_WEIGHT`; 1 if the propensity is not known."""
     shown: Ints
     """Neural tokens of which the log shows whether they are right: at least those verified."""
     right: Ints
@@ -192,7 +186,6 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         neural_len=np.array(neural, np.int32),
         drafted=np.array([step.draft_len for step in steps], np.int32),
         accepted=accepted,
-        weight=np.array([min(MAX_WEIGHT, 1 / (step.propensity or 1.0)) for step in steps]),
         shown=shown,
         right=right,
         running=np.array([step.running or 0 for step in steps], np.int32),

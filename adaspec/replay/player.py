@@ -114,11 +114,6 @@ class Player:
             return f"'{name}' reads the probabilities of drafted tokens, but the trace holds none"
         if needs.memory and self.remembered is None:
             return f"'{name}' copies from earlier answers, and none are replayed here"
-        if needs.memory and self.recording.charges_longest_splices:
-            return (
-                f"'{name}' copies from earlier answers, which only compiled loops replay: leave "
-                "--stress-splices out"
-            )
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
             if why is None and self.is_late:
@@ -199,20 +194,6 @@ class Player:
             self._mixed[rules, late] = walked
         return self._play_paths(self._mixed[rules, late], rules.holds, rules.deciding, run)
 
-    def _play_crossfit(self, policy: CrossfitPolicy, run: _Run) -> Result:
-        if self.recording.charges_longest_splices:
-            raise EvaluationError(
-                f"'{policy.name}' is several policies, which only the plain closed loop "
-                "plays: leave --stress-splices out"
-            )
-        return self._play_compiled(policy, run)
-
-    def _play_learned(self, policy: LearnedPolicy, run: _Run) -> Result:
-        if self.recording.charges_longest_splices:
-            # Only the loop for any policy knows what the longest splices cost.
-            return self._play_any(policy, run)
-        return self._play_compiled(policy, run)
-
     def _play_compiled(self, policy: LearnedPolicy | CrossfitPolicy, run: _Run) -> Result:
         recording, order, concurrency = run
         cost, cap, engine = self.cost, self.cap, self.engine
@@ -272,14 +253,14 @@ _NO_POLICIES: dict[type, _Play] = {
     Oracle: Player._play_oracle,
     CrossfitRule: Player._play_rules,
     FreshRule: Player._play_fresh,
-    CrossfitPolicy: Player._play_crossfit,
+    CrossfitPolicy: Player._play_compiled,
     SuffixDecoding: Player._play_suffix,
 }
 """How each contender is replayed that no engine could be given as it is."""
 _COMPILED: dict[type, _Play] = {
     StaticPolicy: Player._play_static,
     Adaptive: Player._play_adaptive,
-    LearnedPolicy: Player._play_learned,
+    LearnedPolicy: Player._play_compiled,
 }
 """How each kind of policy is replayed faster than by the loop for any policy."""
 

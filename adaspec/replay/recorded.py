@@ -79,8 +79,7 @@ class HiddenDrafts:
     ) -> None:
         """`facts` are the `RecordedArrays`'s; `name` is the policy's, for its faults."""
         self._facts, self._cap, self._name = facts, cap, name
-        self._charges_longest, self._holds = recording.charges_longest_splices, holds
-        columns = self._columns = recording.columns
+        self._holds, columns = holds, recording.columns
         self._place = columns.offset[request] + position
         self._left = columns.length[request] - position
         self._committed = np.zeros(len(position), np.int32)
@@ -108,13 +107,9 @@ class HiddenDrafts:
             )
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """What the look-up gives behind the true tokens, or the most that it could be charged."""
+        """What the look-up gives behind the true tokens."""
         facts = _chosen(self._behind, neural_len)
-        start, available = facts[START], facts[AVAILABLE]
-        if self._charges_longest:
-            wrong = (neural_len > 0) & (self._columns.neural[self._place] < neural_len)
-            available = np.where(wrong, self._cap, available).astype(np.int32)
-        return start, available
+        return facts[START], facts[AVAILABLE]
 
 
 _COMMITS = (

@@ -100,8 +100,6 @@ def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) ->
 LENGTH, START, FIRST, AGREE, SEEN, AVAILABLE = range(6)
 """The facts of a match, in the order of `Matches`."""
 FACTS = 6
-ANY_MATCH = np.iinfo(np.int16).max
-"""A match longer than any rule asks for."""
 
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
@@ -131,8 +129,6 @@ class Recording:
     answers: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
     _arrays: RecordedArrays | None = field(default=None, init=False, repr=False, compare=False)
-    charges_longest_splices: bool = False
-    """Whether a splice behind a wrong draft is charged its full allowed length, hit or not."""
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -189,24 +185,6 @@ class Recording:
             alone_s=cost.fixed_s + cost.overhead_s,
         )
         return replace(self, columns=columns)
-
-    def with_longest_splices(self) -> Recording:
-        """The same recording, a splice behind a wrong draft charged its full allowed length.
-
-        How much a look-up would copy behind wrong tokens is known only where the trace recorded
-        them; this is the most it could be.
-        """
-        if self.shows_tokens:
-            raise EvaluationError(
-                "the traces hold the drafted tokens: splices behind wrong drafts are looked up "
-                "exactly, and there is nothing to stress"
-            )
-        wide = (len(self.columns.neural), max(self.neural_cap, 1))
-        columns = self.columns._replace(
-            behind_match=np.full(wide, ANY_MATCH, np.int16),
-            behind_available=np.full(wide, LONGEST, np.int16),
-        )
-        return replace(self, columns=columns, charges_longest_splices=True)
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""

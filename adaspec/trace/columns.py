@@ -49,7 +49,6 @@ _LOGGED = pa.schema(
         pa.field("neural_len", pa.int16()),
         pa.field("ngram_len", pa.int16()),
         pa.field("output_len", pa.int32()),
-        pa.field("propensity", pa.float64()),
         pa.field("step_s", pa.float64()),
         pa.field("drafted_tokens", _TOKENS),
         pa.field("unverified_tokens", _TOKENS),
@@ -60,7 +59,7 @@ _LOGGED = pa.schema(
 )
 LATER_COLUMNS = ("prompt_tokens", "output_tokens", "unverified_tokens", "max_tokens")
 """Columns that the first traces lack; in a shard without them they are read as null."""
-FORMER_COLUMNS = ("neural_propensity",)
+FORMER_COLUMNS = ("propensity", "neural_propensity")
 """Columns that only older traces have; nothing reads them."""
 
 

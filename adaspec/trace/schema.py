@@ -75,8 +75,6 @@ class LoggedStep:
     ngram_len: int | None = None
     output_len: int | None = None
     """Number of output tokens of the whole request."""
-    propensity: float | None = None
-    """Probability with which the live policy chose this plan, where chance had a part in it."""
     step_s: float | None = None
     drafted_tokens: NDArray[np.int32] | None = None
     unverified_tokens: NDArray[np.int32] | None = None

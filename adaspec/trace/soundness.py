@@ -172,8 +172,6 @@ def check_step(step: LoggedStep, where: str) -> None:
         )
     if step.source == "none" and step.draft_len:
         raise TraceError(f"{where}: source is none, but draft_len={step.draft_len}")
-    if step.propensity is not None and not 0 < step.propensity <= 1:
-        raise TraceError(f"{where}: propensity={step.propensity} is not in (0, 1]")
     if step.step_s is not None and not (math.isfinite(step.step_s) and step.step_s >= 0):
         raise TraceError(f"{where}: step_s={step.step_s} is not a time in seconds")
     _check_text(step, where)

@@ -8,15 +8,14 @@ the drafts that reached its depth (Kaplan and Meier's estimate, by score bins), 
 censored counts. Depths that fewer than `MIN_EXAMPLES` drafts reached are unknown, and the policy's
 cap ends before them.
 
-This is right if the logging policy chose its lengths by what the features say. If chance also
-decided, steps are weighted by 1 / propensity, so that each state counts the same whatever was
-chosen in it. Lengths chosen by evidence that was not logged (confidences) bias deep hazards.
+This is right if the logging policy chose its lengths by what the features say. Lengths chosen by
+evidence that was not logged (confidences) bias deep hazards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import lightgbm
 import numpy as np
@@ -121,7 +120,7 @@ def fit_censored(log: Log, settings: Settings) -> Fitted:
             "needed to learn when they are accepted: log with a policy that drafts more often, or "
             "record a dense trace"
         )
-    decisions = replace(sample(log.at, seen.x), weight=log.weight)
+    decisions = sample(log.at, seen.x)
     before, curves = fit_before(log.recording, Examples(decisions), settings)
     if deepest:
         heads, curves["neural"] = _fit_neural(log, seen.x, hazards, deepest, settings)
@@ -138,39 +137,37 @@ def _fit_neural(
     log: Log, x: Floats, hazards: Hazards, deepest: int, settings: Settings
 ) -> tuple[Boosters, Curves]:
     """Heads for P(first accepted) and P(one more | one or more), curves by the latter's bins."""
-    weight = log.weight[hazards.step]
     y = hazards.accepted.astype(np.float64)
     first, later = hazards.depth == 1, (hazards.depth > 1) & (hazards.depth <= deepest)
 
     def fitted(chosen: NDArray[np.bool_]) -> lightgbm.Booster:
         steps = hazards.step[chosen]
-        return boost(x[steps], y[chosen], weight[chosen], "binary", BEFORE, settings)
+        return boost(x[steps], y[chosen], np.ones(len(steps)), "binary", BEFORE, settings)
 
     heads = {"neural_first": fitted(first), "neural_more": fitted(later)}
-    step, y, weight = hazards.step[later], y[later], weight[later]
+    step, y = hazards.step[later], y[later]
+    request, alike = log.request[step], np.ones(len(step))
     scores = held_out_scores(
-        heads["neural_more"], x[step], y, weight, log.request[step], "binary", BEFORE, settings
+        heads["neural_more"], x[step], y, alike, request, "binary", BEFORE, settings
     )
-    return heads, hazard_curves(scores, hazards.depth[later], y, weight, deepest, CURVE_BINS)
+    return heads, hazard_curves(scores, hazards.depth[later], y, deepest, CURVE_BINS)
 
 
-def hazard_curves(
-    scores: Array, depth: Longs, accepted: Array, weight: Array, deepest: int, bins: int
-) -> Curves:
-    """P(accepted >= j | accepted >= 1), the product of hazards, by score bins of equal weight."""
+def hazard_curves(scores: Array, depth: Longs, accepted: Array, deepest: int, bins: int) -> Curves:
+    """P(accepted >= j | accepted >= 1), the product of hazards, by score bins of equal size."""
     edges = np.empty(0)
     if len(scores):
         order = np.argsort(scores, kind="stable")
-        share = np.cumsum(weight[order]) / weight.sum()
+        share = np.arange(1.0, len(order) + 1) / len(order)
         cuts = np.searchsorted(share, np.arange(1, bins) / bins)
         edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
     bin_of = np.searchsorted(edges, scores, side="right")
     size = (len(edges) + 1, LONGEST_NEURAL + 1)
-    mass, accepted_mass = np.zeros(size), np.zeros(size)
-    np.add.at(mass, (bin_of, depth), weight)
-    np.add.at(accepted_mass, (bin_of, depth), weight * accepted)
-    pooled = accepted_mass.sum(0) / np.maximum(mass.sum(0), 1e-12)
-    hazard = (accepted_mass + IMAGINARY * pooled) / (mass + IMAGINARY)
+    reached, taken = np.zeros(size), np.zeros(size)
+    np.add.at(reached, (bin_of, depth), 1)
+    np.add.at(taken, (bin_of, depth), accepted)
+    pooled = taken.sum(0) / np.maximum(reached.sum(0), 1e-12)
+    hazard = (taken + IMAGINARY * pooled) / (reached + IMAGINARY)
     hazard[:, :2] = 1.0
     hazard[:, deepest + 1 :] = 0.0
     return Curves(edges.astype(np.float64), np.cumprod(hazard, axis=1))

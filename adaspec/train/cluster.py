@@ -1,4 +1,4 @@
-"""A Dask cluster that runs rollouts, and those fits that are large enough to be worth sending.
+"""A Dask cluster that runs rollouts.
 
 A cluster may lose its workers at any time. This machine then does the work that did not come back,
 and the user is told once; the policy is of the same quality either way.
@@ -6,19 +6,12 @@ and the user is told once; the policy is of the same quality either way.
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-import lightgbm
-
 from adaspec.errors import TrainingError
-from adaspec.train.examples import Array, Floats
 from adaspec.train.training import Trainer
 
 CONNECT_S = 10.0
@@ -26,11 +19,6 @@ CONNECT_S = 10.0
 GONE_S = 30.0
 """Seconds without any worker after which the cluster is given up."""
 _POLL_S = 0.5
-MIN_EXAMPLES = 100_000
-"""Fits of fewer examples run on this machine: workers take longer only to connect."""
-_ESTIMATORS = {"binary": "DaskLGBMClassifier", "regression": "DaskLGBMRegressor"}
-_HERE = ("num_threads", "objective")
-"""Parameters that Dask's estimators set themselves."""
 
 
 class _Lost(Exception):
@@ -77,25 +65,6 @@ class Cluster:
                 self._give_up(error)
         return [method(*call) for call in calls]
 
-    def boost(
-        self,
-        x: Floats,
-        y: Array,
-        weight: Array,
-        names: tuple[str, ...],
-        parameters: dict[str, object],
-        rounds: int,
-    ) -> lightgbm.Booster | None:
-        """The trees that all workers grow together; None if this machine should grow them."""
-        objective = str(parameters["objective"])
-        if self._lost or len(y) < MIN_EXAMPLES or objective not in _ESTIMATORS:
-            return None
-        try:
-            return _named(self._grown(x, y, weight, parameters, rounds), names)
-        except _Lost as error:
-            self._give_up(error)
-            return None
-
     def _far(self, method: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
         trainer, name = method.__self__, method.__name__  # type: ignore[attr-defined]
         try:
@@ -119,53 +88,14 @@ class Cluster:
         except Exception as error:
             raise _Lost(_in_short(error)) from error
 
-    def _grown(
-        self, x: Floats, y: Array, weight: Array, parameters: dict[str, object], rounds: int
-    ) -> lightgbm.Booster:
-        """Grow trees in a separate thread, as LightGBM waits forever for a killed worker."""
-        from dask import array as dask_array
-        from lightgbm import dask as estimators
-
-        pids = self._pids()
-        rows = -(-len(y) // max(1, len(pids)))
-        options = {name: value for name, value in parameters.items() if name not in _HERE}
-        kind = getattr(estimators, _ESTIMATORS[str(parameters["objective"])])
-        estimator = kind(client=self._client, n_estimators=rounds, **options)
-        parts = [dask_array.from_array(x, chunks=(rows, x.shape[1]))]
-        parts += [dask_array.from_array(each, chunks=rows) for each in (y, weight)]
-        outcome: list[Any] = []
-
-        def grow() -> None:
-            try:
-                # LightGBM waits for its data with the current client.
-                with self._client.as_current():
-                    estimator.fit(parts[0], parts[1], sample_weight=parts[2])
-                    outcome.append(estimator.booster_)
-            except Exception as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=grow, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_POLL_S)
-            if thread.is_alive() and self._pids() != pids:
-                thread.join(4 * _POLL_S)
-                if thread.is_alive():
-                    raise _Lost("a worker was lost while trees were grown")
-        if isinstance(outcome[0], Exception):
-            raise _Lost(_in_short(outcome[0])) from outcome[0]
-        return outcome[0]
-
     def _give_up(self, error: _Lost) -> None:
         self._lost = True
         self._sent.clear()
         self._say(f"Dask at {self.address}: {error}: going on on this machine alone")
-        # Closing also ends the wait of a thread that still expects a result.
         self._client.close(timeout=5)
 
     def _connected(self) -> Any:
         try:
-            importlib.import_module("dask.dataframe")  # LightGBM's estimators need it
             from dask.distributed import Client
         except ImportError as error:
             raise TrainingError(
@@ -184,24 +114,9 @@ class Cluster:
             return []
         return list(self._client.scheduler_info()["workers"])
 
-    def _pids(self) -> dict[str, int]:
-        """Process ids by worker, which tell a restarted worker from the old one."""
-        try:
-            pids = self._client.run(os.getpid, on_error="ignore")
-        except Exception:
-            return {}
-        return {str(name): int(pid) for name, pid in pids.items()}
-
 
 def _call(trainer: Trainer, name: str, call: tuple[Any, ...]) -> Any:
     return getattr(trainer, name)(*call)
-
-
-def _named(booster: lightgbm.Booster, names: tuple[str, ...]) -> lightgbm.Booster:
-    """The same trees with our feature names, since Dask's estimators only number them."""
-    text = booster.model_to_string(num_iteration=-1)
-    named = f"feature_names={' '.join(names)}"
-    return lightgbm.Booster(model_str=re.sub("^feature_names=.*$", named, text, flags=re.M))
 
 
 def _in_short(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,6 @@ from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, 
 from adaspec.train.training import Members, Trainer
 
 
-@dataclass(frozen=True, slots=True)
-class CrossFit:
-    """A cross-fitted report and the requests that it is about."""
-
-    report: dict[str, Any]
-    selection: Selection
-
-
 def cross_fit(
     traces: Sequence[Path],
     folds: int,
@@ -52,7 +44,7 @@ def cross_fit(
     progress: Progress = silent,
     memory: bool = False,
     exclude_requests: tuple[str, ...] = (),
-) -> CrossFit:
+) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
     All models share every batch, as if one policy served it. The report is that of an evaluation,
@@ -124,7 +116,7 @@ def cross_fit(
         f"cross-fitted in {folds} folds: every request is decided by a model, and knobs, that "
         "never saw it; static:tuned runs each under the rule tuned on the other folds"
     )
-    return CrossFit(report, selection)
+    return report
 
 
 def _each_fold(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,12 +41,6 @@ THREAD_EXAMPLES = 200_000
 """Examples per thread: with fewer, threads only wait for each other."""
 
 
-Fitter = Callable[
-    [Floats, Array, Array, tuple[str, ...], dict[str, object], int], lightgbm.Booster | None
-]
-"""Grows one head's trees elsewhere, or returns None if they should be grown in this process."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How trees are grown, and networks distilled from them."""
@@ -56,8 +50,6 @@ class Settings:
     leaves: int = 15
     rate: float = 0.07
     threads: int = 2
-    fitter: Fitter | None = None
-    """Fitter that is tried before trees are grown in this process."""
     max_examples: int = 400_000
     """Largest sample; a larger one is thinned to this size at random."""
     parts: int = 3
@@ -105,10 +97,6 @@ def boost(
     if len(y) < MIN_EXAMPLES or y.min() == y.max():
         return constant(float(np.average(y, weights=weight)) if len(y) else 0.0, names)
     parameters = settings.parameters(objective, len(y))
-    if settings.fitter is not None:
-        grown = settings.fitter(x, y, weight, names, parameters, settings.rounds)
-        if grown is not None:
-            return grown
     data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(names))
     return lightgbm.train(parameters, data, settings.rounds)
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import log_loss, roc_auc_score
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
-from adaspec.evaluate.calibration import BINS
+from adaspec.evaluate.calibration import expected_calibration_error, reliability, sharpness
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.render.markdown import table_markdown
 from adaspec.evaluate.render.table import Text, foreign, simple_table
@@ -32,7 +31,6 @@ from adaspec.predict.network import predict
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
 from adaspec.trace.reader import open_traces
 from adaspec.train.censored import Fitted, fit_censored, hazards_of, seen_in, survival
-from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import (
     HELD_OUT,
     MIN_HELD_OUT,
@@ -58,7 +56,6 @@ def train_logged(
     exclude_workloads: Sequence[str] = (),
     force: bool = False,
     progress: Progress = silent,
-    cluster: Cluster | None = None,
     exclude_requests: tuple[str, ...] = (),
 ) -> Product:
     """Train on 70% of the logged requests, judge on the rest, and write the folder or nothing."""
@@ -88,8 +85,7 @@ def train_logged(
     log = log_of(training)
     progress("reading", 1, 1)
     progress("training", 0, 2)
-    fitter = None if cluster is None else cluster.boost
-    settings = Settings(seed=options.seed, threads=options.workers, fitter=fitter)
+    settings = Settings(seed=options.seed, threads=options.workers)
     fitted = fit_censored(log, settings)
     progress("training", 1, 2)
     metrics = _judged(log_of(kept_back), fitted)
@@ -129,7 +125,7 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
     predicted = survival(heads[:, NGRAM_FIRST], heads[:, NGRAM_MORE], curves["ngram"])
     results = {
         "ngram S(1)": _prediction_quality(
-            predicted[matched, 1], columns.run[positions[matched]] >= 1, np.ones(int(matched.sum()))
+            predicted[matched, 1], columns.run[positions[matched]] >= 1
         )
     }
     predicted = survival(heads[:, NEURAL_FIRST], heads[:, NEURAL_MORE], curves["neural"])
@@ -139,38 +135,19 @@ def _judged(log: Log, fitted: Fitted) -> dict[str, Any]:
         step = hazards.step[chosen]
         reached = predicted[step, depth - 1]
         hazard = predicted[step, depth] / np.where(reached > 0, reached, 1.0)
-        results[f"neural hazard {depth}"] = _prediction_quality(
-            hazard, hazards.accepted[chosen], log.weight[step]
-        )
+        results[f"neural hazard {depth}"] = _prediction_quality(hazard, hazards.accepted[chosen])
     return {"identified": {name: each for name, each in results.items() if each}}
 
 
-def _prediction_quality(
-    predicted: Array, outcome: NDArray[np.bool_], weight: Array
-) -> dict[str, float]:
+def _prediction_quality(predicted: Array, outcome: NDArray[np.bool_]) -> dict[str, float | None]:
     """Examples, means, AUC, log-loss and calibration error; empty if there are too few examples."""
     if len(outcome) < MIN_EXAMPLES or outcome.all() or not outcome.any():
         return {}
-    predicted = np.clip(predicted, 1e-6, 1 - 1e-6)
-    measures = {
-        "said": np.average(predicted, weights=weight),
-        "came": np.average(outcome, weights=weight),
-        "auc": roc_auc_score(outcome, predicted, sample_weight=weight),
-        "log_loss": log_loss(outcome, predicted, sample_weight=weight),
-        "ece": calibration_error(predicted, outcome, weight),
-    }
+    came, predicted = outcome.astype(np.float64), np.clip(predicted, 1e-6, 1 - 1e-6)
+    ece = expected_calibration_error(reliability(came, predicted))
+    measures = {"said": predicted.mean(), "came": came.mean()}
     rounded = {name: round(float(value), 6) for name, value in measures.items()}
-    return {"examples": len(outcome), **rounded}
-
-
-def calibration_error(predicted: Array, outcome: NDArray[np.bool_], weight: Array) -> float:
-    """Mean distance between prediction and outcome over `BINS` bins of equally many examples."""
-    total = 0.0
-    for rows in np.array_split(np.argsort(predicted, kind="stable"), BINS):
-        if len(rows):
-            mean, share = (np.average(v[rows], weights=weight[rows]) for v in (predicted, outcome))
-            total += abs(float(mean - share)) * float(weight[rows].sum())
-    return total / float(weight.sum())
+    return {"examples": len(outcome), **rounded, **sharpness(came, predicted), "ece": round(ece, 6)}
 
 
 def _counts(requests: Sequence[LoggedRequest]) -> dict[str, int]:
@@ -192,7 +169,6 @@ def _card(
         if manifest.neural_cap
         else "**n-gram only:** the log holds no neural drafts, so this policy never asks for one."
     )
-    weighed = bool((log.weight != log.weight[0]).any()) if len(log.weight) else False
     missing = [f"{n:,} {why}" for each in left_out.values() for why, n in sorted(each.items())]
     keys = ("examples", "said", "came", "auc", "log_loss", "ece")
     workloads: list[list[Text]] = [
@@ -217,14 +193,12 @@ def _card(
         table_markdown(simple_table("", ["what", *keys], outcomes)),
         "## Trained with",
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
-        f"default knobs, drafts of at most {manifest.cap} tokens. "
-        + ("Steps are weighed by 1 / propensity." if weighed else "All steps weigh alike."),
+        f"default knobs, drafts of at most {manifest.cap} tokens.",
         f"`tables.npz` holds {entries:,} entries; those that fewer than {MIN_REQUESTS} training "
         "requests share are dropped.",
         "## Limits",
-        "- Right where the logging policy chose its lengths by what the features say, or by chance "
-        "with known propensity. Lengths chosen by confidences that were not logged bias the deeper "
-        "hazards upwards.\n"
+        "- Right where the logging policy chose its lengths by what the features say. Lengths "
+        "chosen by confidences that were not logged bias the deeper hazards upwards.\n"
         "- Where the logging policy never drafted neurally, the model extrapolates.\n"
         "- It reads no drafted tokens and no confidences: the log holds neither for drafts that "
         "were not verified.",

@@ -91,8 +91,8 @@ def train_policy(
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
-    `cluster` takes rollouts and large fits. The card shows `crossfit_report`, a folder, before
-    the results on held-out requests. With `memory`, the policy copies from the answers of earlier
+    `cluster` takes rollouts. The card shows `crossfit_report`, a folder, before the results on
+    held-out requests. With `memory`, the policy copies from the answers of earlier
     requests as well, and is judged where it knows those that it was trained on.
     """
     check_destination(folder, force)
@@ -111,8 +111,7 @@ def train_policy(
         recording = remembering(corpus.trained, options.seed, fresh=FRESH)
     progress("reading", 1, 1)
     check_learnable(recording)
-    fitter = None if cluster is None else cluster.boost
-    settings = Settings(seed=options.seed, threads=options.workers, fitter=fitter)
+    settings = Settings(seed=options.seed, threads=options.workers)
     trainer = Trainer(
         recording,
         cost,

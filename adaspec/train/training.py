@@ -145,7 +145,6 @@ class Trainer:
         """A copy that can be sent to another process."""
         other = copy.copy(self)
         other.progress, other.spread = silent, None
-        other.settings = replace(self.settings, fitter=None)
         other.texts = None
         return other
 
@@ -267,8 +266,7 @@ class Trainer:
         evidence: bool,
     ) -> list[Model]:
         """A model for every fold, fitted on the examples of the other folds."""
-        # A cluster grows the trees of one head at a time, on all of its workers.
-        at_once = 1 if self.settings.fitter else self.settings.threads
+        at_once = self.settings.threads
         settings = self.settings.rough()
         if at_once > 1:
             # LightGBM has one number of threads for the whole process: fits that run at once must

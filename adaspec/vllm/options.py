@@ -45,7 +45,6 @@ REFUSED = {
 
 MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
-"""The largest fraction of plans that chance may replace."""
 LEAST_MEMORY = 1 << 16
 """The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
 MOST_MEMORY = 1 << 32

@@ -76,7 +76,6 @@ def steps(draw: st.DrawFn, number: int) -> LoggedStep:
         neural_len=neural_len,
         ngram_len=None if neural_len is None else draft_len - neural_len,
         output_len=None if position is None else position + draw(st.integers(accepted, 99)),
-        propensity=draw(st.none() | st.floats(0.001, 1)),
         step_s=draw(st.none() | st.floats(0, 9)),
         drafted_tokens=draw(
             st.none()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,7 +39,6 @@ KEEP_ALIVE = "keep-alive"
 """Nothing is drafted; the drafter runs so that its KV cache has no holes."""
 COPIED = "ngram + drafter"
 """Copied tokens are verified, and the drafter ran all the same."""
-SOURCES = ("none", KEEP_ALIVE, "ngram", COPIED, "neural", "splice")
 MAX_STEP_SPREAD = 0.15
 """Interquartile range over median, of one kind of step: the median of ten or more such steps is
 then off by some 4% (one standard error), well inside the error that a profile may have."""
@@ -73,38 +71,12 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Mean seconds per part over the kinds of one source and batch."""
-
-    source: str
-    requests: int
-    kinds: int
-    seconds: dict[str, float]
-
-    @property
-    def step_s(self) -> float:
-        """All parts together."""
-        return sum(self.seconds.values())
-
-    def document(self) -> dict[str, object]:
-        """The share in JSON's types."""
-        return {
-            "source": self.source,
-            "batch": self.requests,
-            "kinds": self.kinds,
-            "step_s": self.step_s,
-            **{f"{part}_s": value for part, value in self.seconds.items()},
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """A cost model of this machine, and what it was fitted to."""
 
     cost: CostModel
     fit: FitReport
     noise: Noise
-    breakdown: list[Share]
     kinds: list[Kind]
     skipped: dict[str, str]
     engine: dict[str, Any]
@@ -147,7 +119,6 @@ class Profile:
             "errors_by_source": self.errors(),
             "noise": asdict(self.noise) | {"trusted": self.noise.complaint is None},
             "complaints": self.complaints,
-            "breakdown": [share.document() for share in self.breakdown],
             "steps": [self._step_document(kind) for kind in self.kinds],
             "skipped": self.skipped,
             "engine": self.engine,
@@ -218,7 +189,6 @@ def fit_profile(
         noise=noise_of(
             [[step.step_s for step in kind.timed] for kind in kinds], measurement.reference_s
         ),
-        breakdown=break_down(kinds),
         kinds=kinds,
         skipped=measurement.skipped,
         engine=engine,
@@ -241,26 +211,6 @@ def source_of(kind: Kind) -> str:
     """Where the verified tokens come from, and whether a drafter ran that gave none of them."""
     source = kind.plan.source
     return {"none": KEEP_ALIVE, "ngram": COPIED}.get(source, source) if kind.forwards else source
-
-
-def break_down(kinds: Sequence[Kind]) -> list[Share]:
-    """A row per source and batch, of the kinds whose parts were timed.
-
-    Plans that draft what they do not verify are good for the fit, and no picture of serving.
-    """
-    groups: dict[tuple[int, int], list[Kind]] = defaultdict(list)
-    for kind in kinds:
-        if kind.parts and kind.plan.forwards <= kind.plan.neural_len:
-            groups[SOURCES.index(source_of(kind)), kind.cell.requests].append(kind)
-    return [
-        Share(
-            SOURCES[source],
-            requests,
-            len(members),
-            {part: float(np.mean([kind.part_s(part) for kind in members])) for part in PARTS},
-        )
-        for (source, requests), members in sorted(groups.items())
-    ]
 
 
 def noise_of(kinds: Sequence[Sequence[float]], reference_s: Sequence[float]) -> Noise:

@@ -29,8 +29,6 @@ class Section:
     """Whether the terminal shows it, too."""
     folded: bool = False
     """Whether the page shows it only when asked."""
-    figures: Sequence[str] = ()
-    """The figures that stand above its tables; all others begin the page."""
 
     @property
     def titled(self) -> bool:
@@ -78,7 +76,7 @@ def contents_of(report: Report) -> Contents:
     brief = [report.representative] if report.representative else report.workloads
     return Contents(
         title=tables.title(report),
-        sections=[each for each in _sections(report) if each.parts or each.figures],
+        sections=[each for each in _sections(report) if each.parts],
         subject=tables.subject(report),
         settings=tables.settings(report),
         notes=tables.footnotes(report),
@@ -111,12 +109,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section("Which settings won", by_workload(tables.winners), brief=True)
     yield Section("Latency", by_workload(tables.latency), brief=bool(report.judged))
     yield Section("Tokens per step", by_workload(tables.steps))
-    if report.document.get("acceptance"):
-        yield Section("What the traces accept", (), figures=("survival", "matches"))
     calibration = report.document.get("calibration")
     if calibration and calibration["sources"]:
-        judged = whole(*tables.calibration(calibration))
-        yield Section("Calibration", judged, figures=("calibration",))
-    words = whole(tables.definitions(report), tables.defaults(report))
-    yield Section("What each row is", words, folded=True)
-    yield Section("Requests", whole(tables.requests(report)), folded=True)
+        yield Section("Calibration", whole(*tables.calibration(calibration)))
+    yield Section("What each row is", whole(tables.definitions(report)), folded=True)

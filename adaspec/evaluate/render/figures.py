@@ -19,7 +19,7 @@ from adaspec.evaluate.render.table import (
     signed_range,
     times,
 )
-from adaspec.evaluate.render.tables import MIX, SOURCES
+from adaspec.evaluate.render.tables import MIX
 from adaspec.evaluate.report import LIFT, OPPONENT, Entry, Report
 
 GREY = "#7F8B96"
@@ -38,7 +38,6 @@ _MEANT = {
     "adaptive:best": "best that adapts",
     "oracle:plan-splice": "perfect foresight",
 }
-_SOURCES = {"ngram": "#2D7FC1", "neural": "#DE5A1E"}
 _NAME = 34
 """Characters of a name in a figure, as many as fit on a phone."""
 
@@ -96,8 +95,6 @@ def figures_of(report: Report) -> list[Figure]:
             ("load",),
             lifts,
         ),
-        *_acceptance_figures(report),
-        *_calibration_figures(report),
     ]
     return [figure for figure in drawn if figure.drawn]
 
@@ -272,88 +269,6 @@ def _ranking(rows: Sequence[_Row], origin: float, suffix: str, scale: float) -> 
             shapes=[line | {"y0": 0, "y1": 1, "line": {"color": GREY, "width": 1.5}}],
         ),
     }
-
-
-def _acceptance_figures(report: Report) -> list[Figure]:
-    """What would be accepted of each source's drafts, and what copies bring by their match."""
-    survival, matches = {}, {}
-    for entry in report.document.get("acceptance", ()):
-        if entry["workload"] not in report.workloads:
-            continue
-        at = str(report.workloads.index(entry["workload"]))
-        lines = [
-            _line(SOURCES[source], list(range(1, len(shares) + 1)), shares, _SOURCES[source])
-            for source, shares in entry["survival"].items()
-        ]
-        survival[at] = {
-            "data": lines,
-            "layout": _layout(
-                320,
-                xaxis={"title": {"text": "drafted tokens"}, "range": [0.5, 16.5], "dtick": 3},
-                yaxis={"tickformat": ".0%", "range": [0, 1.02]},
-                legend={"x": 1, "xanchor": "right", "y": 1},
-            ),
-        }
-        steps = entry["by_match"]
-        names = [f"{step['least']}+" for step in steps]
-        said = [
-            f"{decimal(step['accepted_mean'])} accepted at {step['positions']:,} positions"
-            for step in steps
-        ]
-        means = [step["accepted_mean"] for step in steps]
-        bars = _points(names, means, _SOURCES["ngram"], said) | {"type": "bar", "width": 0.6}
-        bars["marker"] = {"color": _SOURCES["ngram"]}
-        matches[at] = {
-            "data": [bars],
-            "layout": _layout(
-                320, xaxis={"title": {"text": "tokens that match"}, "type": "category"}
-            ),
-        }
-    return [
-        Figure(
-            "survival",
-            "How far drafts are right",
-            "The share of positions at which at least so many drafted tokens would be accepted.",
-            ("workload",),
-            survival,
-        ),
-        Figure(
-            "matches",
-            "What a match is worth",
-            "Copied tokens accepted on average, by the length of the match that they follow.",
-            ("workload",),
-            matches,
-        ),
-    ]
-
-
-def _calibration_figures(report: Report) -> list[Figure]:
-    calibration = report.document.get("calibration")
-    if not calibration or not calibration["sources"]:
-        return []
-    traces = [_line("as predicted", [0, 1], [0, 1], GREY, width=1.2, mode="lines")]
-    for source, judged in calibration["sources"].items():
-        for entry, dash in zip(judged, ("solid", "dash", "dot", "dashdot"), strict=False):
-            predicted, came = zip(*(point[:2] for point in entry["curve"]), strict=True)
-            name = f"{SOURCES[source]} S({entry['survival']})"
-            traces.append(_line(name, predicted, came, _SOURCES[source], dash=dash))
-    share = {"tickformat": ".0%", "range": [0, 1.02]}
-    layout = _layout(
-        400,
-        xaxis=share | {"title": {"text": "predicted"}},
-        yaxis=share,
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-    )
-    return [
-        Figure(
-            "calibration",
-            "What was predicted, and what came",
-            "How often what the policy predicted before drafting came true: S(j), that at least j "
-            "drafted tokens are accepted, in bins of equally many states.",
-            (),
-            {"": {"data": traces, "layout": layout}},
-        )
-    ]
 
 
 def _said(report: Report, workload: str, policy: str, at: int) -> str:

@@ -35,8 +35,7 @@ def page(contents: Contents, figures: Sequence[Figure] = ()) -> str:
     data = {figure.name: {"by": figure.by, "drawn": figure.drawn} for figure in figures}
     return environment.get_template("page.html").render(
         contents=contents,
-        figures={figure.name: figure for figure in figures},
-        below={name for section in contents.sections for name in section.figures},
+        figures=figures,
         names=[MIX if name == ALL else plain(name) for name in contents.workloads],
         looks=LOOKS,
         data=_script_json(data),

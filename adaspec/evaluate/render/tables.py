@@ -65,7 +65,7 @@ def settings(report: Report) -> Table:
         ("models", ", ".join(f"{w} {traces[w]}" for w in ("target", "drafter") if traces.get(w))),
         ("cost", document.get("cost") or NULL),
         ("batching", ", ".join(filter(None, batching))),
-        *(("note", note) for note in (*document.get("notes", ()), *_adaptive_wins(report))),
+        *(("note", note) for note in document.get("notes", ())),
     ]
     warnings = {"note", "left out"} if few_left else {"note"}
     rows = [
@@ -76,45 +76,12 @@ def settings(report: Report) -> Table:
     return simple_table("", ["", ""], rows, 2)
 
 
-def _adaptive_wins(report: Report) -> list[str]:
-    """A note on the cells where adaptive:best beats static:best by over 0.1%, if any."""
-    wins = [
-        f"{workload}/{load} ({times(adaptive)}, {times(static)})"
-        for workload in report.workloads
-        for load, adaptive, static in zip(
-            report.concurrencies,
-            report.figures(workload, "adaptive:best"),
-            report.figures(workload, OPPONENT),
-            strict=True,
-        )
-        if adaptive is not None and static is not None and adaptive > 1.001 * static
-    ]
-    return [f"adaptive:best beats {OPPONENT} at {', '.join(wins)}"] if wins else []
-
-
 def definitions(report: Report) -> Table | None:
     """One sentence for each of the report's baselines and oracles."""
     shown = (*report.baselines, *report.oracles)
     rows: list[list[Text]] = [[code(name), ROWS[name]] for name in shown]
     oracles = _GREEDY if report.oracles else ""
     return simple_table("What each row is", ("row", "is"), rows, 2, oracles) if rows else None
-
-
-def defaults(report: Report) -> Table | None:
-    """The full spec for each spec without parameters."""
-    rows = [[code(s), code(text)] for s, text in report.document.get("defaults", {}).items()]
-    return simple_table("What a bare spec means", ("spec", "means"), rows, 2) if rows else None
-
-
-def requests(report: Report) -> Table | None:
-    """How many requests of each workload were evaluated, and why others were not."""
-    heads: list[Text] = ["workload", "used", *(("left out: ", foreign(w)) for w in report.reasons)]
-    rows: list[list[Text]] = []
-    for name, count in report.used.items():
-        left_out = report.left_out.get(name, {})
-        counts = [count, *(left_out.get(why, 0) for why in report.reasons)]
-        rows.append([foreign(name), *(f"{each:,}" for each in counts)])
-    return simple_table("Requests", heads, rows) if rows else None
 
 
 def footnotes(report: Report) -> list[str]:

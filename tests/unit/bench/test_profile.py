@@ -1,7 +1,6 @@
 """Profiles of machines of known truth, quiet and noisy."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -10,13 +9,11 @@ from adaspec.bench.profile.measurement import MIN_REPEATS, Cell, Grid, Kinds, me
 from adaspec.bench.profile.profile import (
     MAX_REFERENCE_SPREAD,
     MAX_STEP_SPREAD,
-    break_down,
     fit_profile,
     noise_of,
 )
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel, StepShape
-from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
 from adaspec.vllm.profiling import Plan, PromptStep, TimedStep
@@ -143,7 +140,6 @@ def test_a_step_that_the_formula_cannot_tell_is_a_complaint():
 def test_without_a_drafter_its_constants_are_left_at_nought():
     found = profiled(Machine(), drafter=False)
     assert set(found.fit.not_identified) == {"draft_fixed_s", "draft_per_kv_s"}
-    assert {share.source for share in found.breakdown} == {"none", "ngram"}
 
 
 def test_cells_that_do_not_fit_are_named_and_the_rest_is_measured():
@@ -201,23 +197,3 @@ def test_plans_tell_a_forward_from_a_verified_token():
     assert np.linalg.matrix_rank(design) == 3
     assert {plan.source for plan in plans} == {"none", "ngram", "neural", "splice"}
     assert {plan.source for plan in plans_of(Cell(1, 128, False), (1,), (3,))} == {"none", "ngram"}
-
-
-def test_the_breakdown_shows_no_plan_that_drafts_for_nothing():
-    kinds, cell = Kinds(), Cell(1, 128, True)
-    wasteful = Plan(forwards=8, neural_len=1)
-    kinds.add(cell, [(wasteful, Machine().timed(1, 128, True, wasteful))] * MIN_REPEATS)
-    assert break_down(kinds.repeated()) == []
-
-
-def test_parts_of_the_breakdown_make_up_the_step():
-    for share in profiled(Machine()).breakdown:
-        assert sum(share.seconds.values()) == pytest.approx(share.step_s)
-        assert (share.seconds["draft"] > 0) == (share.source not in ("none", "ngram"))
-
-
-def test_the_document_is_json():
-    found = profiled(Machine())
-    document = json.loads(json.dumps(json_types(found.document())))
-    assert document["schema"] == 1
-    assert {row["source"] for row in document["steps"]} >= {"none", "keep-alive", "neural"}

@@ -97,7 +97,7 @@ def test_train_refuses_what_it_cannot_learn_from(trace, mistake, tmp_path):
 
 
 def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dask.dataframe", None)
+    monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
     assert "pip install 'adaspec[dask]'" in said
 

@@ -10,7 +10,7 @@ import pytest
 from adaspec.api import evaluate_policies
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.logged.evaluation import judge, read_log
+from adaspec.evaluate.logged import judge, read_log
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Wanted
 from adaspec.policy.spec import parse_policy
@@ -233,5 +233,7 @@ def test_an_older_log_with_the_chances_of_drafts_is_read(requests_of, write):
     (shard,) = folder.glob("*.parquet")
     table = pq.read_table(shard).drop_columns("unverified_tokens")
     chances = pa.array([[1.0]] * len(table), pa.list_(pa.field("element", pa.float32())))
-    pq.write_table(table.append_column("neural_propensity", chances), shard)
+    chance = pa.array([1.0] * len(table), pa.float64())
+    table = table.append_column("neural_propensity", chances).append_column("propensity", chance)
+    pq.write_table(table, shard)
     assert evaluate_policies(folder, ["fixed:neural:2"], resamples=5).rows == before

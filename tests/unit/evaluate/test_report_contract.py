@@ -293,19 +293,6 @@ def test_deciding_is_charged_to_those_who_decide_and_to_nobody_else(requests_of,
     assert all(0 < share < 0.1 for share in shares.values())
 
 
-def test_stressed_splices_cost_what_splices_behind_wrong_drafts(requests_of, report_of):
-    bare = [replace(r, drafted_tokens=None, confidences=None) for r in requests_of()]
-    plain = by_name(report_of(bare, [NAMED]))
-    found = report_of(bare, [NAMED], stress_splices=True)
-    longest = by_name(found)
-    key = ("talk", 4, NAMED)
-    assert longest[key]["drafted_per_step"] > plain[key]["drafted_per_step"]
-    assert longest[key]["tokens_per_s"] < plain[key]["tokens_per_s"]
-    assert longest[key]["accepted_per_step"] == plain[key]["accepted_per_step"]
-    assert longest["talk", 4, "none"] == plain["talk", 4, "none"]
-    assert grew(found["settings"], 6_758)
-
-
 def test_the_seed_decides_everything(requests_of, report_of, report):
     assert report_of(requests_of(), [NAMED]) == report
     other = report_of(requests_of(), [NAMED], seed=1)

@@ -56,10 +56,8 @@ def test_the_class_and_the_compiled_loop_are_one(
     kind: str, seed: int, evidence: bool, engine: str
 ) -> None:
     rng = np.random.default_rng(seed)
-    # A drafter may draft more than the curves tell of, and splices may be charged in full.
+    # A drafter may draft more than the curves tell of.
     recording = random_recording(seed % 1000, kind, neural_cap=int(rng.choice([5, 5, 12])))
-    if kind == "bare" and rng.random() < 0.3:
-        recording = recording.with_longest_splices()
     cap = int(rng.choice([1, 2, 4, 9, 30]))
     policy = random_policy(
         rng,

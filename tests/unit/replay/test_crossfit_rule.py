@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from random_recordings import random_cost, random_requests, recording_of
 
-from adaspec.errors import EvaluationError
 from adaspec.evaluate.hindsight import tuned_winners
-from adaspec.policy.base import Needs
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.player import Player, is_compiled
@@ -60,13 +56,3 @@ def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
     assert found.spec == f"{SPECS[0]} / {SPECS[1]}"
     # Who would pay the keep-alive where only some hold the drafter is nowhere said.
     assert winners(SPECS[0], "fixed:ngram:8") == {}
-
-
-def test_only_the_plain_loop_plays_a_panel_of_policies(player):
-    member = np.zeros(len(player.recording), np.int32)
-    policies = (SimpleNamespace(needs=Needs()),)
-    panel, order = CrossfitPolicy("crossfit:2", policies, member), np.arange(4, dtype=np.int32)
-    assert is_compiled(panel)
-    bare = recording_of(random_requests(5, 6, tokens=False)).with_longest_splices()
-    with pytest.raises(EvaluationError, match=r"'crossfit:2' is several policies.*leave"):
-        Player(bare, player.cost, 20).play(panel, order, 2)

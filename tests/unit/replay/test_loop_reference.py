@@ -15,7 +15,7 @@ from random_recordings import (
     static_specs,
     with_hidden_overhead,
 )
-from reference import Played, Request, close, common, play_rule, splice_match
+from reference import Played, Request, close, play_rule
 
 from adaspec.cost.engine import ASYNC
 from adaspec.draft.index import NgramIndex
@@ -154,24 +154,6 @@ def test_a_trace_without_probabilities_cannot_say_where_a_draft_would_have_stopp
         for spec in ("fixed:neural-until:3:50", "hybrid-until:3:4:2"):
             with pytest.raises(EvaluationError, match="reads the probabilities of drafted tokens"):
                 player.check(parse_contender(spec))
-
-
-def test_stressed_splices_charge_every_wrong_draft_its_full_length() -> None:
-    request = random_requests(3, 1, tokens=False)[0]
-    rule = StaticRule(neural_len=2, splice_match=4, splice_len=3)
-    drafted, position = 0, 1
-    while position < len(request.output):
-        right = min(request.accepted[position], 2)
-        copied = [0, 0, 0]
-        if right == 2:
-            found = splice_match(request, position, 2)
-            copied = found.copy[:3] if found.length >= 4 else []
-            right += common(copied, request.output[position + 2 :])
-        drafted += 2 + len(copied)
-        position += right + 1
-    recording = recording_of([request]).with_longest_splices()
-    player = Player(recording, random_cost(np.random.default_rng(0)), 48)
-    assert player.play(StaticPolicy("own", rule), np.zeros(1, np.int32), 1).drafted == drafted
 
 
 def test_an_order_too_short_to_fill_the_batch_is_refused() -> None:

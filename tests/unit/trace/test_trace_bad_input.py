@@ -256,8 +256,6 @@ def test_what_the_manifest_has_no_place_for_is_refused(
         ({"neural_len": 3, "ngram_len": 3}, "do not add up to draft_len=5"),
         ({"source": "medusa"}, "source is 'medusa', not one of none, ngram"),
         ({"source": "none"}, "source is none, but draft_len=5"),
-        ({"propensity": 0.0}, "propensity=0.0 is not in (0, 1]"),
-        ({"propensity": float("nan")}, "propensity=nan is not in (0, 1]"),
         ({"unverified_tokens": np.array([3])}, "has unverified_tokens, but not neural_len"),
         (
             {"unverified_tokens": np.array([3, -1]), "neural_len": 5},

@@ -35,7 +35,6 @@ def logged_steps(
             neural_len=drafted,
             ngram_len=0,
             output_len=len(output),
-            propensity=lengths[drafted],
             prompt_tokens=prompt if text and step == 0 else None,
             output_tokens=output if text and step == 0 else None,
         )

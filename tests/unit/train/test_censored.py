@@ -18,7 +18,7 @@ from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE
 from adaspec.predict.network import predict
 from adaspec.replay.logged import Steps, are_logged, log_of, logged_request, read_logged
 from adaspec.trace.reader import TraceReader
-from adaspec.train.censored import fit_censored, hazard_curves, hazards_of, seen_in, survival
+from adaspec.train.censored import fit_censored, hazards_of, seen_in, survival
 from adaspec.train.heads import Settings
 from adaspec.train.logged_recipe import train_logged
 from adaspec.train.token_tables import TableMaker
@@ -56,32 +56,6 @@ def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short(requests, 
     naive = (log.neural_accepted[drafted] >= 4).mean()
     assert naive < STEADY.easy_hit**4 - 0.1
     assert (said[:, 7:] == 0).all()
-
-
-def test_propensities_undo_a_choice_that_knew_more_than_the_features():
-    """Long drafts are likelier where the next tokens will be accepted; weights set that right."""
-    rng = np.random.default_rng(5)
-    easy = rng.random(40_000) < 0.5
-    hit = np.where(easy, 0.9, 0.3)
-    long_p = np.where(easy, 0.9, 0.2)
-    length = np.where(rng.random(len(hit)) < long_p, 2, 1)
-    second = rng.random(len(hit)) < hit
-    chosen = length == 2
-    truth = hit.mean()
-    curves = [
-        hazard_curves(
-            np.zeros(int(chosen.sum())),
-            np.full(int(chosen.sum()), 2),
-            second[chosen].astype(float),
-            weight[chosen],
-            2,
-            5,
-        )
-        for weight in (np.ones(len(hit)), 1 / long_p)
-    ]
-    plain, weighed = (curve.shapes[-1, 2] for curve in curves)
-    assert plain > truth + 0.1
-    assert weighed == pytest.approx(truth, abs=0.02)
 
 
 def test_a_depth_is_an_example_only_where_it_was_reached_and_the_output_went_on(requests):

@@ -47,8 +47,8 @@ def seen(trace):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(crossfit, "evaluate", evaluate)
         patched.setattr(Trainer, "train", train)
-        found = cross_fit([trace], 2, H100_LLAMA_3_1_8B, OPTIONS)
-    return Seen(found.report, len(found.selection.requests), panels[0], groups)
+        report = cross_fit([trace], 2, H100_LLAMA_3_1_8B, OPTIONS)
+    return Seen(report, sum(report["traces"]["requests"].values()), panels[0], groups)
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,6 @@ def report(
         "resamples": 40,
         "cap": 48,
         "command": "adaspec eval traces/specdecode-bench --policy policies/mine -o reports/mine",
-        "defaults": {"hybrid": "hybrid:4:16:3", "ema": "ema:0.3:1-8=5|3|1"},
         "rows": rows,
         "headline": headline,
     }

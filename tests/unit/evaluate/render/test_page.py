@@ -77,19 +77,6 @@ def test_every_workload_and_load_has_its_figures_and_every_workload_its_tables()
     assert row["x"] == [pytest.approx(100 * lift["lift_over_static_best"])]
 
 
-def test_what_the_traces_accept_is_drawn_where_the_report_has_it():
-    steps = [{"least": 1, "positions": 30, "accepted_mean": 2.5}]
-    survival = {"ngram": [0.5, 0.25], "neural": [0.75, 0.5]}
-    entry = {"workload": "all", "positions": 60, "survival": survival, "by_match": steps}
-    figures = {f.name: f for f in figures_of(Report({**fakes.report(), "acceptance": [entry]}))}
-    lines = figures["survival"].drawn["0"]["data"]
-    assert {line["name"]: line["y"] for line in lines} == {
-        "n-gram": [0.5, 0.25],
-        "neural": [0.75, 0.5],
-    }
-    assert figures["matches"].drawn["0"]["data"][0]["y"] == [2.5]
-
-
 def test_words_of_ours_have_code_and_stress_and_names_from_outside_have_not():
     assert text_html("**So** `a*b*c` *it* is <") == (
         "<strong>So</strong> <code>a*b*c</code> <em>it</em> is &lt;"

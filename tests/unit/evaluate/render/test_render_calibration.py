@@ -1,15 +1,12 @@
-"""Calibration in a report: its tables, its figure, and nothing where nothing was judged."""
+"""Calibration in a report: its tables."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import report_fakes as fakes
 
 from adaspec.evaluate.calibration import BINS, judge
-from adaspec.evaluate.render.figures import figures_of
 from adaspec.evaluate.render.tables import calibration
-from adaspec.evaluate.report import Report
 
 
 @pytest.fixture
@@ -21,11 +18,6 @@ def judged():
     one = {"survival": 1, **judge(right, predicted), "without_tables": other}
     sources = {"ngram": [one, {**one, "survival": 2}], "neural": [one]}
     return {"concurrency": [1, 8], "bins": BINS, "sources": sources}
-
-
-def drawn(judged):
-    figures = figures_of(Report({**fakes.report(), "calibration": judged}))
-    return next((figure for figure in figures if figure.name == "calibration"), None)
 
 
 def test_a_line_per_source_and_depth(judged):
@@ -46,13 +38,3 @@ def test_a_line_per_drafted_token_with_what_was_thought_before_it_was_seen(judge
     assert [len(row.cells) for row in table.rows] == [len(table.columns)]
     cells = table.rows[0].cells
     assert (cells[0], cells[1], cells[5]) == ("1", "900", "0.500")
-
-
-def test_a_curve_per_source_and_depth_beside_what_was_predicted(judged):
-    names = [trace["name"] for trace in drawn(judged).drawn[""]["data"]]
-    assert names == ["as predicted", "n-gram S(1)", "n-gram S(2)", "neural S(1)"]
-
-
-def test_nothing_is_drawn_of_a_report_without(judged):
-    assert drawn(None) is None
-    assert drawn({"sources": {}}) is None

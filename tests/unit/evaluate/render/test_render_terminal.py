@@ -218,14 +218,5 @@ def test_a_policy_that_is_the_winner_has_no_lift_of_zero():
     assert "[+0.0, +0.0]" not in text
 
 
-def test_an_adaptive_baseline_that_beats_every_static_setting_is_noted():
-    report = fakes.report()
-    for row in report["rows"]:
-        if (row["workload"], row["concurrency"], row["policy"]) == ("cnn", 8, "adaptive:best"):
-            row["speedup"] = 9.0
-    assert "adaptive:best beats static:best at cnn/8 (9.00x, " in printed(report, 200)
-    assert "adaptive:best beats" not in printed(fakes.report())
-
-
 def test_a_workload_that_lost_over_a_fifth_of_its_requests_is_named():
     assert "sharegpt rests on 47 of 143" in printed(fakes.report(), 300)

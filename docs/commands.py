@@ -1,4 +1,4 @@
-"""The reference page of all commands: `python -m adaspec.cli.reference > docs/commands.md`."""
+"""The reference page of all commands: `python docs/commands.py > docs/commands.md`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""What a log of one policy says of another: its own path through the logged texts."""
