@@ -69,12 +69,6 @@ def test_a_path_to_something_else_is_named(models, tmp_path, key, what, says):
     assert str(tmp_path / what) in line
 
 
-def test_mode_record_refuses_a_folder_that_holds_something_else(models, tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    line = refusal(models, {**HEAD, "mode": "record", "trace_dir": str(tmp_path)})
-    assert "no trace that mode 'record' could go on with" in line
-
-
 def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
     assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
@@ -253,18 +247,3 @@ def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     shutil.copytree(models / "draft", folder)
     line = refusal(models, {**BARE, "model": str(folder)})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
-
-
-def test_a_vllm_whose_proposers_take_other_arguments_is_refused_as_it_starts(models, monkeypatch):
-    from live_engine import Engine
-    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-
-    from adaspec.errors import ServingError
-
-    def propose(self, num_speculative_tokens, positions, common_attn_metadata):
-        """As a later vLLM might have it."""
-
-    monkeypatch.setattr(SpecDecodeBaseProposer, "propose", propose)
-    config = {"method": "adaspec", "model": str(models / "eagle")}
-    with pytest.raises(ServingError, match=r"propose lacks the parameter target_positions"):
-        Engine(models, config)

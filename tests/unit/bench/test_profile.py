@@ -1,7 +1,6 @@
 """Profiles of machines of known truth, quiet and noisy."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from adaspec.bench.profile.profile import (
     MAX_STEP_SPREAD,
     break_down,
     fit_profile,
-    noise_of,
 )
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel, StepShape
-from adaspec.documents import json_types
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
 from adaspec.vllm.profiling import Plan, PromptStep, TimedStep
@@ -125,10 +122,6 @@ def test_a_fixed_loop_that_varies_is_reason_enough():
     assert "a fixed loop" in found.complaints[0]
 
 
-def test_without_repeats_nothing_is_trusted():
-    assert "no step was repeated" in noise_of([[0.1], [0.2]], QUIET).complaint
-
-
 def test_a_step_that_the_formula_cannot_tell_is_a_complaint():
     class Quadratic(Machine):
         def timed(self, requests, context_tokens, holds, plan):
@@ -186,15 +179,6 @@ def test_on_a_gpu_parts_come_from_a_round_of_their_own():
         assert len(kind.parts) == 2
 
 
-def test_steps_seen_too_seldom_are_not_fitted_to():
-    kinds, cell = Kinds(), Cell(1, 128, False)
-    step = Machine().timed(1, 128, False, Plan())
-    kinds.add(cell, [(Plan(), step)] * (MIN_REPEATS - 1))
-    assert kinds.repeated() == []
-    kinds.add(cell, [(Plan(), step)])
-    assert len(kinds.repeated()) == 1
-
-
 def test_plans_tell_a_forward_from_a_verified_token():
     plans = plans_of(Cell(1, 128, True), (1, 2, 4), (3, 8))
     design = np.array([(1, max(plan.forwards, 1), 1 + plan.draft_len) for plan in plans])
@@ -208,16 +192,3 @@ def test_the_breakdown_shows_no_plan_that_drafts_for_nothing():
     wasteful = Plan(forwards=8, neural_len=1)
     kinds.add(cell, [(wasteful, Machine().timed(1, 128, True, wasteful))] * MIN_REPEATS)
     assert break_down(kinds.repeated()) == []
-
-
-def test_parts_of_the_breakdown_make_up_the_step():
-    for share in profiled(Machine()).breakdown:
-        assert sum(share.seconds.values()) == pytest.approx(share.step_s)
-        assert (share.seconds["draft"] > 0) == (share.source not in ("none", "ngram"))
-
-
-def test_the_document_is_json():
-    found = profiled(Machine())
-    document = json.loads(json.dumps(json_types(found.document())))
-    assert document["schema"] == 1
-    assert {row["source"] for row in document["steps"]} >= {"none", "keep-alive", "neural"}

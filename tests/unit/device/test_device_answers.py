@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from made_answers import add, random_answers  # noqa: E402
 
-from adaspec.device.answers import Answers, best_match, copied  # noqa: E402
+from adaspec.device.answers import best_match, copied  # noqa: E402
 from adaspec.device.lookup import append, look_up, read_text  # noqa: E402
 from adaspec.draft.answers import IN_ANSWERS  # noqa: E402
 
@@ -55,13 +55,6 @@ def test_it_finds_the_hosts_matches_in_texts_and_behind_drafts(seed: int) -> Non
         np.testing.assert_array_equal(found.follower.numpy(), said[:, 0])
         if depth == 0:
             np.testing.assert_array_equal(said, host.survey(opened, 3, 8)[2])
-
-
-def test_what_an_index_already_holds_comes_along() -> None:
-    index, answers = random_answers(np.random.default_rng(1), 2, 9, CPU)
-    again = Answers.of(index, 2, CPU)
-    np.testing.assert_array_equal(again.words.numpy(), index.words)
-    assert again.capacity == answers.capacity == index.capacity
 
 
 def test_an_answer_is_found_under_its_own_owner_alone() -> None:

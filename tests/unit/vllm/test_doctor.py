@@ -169,16 +169,3 @@ def test_a_model_that_is_no_decoder_or_lacks_its_tokenizer_is_named(no_vllm, mod
     finding = found(model=str(model))["model"]
     assert not finding.ok
     assert "tokenizer cannot be read" in finding.found
-
-
-def test_a_policy_that_does_not_fit_the_model_is_named(no_vllm, model):
-    said = found(model=str(model), policy="fixed:ngram:4:1")["model"].found
-    assert "policy 'fixed:ngram:4:1' fits it" in said
-    finding = found(model=str(model), policy="llama-3.1-8b-instruct-h100")["model"]
-    assert finding.ok
-    assert "could not be compared" in finding.found
-
-
-def test_what_a_head_is_said_to_be_is_believed(no_vllm, model):
-    said = found(model=str(model), draft=str(model), draft_method="draft_model")["head"].found
-    assert "is said to be draft_model and fits" in said

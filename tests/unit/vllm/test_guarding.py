@@ -10,7 +10,6 @@ from adaspec.policy.guard import Guard
 from adaspec.vllm.events import Fault
 from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, word_of
-from adaspec.vllm.scheduler import LENGTH, follow_length
 
 
 class Scheduler:
@@ -166,18 +165,6 @@ def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have
     for _ in range(100):  # outputs that never come are forgotten
         scheduler.schedule()
     assert len(scheduler.adaspec_timed._in_flight) <= 16
-
-
-def test_where_drafts_are_of_one_length_none_are_scheduled_behind_a_step_without_speculation():
-    scheduler, guard = Scheduler(), Told()
-    follow_length(scheduler)
-    send_guard(scheduler, guard, lambda: True)
-    told = output_of(1)
-    setattr(told, LENGTH, 3)
-    scheduler.update_from_output(scheduler.schedule(), told)
-    assert scheduler.schedule().num_spec_tokens_to_schedule == 3
-    guard.word = "probe"
-    assert scheduler.schedule().num_spec_tokens_to_schedule == 0
 
 
 def test_the_log_says_what_it_held_off_and_not_every_time(caplog):

@@ -95,15 +95,6 @@ def test_a_model_is_itself_by_any_path_to_it_and_from_the_hubs_own_cache(tmp_pat
     assert machine.identity(cached) == machine.identity("org/model") == "org/model"
 
 
-def test_profiles_live_in_the_users_data_folder(monkeypatch, tmp_path):
-    monkeypatch.delenv(machine.FOLDER_VARIABLE)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert machine.profiles_folder() == tmp_path / "adaspec" / "profiles"
-    monkeypatch.delenv("XDG_DATA_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert machine.profiles_folder() == tmp_path / ".local" / "share" / "adaspec" / "profiles"
-
-
 @pytest.mark.parametrize(
     ("made_on", "here", "same"),
     [

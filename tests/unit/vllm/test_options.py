@@ -87,13 +87,6 @@ def test_what_does_not_go_together_is_refused(config, says):
         read_options({"method": "adaspec", **config})
 
 
-def test_texts_of_any_language_are_texts():
-    options = read_options(
-        {"method": "adaspec", "model": "x", "draft-method": "eagle3", "trace_dir": "Spuren/ü世😀 x"}
-    )
-    assert (options.draft_method, options.trace_dir) == ("eagle3", "Spuren/ü世😀 x")
-
-
 def test_a_worker_that_unpickles_options_imports_nothing_heavy():
     """Its own start would fail over a compiler."""
     options = read_options({"method": "adaspec"})

@@ -206,27 +206,3 @@ def test_of_greedy_requests_a_log_holds_what_nobody_verified(tmp_path):
             assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
             longer += len(step.unverified_tokens) > 0
     assert longer > 3
-
-
-def test_a_learned_policy_says_what_it_expects():
-    from learned_recordings import random_recording
-    from random_models import random_policy
-
-    from adaspec.train.token_tables import TableMaker
-
-    rng = np.random.default_rng(2)
-    recording = random_recording(2, "confidences")
-    tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-    policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
-    session = session_of(policy, 5)
-    listener = Listener()
-    session.observers.add(listener)
-    ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
-    assert not session.breaker.counts
-    for step in listener.proposals:
-        assert step.expected.shape == (len(step.requests),)
-        assert (step.expected >= 0).all()
-        # Spliced tokens are left out, as they are where what came is counted.
-        copied = np.where(step.cut.neural_len > 0, 0, step.cut.ngram_len)
-        assert (step.expected <= step.cut.neural_len + copied + 1e-6).all()
-    assert any((step.cut.neural_len * step.cut.ngram_len).any() for step in listener.proposals)

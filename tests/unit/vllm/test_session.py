@@ -279,21 +279,6 @@ def test_only_what_the_target_judged_is_said_to_be_judged(mode):
         )
 
 
-@pytest.mark.parametrize("name", ["budget:4", "ema:2,4:0.5"])
-def test_a_baseline_that_adapts_learns_nothing_in_the_shadow(name):
-    requests = random_requests(5, 4, tokens=True, output_tokens=(30, 40))
-    served, shadowed, fresh = (parse_policy(name) for _ in range(3))
-    for policy, mode in ((served, "serve"), (shadowed, "shadow")):
-        session = session_of(policy, 4, mode)
-        ScriptedEngine(requests, session).run()
-        assert not session.breaker.counts
-    fresh.start(session.setup)
-    believed = {"budget": lambda state: state[1] / state[0], "ema": lambda state: state}
-    of = believed[name.partition(":")[0]]
-    np.testing.assert_allclose(of(shadowed._state), of(fresh._state))
-    assert not np.allclose(of(served._state), of(fresh._state), equal_nan=True)
-
-
 @pytest.mark.parametrize(
     "name", ["hybrid-splice:2:8:3:1:5", "hybrid-agree", "fixed:neural:3", "budget:4", "ema:2,4:0.5"]
 )
@@ -377,21 +362,6 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     assert entered == [("r0", requests[0].prompt), ("r0", requests[1].prompt)]
 
 
-def test_more_requests_than_slots_are_seated_as_long_as_they_do_not_run_at_once():
-    requests = random_requests(6, 6, tokens=True, output_tokens=(20, 24))
-    session = session_of(parse_policy("fixed:ngram:4:1"), 3)
-    engine = ScriptedEngine(requests, session)
-    everyone = engine.running
-    for _ in range(6):
-        for some in (everyone[:3], everyone[3:]):
-            # The others are preempted: they stay alive, and out of the batch.
-            states = dict(engine.states)
-            engine.running = some
-            engine.step()
-            engine.states = states
-    assert not session.breaker.counts
-
-
 @pytest.mark.parametrize("name", [*POLICIES, "dice"])
 def test_a_warm_up_takes_every_stage_and_leaves_no_trace(name):
     from adaspec.vllm.warm_up import warm_up
@@ -409,23 +379,6 @@ def test_compiling_in_a_warm_up_is_no_slow_decision(monkeypatch):
     session = session_of(Drowsy(), 4, stop_if_slow=True)
     warm_up(session)
     assert not session.breaker.counts and not session.breaker.noted
-
-
-def test_the_drafter_runs_while_somebody_holds_it_and_reads_no_prompt_for_nobody():
-    class FirstComer(BasePolicy):
-        def admit(self, arrival):
-            return arrival.slot == 0
-
-    requests = random_requests(7, 2, tokens=True, output_tokens=(20, 24))
-    session = session_of(FirstComer(), 2)
-    engine = ScriptedEngine(requests, session)
-    engine.step()
-    assert session.keeps_alive
-    engine.running.remove(0)
-    del engine.states["r0"]
-    engine.step()
-    assert not session.keeps_alive
-    assert not session.breaker.counts
 
 
 class LettingGo(Dice):
@@ -468,19 +421,6 @@ def test_recorded_requests_hold_a_drafter_that_others_let_go():
     assert policy.planned[4:] == [recorded] * 4
     assert session.keeps_alive
     assert not session.breaker.counts
-
-
-def test_who_cannot_say_whether_to_keep_the_drafter_keeps_it():
-    class Unsure(LettingGo):
-        def keep(self, batch):
-            raise RuntimeError("injected")
-
-    session = session_of(Unsure(), 2)
-    engine = ScriptedEngine(random_requests(7, 2, tokens=True, output_tokens=(40, 44)), session)
-    engine.step()
-    assert session.breaker.counts["keep"] == 1
-    assert session.keeps_alive
-    assert engine.drafts == {0: [], 1: []}
 
 
 def test_a_step_that_cannot_be_read_proposes_nothing():
@@ -653,21 +593,6 @@ def test_the_guards_word_is_followed_and_a_probe_alone_leaves_requests_the_draft
     assert counters[f"guard_steps/{word}"] == counters["guard_steps/plan"] == 1
     assert counters["guard_tokens_per_second/with"] == 120
     assert not session.breaker.counts
-
-
-def test_in_shadow_what_was_proposed_before_is_judged_and_nothing_more_is_proposed():
-    session = session_of(Spy(Fixed()), 2)
-    engine = ScriptedEngine(repetitive(2), session)
-    engine.step()
-    follow(session, Told("shadow", ""), None)
-    engine.step()
-    engine.step()
-    first, second = session.policy.learned
-    assert first.drafted.any()
-    assert first.judged.all()
-    assert not second.drafted.any()
-    assert not second.judged.any()
-    assert engine.drafts == {0: [], 1: []}
 
 
 def test_requests_that_run_while_off_come_and_go_without_being_remembered():

@@ -28,18 +28,6 @@ def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=LOGGED):
     return TraceOutput(tmp_path / "trace", tmp_path, manifest, max_bytes, 60.0, count)
 
 
-def test_rows_are_on_disk_once_it_is_closed(tmp_path):
-    lost = Counter()
-    made = output_in(tmp_path, lost)
-    for at in range(100):
-        made.add(step(at))
-    made.close()
-    reader = TraceReader(tmp_path / "trace")
-    assert reader.warnings == []
-    assert len(list(reader.steps())) == made.rows == 100
-    assert not lost
-
-
 @pytest.mark.parametrize("fault", ["deleted", "full", "a file"])
 def test_rows_that_the_disk_does_not_take_are_counted(tmp_path, monkeypatch, fault):
     def full(*_):

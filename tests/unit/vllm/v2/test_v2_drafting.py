@@ -83,8 +83,3 @@ def test_the_report_holds_what_was_drafted(evidence, forwards):
     # The text repeats itself, so that what was copied goes on with it.
     copied = (report.neural == 0) & (report.length > 0)
     assert (report.tokens[copied, 0] == 41 % 7).all()
-
-
-def test_rows_that_may_have_no_tokens_are_drafted_nothing():
-    drafts = steps(drafting_of(True, torch.device("cpu")), torch.device("cpu"), 2, True)
-    assert not drafts.survival.any()
