@@ -29,19 +29,6 @@ def run(engine, prompts, salts, tokens=48):
     return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
 
 
-def test_what_was_answered_is_copied_under_the_same_salt_alone(remembering, truth, prompts):
-    few = prompts[:4]
-    for salt in ("a", "b", None):
-        outputs, first, _ = run(remembering, few, [salt] * 4)
-        assert outputs == truth()[:4]
-        outputs, again, accepted = run(remembering, few, [salt] * 4)
-        assert outputs == truth()[:4]
-        # The first time, answers of one salt may resemble each other, but are not the same.
-        assert again > first
-        assert accepted > 50
-    assert remembering.session.answers.tokens > 6 * 4 * 30
-
-
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth, prompts):
     for salt in ("one", "two", "three", "ONE", "one "):
         outputs, copied, _ = run(remembering, prompts[5:6], [salt])

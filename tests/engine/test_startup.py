@@ -50,25 +50,6 @@ def test_a_wrong_word_is_named(models, config, says):
     assert says in refusal(models, config)
 
 
-@pytest.mark.parametrize(
-    ("key", "what", "says"),
-    [
-        ("trace_dir", "file", "cannot be written to (File exists)"),
-        ("trace_dir", "dangling", "cannot be written to (File exists)"),
-        ("cost", "folder", "not a file"),
-        ("policy", "folder", "neither a trained policy's folder"),
-        ("policy", "file", "neither a trained policy's folder"),
-    ],
-)
-def test_a_path_to_something_else_is_named(models, tmp_path, key, what, says):
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    line = refusal(models, {**HEAD, key: str(tmp_path / what)})
-    assert says in line
-    assert str(tmp_path / what) in line
-
-
 def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
     assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
@@ -200,17 +181,6 @@ def test_vllm_has_what_is_patched_and_verifies_drafts_as_long():
 
     assert list(signature_problems()) == []
     assert MAX_VERIFIED <= MAX_SPEC_LEN
-
-
-@pytest.mark.parametrize(
-    ("head", "method"), [("eagle", "eagle"), ("eagle3", "eagle3"), ("draft", "draft_model")]
-)
-def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
-    from adaspec.vllm.patching import ATTRIBUTE
-
-    made = speculative(models, model=str(models / head))
-    assert made.method == method
-    assert getattr(made, ATTRIBUTE).policy.startswith("hybrid-splice")
 
 
 def speculative(models, **config):

@@ -12,7 +12,6 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 SERVE = CHECKOUT / "eval" / "serve_demo.py"
-INSTALL = CHECKOUT / "tests" / "engine" / "install_vllm.py"
 BLIND = "import sys; sys.modules['vllm'] = None\n"
 """As if vLLM were not installed."""
 SEEING = """
@@ -208,17 +207,6 @@ def test_what_is_to_run_meanwhile_runs_where_nothing_can_be_served(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "no such trace\n")
 
 
-def test_fetching_alone_serves_nothing(tmp_path, stand_in):
-    setting = stand_in(ANSWERS)
-    target = ["--target", tmp_path / "models" / "target", "--log", tmp_path / "server.log"]
-    done = run(SERVE, setting, *target, "--fetch-only")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert not (tmp_path / "server.log").exists()
-    done = run(SERVE, setting, *target)
-    assert done.returncode == 2
-    assert "serving needs --policy and --cost" in done.stderr
-
-
 def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
     done = serve(tmp_path, stand_in("print('loading')\nraise RuntimeError('no such head')\n"))
     assert done.returncode == 1
@@ -236,18 +224,3 @@ def test_who_is_interrupted_ends_its_server(tmp_path, stand_in):
     process.communicate(timeout=120)
     assert process.returncode == 130
     assert is_gone(server_pid(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        (BLIND + CROWDED, ("it needs ", "0.3 are free")),
-        (BLIND + ROOMY, ("ERROR: No matching distribution",)),
-    ],
-)
-def test_why_vllm_cannot_be_installed_is_said_in_one_line(tmp_path, setting, says):
-    done = run(INSTALL, setting, **NOWHERE, PIP_FIND_LINKS=str(tmp_path))
-    assert done.returncode == 0
-    (said,) = done.stdout.splitlines()
-    assert said.startswith("vLLM cannot be installed here: ")
-    assert all(each in said for each in says)

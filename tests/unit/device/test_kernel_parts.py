@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from interpreter import DEVICE, torch, triton
-from random_models import random_network
 
-from adaspec.device.kernels.layout import FEATURE_LANES, HEAD_LANES
-from adaspec.device.kernels.network import NetworkBuffers, predict
 from adaspec.device.kernels.scan import find_match, scan
 from adaspec.device.lookup import append, read_text
 from adaspec.device.lookup import look_up as look_up_text
-from adaspec.device.network import DeviceNetwork
-from adaspec.predict.model import FEATURE_NAMES
-from adaspec.predict.network import constant_network
 
 tl = pytest.importorskip("triton.language")
 
@@ -85,37 +79,3 @@ def test_the_scan_finds_the_match_in_the_text_and_behind_drafted_tokens(
         )
         wanted = torch.stack(look_up_text(text), 1)
         np.testing.assert_array_equal(out.cpu().numpy(), wanted.cpu().numpy())
-
-
-@triton.jit
-def _predict(features, network, out, count, width: tl.constexpr, heads: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    at = tl.arange(0, width)
-    x = tl.load(features + row * count + at, mask=at < count, other=0.0)
-    tl.store(out + row * heads + tl.arange(0, heads), predict(network, x))
-
-
-@pytest.mark.parametrize("group", ["before", "evidence", "splice"])
-@pytest.mark.parametrize("width", [1, 12, 64, 300])
-def test_a_network_predicts_what_matrix_products_do(group: str, width: int) -> None:
-    rng = np.random.default_rng(width)
-    network = random_network(group, 3, width)
-    if width == 1:
-        network = constant_network([0.25] * len(network.link))
-    shape = (6, len(FEATURE_NAMES[group]))
-    features = (rng.normal(0, 1, shape) * 10.0 ** rng.integers(-2, 4, shape)).astype(np.float32)
-    features[rng.random(shape) < 0.2] = np.nan
-    given = torch.from_numpy(features).to(DEVICE)
-    wanted = DeviceNetwork(network, DEVICE).predict(given)
-    heads = HEAD_LANES.value
-    out = torch.zeros((len(features), heads), dtype=torch.float64, device=DEVICE)
-    _predict[(len(features),)](
-        given,
-        NetworkBuffers.of(network, DEVICE),
-        out,
-        shape[1],
-        width=FEATURE_LANES.value,
-        heads=heads,
-    )
-    found = out[:, : wanted.shape[1]].cpu().numpy()
-    np.testing.assert_allclose(found, wanted.cpu().numpy(), rtol=1e-12, atol=1e-12)

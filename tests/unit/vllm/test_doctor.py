@@ -97,14 +97,6 @@ def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
     assert "pip install" in found()["plug-in"].advice
 
 
-def test_a_head_needs_its_target_and_a_gpu_brings_the_caveat(bare, monkeypatch):
-    assert "--model" in found(draft="x")["head"].advice
-    torch = type(sys)("torch")
-    torch.cuda = SimpleNamespace(is_available=lambda: True)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    assert "not measured yet" in " ".join(doctor.gpu_caveat().split())
-
-
 @pytest.fixture
 def no_vllm(monkeypatch):
     """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
@@ -125,24 +117,19 @@ def model(tmp_path):
     return folder
 
 
-def test_a_model_is_looked_at_without_a_head(no_vllm, model):
-    finding = found(model=str(model))["model"]
-    assert finding.ok
-    assert "LlamaForCausalLM with 128 tokens" in finding.found
-    assert "whether vLLM serves it was not looked at" in finding.found
-    assert "without it is served by 'hybrid:4:16:0'" in finding.found
-    assert "with a head it is served by" in finding.found
-    assert "head" not in found(model=str(model))
-
-
-@pytest.mark.parametrize("archs", [{"LlamaForCausalLM"}, {"Other"}])
-def test_whether_vllm_serves_a_model_is_said(no_vllm, model, archs, monkeypatch):
-    vllm = type(sys)("vllm")
-    vllm.ModelRegistry = type("Registry", (), {"get_supported_archs": staticmethod(lambda: archs)})
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    said = found(model=str(model))["model"].found
-    assert ("vLLM serves it" in said) == ("LlamaForCausalLM" in archs)
-    assert ("would try that of transformers" in said) == ("Other" in archs)
+def test_a_model_is_looked_at_and_whether_vllm_serves_it_is_said(no_vllm, model, monkeypatch):
+    assert "--model" in found(draft="x")["head"].advice
+    parts = found(model=str(model))
+    assert parts["model"].ok
+    assert "head" not in parts
+    assert "LlamaForCausalLM with 128 tokens" in parts["model"].found
+    assert "whether vLLM serves it was not looked at" in parts["model"].found
+    assert "without it is served by 'hybrid:4:16:0'" in parts["model"].found
+    for known, says in (("LlamaForCausalLM", "vLLM serves it"), ("X", "try that of transformers")):
+        vllm = type(sys)("vllm")
+        vllm.ModelRegistry = SimpleNamespace(get_supported_archs=lambda known=known: {known})
+        monkeypatch.setitem(sys.modules, "vllm", vllm)
+        assert says in found(model=str(model))["model"].found
 
 
 def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
