@@ -16,7 +16,7 @@ sys.path.append(str(FOLDER))
 import long_v1  # noqa: E402
 from long_faults import LOSSES  # noqa: E402
 from long_judge import Output, complaint  # noqa: E402
-from long_requests import Asked, Draw  # noqa: E402
+from long_requests import Asked  # noqa: E402
 from long_run import plans_of, waves_of  # noqa: E402
 
 GREEDY = Asked("r0", [5, 6], {"temperature": 0, "max_tokens": 8}, 0)
@@ -43,15 +43,6 @@ TRUTH = Output([7, 8, 9], "length", [-0.1, -0.2, -0.3])
 def test_an_output_that_is_wrong_is_a_complaint_and_no_other(asked, found, says):
     said = complaint(asked, TRUTH if asked.greedy else None, found)
     assert said is None if says is None else says in said
-
-
-def test_the_same_seed_draws_the_same_requests():
-    def drawn(seed):
-        draw = Draw(np.random.default_rng(seed), 384)
-        return [draw.request(60) for _ in range(50)]
-
-    assert drawn(3) == drawn(3) != drawn(4)
-    assert all(2 < len(one.prompt) + 2 <= 384 or len(one.prompt) == 1 for one in drawn(3))
 
 
 def test_every_fault_is_put_into_a_wave_that_can_have_it():

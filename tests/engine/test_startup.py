@@ -13,8 +13,8 @@ HEAD = {"method": "adaspec", "model": "eagle"}
 BARE = {"method": "adaspec"}
 
 
-def refusal(models, config, **arguments):
-    """The line with which an engine's config is refused."""
+def configured(models, config, **arguments):
+    """The config of an engine with this head, which may be named, and this method."""
     from vllm.engine.arg_utils import EngineArgs
 
     from adaspec.vllm.plugin import register
@@ -25,8 +25,18 @@ def refusal(models, config, **arguments):
         config["model"] = str(models / config["model"])
     arguments = {"dtype": "float32", "max_model_len": 384, **arguments}
     args = EngineArgs(str(models / "target"), speculative_config=config, **arguments)
+    return args.create_engine_config()
+
+
+def speculative(models, **config):
+    """vLLM's speculative config for ours."""
+    return configured(models, {**BARE, **config}).speculative_config
+
+
+def refusal(models, config, **arguments):
+    """The line with which an engine's config is refused."""
     with pytest.raises(AdaspecError) as caught:
-        args.create_engine_config()
+        configured(models, config, **arguments)
     line = str(caught.value)
     assert "\n" not in line
     return line
@@ -50,12 +60,7 @@ def test_a_wrong_word_is_named(models, config, says):
     assert says in refusal(models, config)
 
 
-def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
-    (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
-    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
-
-
-def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
+def test_a_head_of_another_width_or_vocabulary_or_a_strange_config_is_refused(models, tmp_path):
     for key, value in (("hidden_size", 96), ("vocab_size", 64)):
         record = json.loads((models / "eagle" / "config.json").read_text())
         record[key] = value
@@ -63,6 +68,8 @@ def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
         line = refusal(models, {**BARE, "model": str(tmp_path)})
         assert "does not fit" in line
         assert str(value) in line
+    (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
+    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
 
 
 def test_what_cannot_be_served_together_is_refused(models, monkeypatch):
@@ -148,18 +155,12 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
 
 
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
-    from vllm.engine.arg_utils import EngineArgs
-
     from adaspec.errors import ServingError
     from adaspec.vllm.choice import choose, target_of
     from adaspec.vllm.patching import ATTRIBUTE
-    from adaspec.vllm.plugin import register
 
-    register()
     policy = changed(tmp_path / "first", tokenizer="target")
-    config = {"method": "adaspec", "model": str(models / "eagle"), "policy": policy}
-    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
-    made = args.create_engine_config()
+    made = configured(models, {**HEAD, "policy": policy})
     options, target = getattr(made.speculative_config, ATTRIBUTE), target_of(made.model_config)
     assert choose(options, target, has_head=True).spec == policy
     other = changed(tmp_path / "second", tokenizer="target", seed=77)
@@ -181,18 +182,6 @@ def test_vllm_has_what_is_patched_and_verifies_drafts_as_long():
 
     assert list(signature_problems()) == []
     assert MAX_VERIFIED <= MAX_SPEC_LEN
-
-
-def speculative(models, **config):
-    """vLLM's speculative config for ours."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    from adaspec.vllm.plugin import register
-
-    register()
-    config = {"method": "adaspec", **config}
-    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
-    return args.create_engine_config().speculative_config
 
 
 def test_a_head_of_the_first_format_is_recognised_by_its_weights_or_what_its_user_says(

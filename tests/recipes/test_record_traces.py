@@ -17,23 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 sys.path.insert(0, str(RECIPE))
 
-TALK = {
-    "workload": "talk",
-    "id": "7",
-    "messages": [{"role": "user", "content": "One?"}, {"role": "user", "content": "Two?"}],
-}
 SINGLE = {"workload": "maths", "id": "1", "messages": [{"role": "user", "content": "3 + 4"}]}
-
-
-def test_a_second_turn_is_asked_behind_the_targets_own_answer():
-    from record_traces import first_turns, second_turns
-
-    first = first_turns([TALK, SINGLE])
-    assert [(each["id"], len(each["messages"])) for each in first] == [("7/1", 1), ("1", 1)]
-    (second,) = second_turns([TALK, SINGLE], {("talk", "7/1"): "The first."})
-    assert second["id"] == "7/2"
-    assert [turn["content"] for turn in second["messages"]] == ["One?", "The first.", "Two?"]
-    assert second_turns([TALK], {}) == []
 
 
 def test_the_named_prompts_are_recorded_and_what_is_none_is_named(tmp_path):

@@ -1,4 +1,4 @@
-"""The kernels are few, and compile for a GPU that is not there."""
+"""The kernels compile for a GPU that is not there."""
 
 from __future__ import annotations
 

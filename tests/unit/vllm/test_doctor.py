@@ -132,8 +132,7 @@ def test_a_model_is_looked_at_and_whether_vllm_serves_it_is_said(no_vllm, model,
         assert says in found(model=str(model))["model"].found
 
 
-def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
-    pytest.importorskip("transformers", reason="transformers is not installed")
+def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty").mkdir()
     for missing in (str(tmp_path / "nowhere"), str(tmp_path / "empty")):
@@ -141,9 +140,6 @@ def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
         assert not finding.ok
         assert missing in finding.found
         assert "model's folder" in finding.advice
-
-
-def test_a_model_that_is_no_decoder_or_lacks_its_tokenizer_is_named(no_vllm, model):
     config = json.loads((model / "config.json").read_text())
     other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
     (model / "config.json").write_text(json.dumps(config | other))

@@ -15,7 +15,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
 from adaspec.policy.base import BasePolicy, keeps_drafter
 from adaspec.policy.protocol import Proposal, Setup
-from adaspec.policy.spec import KINDS, parse_policy
+from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.batch import EngineBatch
@@ -290,7 +290,8 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
     session = session_of(parse_policy(name), 4)
     asked, proposed = session.forwards, Heard(session)["proposed"]
     session.forwards = lambda: asked(possible=session.step % 3 == 0)
-    engine = ScriptedEngine(requests, session).run()
+    # One request may not hold it at all.
+    engine = asking(ScriptedEngine(requests, session), adaspec_source="ngram").run()
     assert not engine.running
     assert not session.breaker.counts
     assert any(step.cut.neural_len.any() for step in proposed)
@@ -432,9 +433,8 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
     nobody = np.zeros(0, np.int32)
     session.begin(EngineBatch([], [], np.zeros((0, 1), np.int32), nobody, nobody, [], {}), {})
     assert session._running.requests == {}
-    assert sorted(name for names in heard["left"] for name in names) == [
-        f"r{at}" for at in range(5)
-    ]
+    left = [name for names in heard["left"] for name in names]
+    assert sorted(left) == [f"r{at}" for at in range(5)]
     assert Broken.released == 5
     assert session.finish() == []
     assert [fault.stage for fault in heard["fault"]] == ["plan"] * MAX_IN_A_ROW
@@ -512,8 +512,8 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
         engine.step()
     assert all(engine.drafts[at] for at in (0, 1))
     drafted = counters["drafted_tokens/splice"]
-    follow(session, Told("off", ""), None)
-    assert counters["mode/off"] == 1
+    follow(session, Told("off", "a line of the file is wrong"), None)
+    assert counters["mode/off"] == counters["faults/mode_file"] == 1
     for _ in range(3):
         engine.step()
         assert engine.drafts == {0: [], 1: [], 2: []}
@@ -521,6 +521,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     # What was proposed before is still learned from.
     assert drafted < counters["drafted_tokens/splice"]
     assert len(policy.planned) == 3
+    assert len(session._undrafted) == 2
     follow(session, Told("serve", ""), None)
     engine.running = [0, 1, 2]
     engine.states = {f"r{at}": engine.states.get(f"r{at}", object()) for at in range(3)}
@@ -531,17 +532,6 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     assert counters["mode/off"] == 0
     assert counters["mode/serve"] == 1
     assert not session.breaker.counts
-
-
-def test_requests_that_run_while_off_come_and_go_without_being_remembered():
-    session = session_of(Fixed(), 4)
-    follow(session, Told("off", ""), None)
-    for at in range(50):
-        engine = ScriptedEngine(repetitive(2), session)
-        engine.states = {name: object() for name in engine.states}
-        engine.step()
-        assert len(session._undrafted) == 2, at
-    assert not session._running.requests
 
 
 @pytest.mark.parametrize(
@@ -573,31 +563,19 @@ def test_a_request_limits_its_drafts_and_nobody_elses(extra_args, length, source
     assert not session.breaker.counts
 
 
-def test_long_contexts_are_not_drafted_for():
+def test_long_contexts_are_not_drafted_for_and_all_drafts_together_are_kept_to_a_budget():
     policy = Fixed()
     session = session_of(policy, 2, max_context_tokens=30)
     engine = ScriptedEngine(repetitive(1), session)
-    lengths = []
     while engine.running:
         engine.step()
-        lengths.append((engine.position[0] + 20, len(engine.drafts[0])))
-    assert all((drafted > 0) == (known <= 30) for known, drafted in lengths[:-1])
+        known = engine.position[0] + 20
+        assert not engine.running or bool(engine.drafts[0]) == (known <= 30)
     assert policy.planned[-1] == [False]
     assert not session.keeps_alive
-
-
-def test_all_drafts_of_a_step_together_are_kept_to_a_budget():
     session = session_of(Fixed(), 3, max_drafted_tokens=7)
     engine = asking(ScriptedEngine(repetitive(3), session), adaspec_cap=1)
     for _ in range(3):
         engine.step()
         assert [len(engine.drafts[at]) for at in range(3)] == [1, 3, 3]
-    assert not session.breaker.counts
-
-
-@pytest.mark.parametrize("name", [kind.default for kind in KINDS.values() if kind.default])
-@pytest.mark.parametrize("rows", [1, 3])
-def test_every_policy_copes_with_a_request_that_may_not_hold_the_drafter(name, rows):
-    session = session_of(parse_policy(name), rows)
-    asking(ScriptedEngine(repetitive(rows), session), adaspec_source="ngram").run(20)
     assert not session.breaker.counts

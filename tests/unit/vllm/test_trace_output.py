@@ -68,18 +68,6 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     assert lost == {"limit": 400 - kept}
 
 
-@pytest.mark.parametrize("at", [0, -1])
-def test_an_unsound_row_costs_itself_alone(tmp_path, at):
-    lost = Counter()
-    made = output_in(tmp_path, lost)
-    made.add(step(0))
-    made.add(step(at))
-    made.add(step(1))
-    made.close()
-    assert lost == {"rejected": 1}
-    assert made.rows == 2
-
-
 def test_a_server_that_logs_for_long_forgets_requests_and_still_refuses_what_comes_again(
     tmp_path, monkeypatch
 ):

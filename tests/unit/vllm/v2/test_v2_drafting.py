@@ -1,4 +1,8 @@
-"""Our step on a V2 engine needs no tensor's values, and its report says what it did."""
+"""Our step on a V2 engine runs where no tensor has values, so that nothing waits for the device.
+
+A fake tensor refuses whatever would need its values (`item`, boolean indexing, `nonzero`). A meta
+tensor refuses, besides, to meet a tensor that was made on another device than its own.
+"""
 
 import pytest
 from random_models import random_model
@@ -10,9 +14,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from adaspec.device.answers import Answers  # noqa: E402
 from adaspec.device.predictor import Batch  # noqa: E402
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
 from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
 
+INDEX = AnswerIndex(LEAST_BYTES)
 SLOTS, ROWS, CONTEXT, CAP, VOCABULARY = 6, 4, 120, 8, 50
 
 
@@ -43,20 +50,23 @@ def steps(drafting, device, forwards, limited):
     return drafts
 
 
-def drafting_of(evidence, device):
+def drafting_of(evidence, remembers, device):
+    answers = Answers.of(INDEX, SLOTS, device) if remembers else None
     policy = LearnedPolicy("random", random_model(5, no_tables(), evidence=evidence), {}, CAP, 4)
-    return Drafting(policy, SLOTS, CAP, 4, VOCABULARY, device)
+    return Drafting(policy, SLOTS, CAP, 4, VOCABULARY, device, answers)
 
 
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("forwards", [0, 1, 3])
-@pytest.mark.parametrize("evidence", [False, True])
-def test_nothing_waits_for_the_device(evidence, forwards, limited):
+@pytest.mark.parametrize(("evidence", "remembers"), [(False, True), (True, False), (True, True)])
+def test_nothing_waits_for_the_device(evidence, remembers, forwards, limited):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
-        drafting = drafting_of(evidence, torch.device("cpu"))
+        drafting = drafting_of(evidence, remembers, torch.device("cpu"))
         mode.allow_non_fake_inputs = False
         drafts = steps(drafting, torch.device("cpu"), forwards, limited)
     assert drafts.tokens.shape == drafts.survival.shape == (ROWS, CAP)
     meta = torch.device("meta")
-    assert steps(drafting_of(evidence, meta), meta, forwards, limited).report.device == meta
+    assert (
+        steps(drafting_of(evidence, remembers, meta), meta, forwards, limited).report.device == meta
+    )
