@@ -9,6 +9,8 @@ from adaspec.errors import ServingError
 from adaspec.vllm import compatibility
 from adaspec.vllm.compatibility import check_runner
 
+PARAMETERS = ("num_speculative_tokens", "target_positions")
+
 
 class Eagle:
     """As much of a vLLM as adaspec looks at here: a function, and what it reads of a drafter."""
@@ -24,16 +26,16 @@ class Later(Eagle):
 
 @pytest.fixture
 def functions(monkeypatch):
-    """The functions that adaspec knows, each with its parameters: none but those of a test."""
-    known, vllm = {}, types.ModuleType("vllm")
+    """Has a vLLM of which adaspec knows no functions but those that a test names."""
+    known, vllm = compatibility.FUNCTIONS, types.ModuleType("vllm")
+    for path in [*reversed(known)]:
+        monkeypatch.delitem(known, path)
     vllm.__version__, vllm.Eagle, vllm.Later = "0.40.0", Eagle, Later
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setattr(compatibility, "FUNCTIONS", known)
     monkeypatch.setattr(compatibility, "RUNNER_ATTRIBUTES", ("input_batch.req_ids",))
     monkeypatch.setattr(compatibility, "DRAFTER_ATTRIBUTES", ("max_model_len",))
-    parameters = ("num_speculative_tokens", "target_positions")
-    monkeypatch.setattr(compatibility, "_PROPOSER_METHODS", {"propose": parameters})
-    return known
+    monkeypatch.setattr(compatibility, "_PROPOSER_METHODS", {"propose": PARAMETERS})
+    return lambda path: monkeypatch.setitem(known, path, PARAMETERS)
 
 
 def runner():
@@ -47,7 +49,7 @@ def drafter(kind=Eagle):
 
 
 def test_a_vllm_that_is_as_expected_is_taken(functions):
-    functions["vllm:Eagle.propose"] = ("num_speculative_tokens", "target_positions")
+    functions("vllm:Eagle.propose")
     check_runner(runner(), drafter())
     check_runner(runner(), None)
 
@@ -64,7 +66,7 @@ def test_a_vllm_that_is_as_expected_is_taken(functions):
 )
 def test_what_is_otherwise_is_named_as_the_server_starts(functions, path, changed, says):
     if path is not None:
-        functions[path] = ("num_speculative_tokens", "target_positions")
+        functions(path)
     with pytest.raises(ServingError) as caught:
         check_runner(**{"runner": runner(), "drafter": drafter(), **changed})
     line = str(caught.value)
