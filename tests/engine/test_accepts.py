@@ -126,13 +126,3 @@ def test_a_policy_that_refuses_every_request_never_runs_the_drafter(serve, promp
     assert engine.greedy(prompts, 48) == truth()
     handle.remove()
     assert count[0] == 0
-
-
-def test_shadow_proposes_nothing_and_sees_everything(serve, prompts, truth):
-    engine, session = serve("eagle", mode="shadow")
-    ledger = Ledger()
-    session.observers.add(ledger)
-    assert engine.greedy(prompts, 48) == truth()
-    assert not engine.judged
-    assert ledger.proposed_tokens == 0
-    assert sum(ledger.counts) > 0

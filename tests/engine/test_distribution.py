@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from tiny_models import document, ids_of
 
-SAMPLES = 4000
 TOKENS = 4
 LEVEL = 1e-3
 LEAST_EXPECTED = 10
-
-
-def sampled(engine, prompt):
-    from vllm import SamplingParams
-
-    params = SamplingParams(temperature=1.3, max_tokens=TOKENS, ignore_eos=True)
-    return np.array([one[0] for one in engine.outputs([prompt] * SAMPLES, params)])
 
 
 def homogeneity(first, second):
@@ -36,34 +28,42 @@ def homogeneity(first, second):
     return found.pvalue, found.dof
 
 
+def check_distribution(engines, engine, samples):
+    """Hold what an engine says to what is said without speculation, at the level 0.001."""
+    from vllm import SamplingParams
+
+    prompt = ids_of(document(77, 4))[:-9]
+    params = SamplingParams(temperature=1.3, max_tokens=TOKENS, ignore_eos=True)
+    expected, found = (
+        np.array([one[0] for one in each.outputs([prompt] * samples, params)])
+        for each in (engines(max_num_seqs=64), engine)
+    )
+    assert len(np.unique(expected[:, 1])) > 2
+    for upto in range(2, TOKENS + 1):
+        value, freedom = homogeneity(expected[:, :upto], found[:, :upto])
+        print(f"{upto} tokens, {freedom} degrees of freedom, p = {value:.3f}")
+        assert freedom >= 1
+        assert value > LEVEL
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("head", "policy"),
     [("eagle", "fixed:neural:3"), ("eagle", "hybrid-splice:2:8:2:1:5"), (None, "fixed:ngram:8:1")],
 )
 def test_sampled_outputs_are_distributed_as_without_speculation(engines, head, policy):
-    """Two samples of 4,000 outputs each, at the engine's fixed seed, tested at the level 0.001.
+    """Two samples of 4,000 outputs each, at the engine's fixed seed.
 
     Power: a sampler that moved mass d from outputs of probability 0.4 to the others has the
-    noncentrality SAMPLES / 2 * (d^2 / 0.4 + d^2 / 0.6). With 15 degrees of freedom d = 0.05 is
-    found with probability 0.40, d = 0.07 with 0.92; with 8 they are 0.57 and 0.97. Each
-    position from the second on is tested, because drafts are verified from there.
+    noncentrality 2,000 * (d^2 / 0.4 + d^2 / 0.6). With 15 degrees of freedom d = 0.05 is found
+    with probability 0.40, d = 0.07 with 0.92; with 8 they are 0.57 and 0.97. Each position from
+    the second on is tested, because drafts are verified from there.
     """
-    prompt = ids_of(document(77, 4))[:-9]
-    expected = sampled(engines(max_num_seqs=64), prompt)
-    assert len(np.unique(expected[:, 1])) > 2
-    config = {"method": "adaspec", "policy": policy}
-    if head:
-        config |= {"model": head}
+    config = {"method": "adaspec", "policy": policy, **({"model": head} if head else {})}
     engine = engines(config, max_num_seqs=64)
     engine.judged.clear()
-    found = sampled(engine, prompt)
+    check_distribution(engines, engine, 4000)
     judged = [step for one in engine.judged.values() for step in one]
     accepted = sum(accepted for _, accepted in judged)
     drafted = sum(drafted for drafted, _ in judged)
     assert 0.02 * drafted < accepted < 0.98 * drafted  # both verdicts were passed often
-    for upto in range(2, TOKENS + 1):
-        value, freedom = homogeneity(expected[:, :upto], found[:, :upto])
-        print(f"{policy}: {upto} tokens, {freedom} degrees of freedom, p = {value:.3f}")
-        assert freedom >= 1
-        assert value > LEVEL

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-import psutil
 import pytest
 from copied import Copied
 
@@ -29,19 +27,6 @@ def run(engine, prompts, salts, tokens=48):
     ]
     done = engine.llm.generate(asked, params, use_tqdm=False)
     return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
-
-
-def test_what_was_answered_is_copied_under_the_same_salt_alone(remembering, truth, prompts):
-    few = prompts[:4]
-    for salt in ("a", "b", None):
-        outputs, first, _ = run(remembering, few, [salt] * 4)
-        assert outputs == truth()[:4]
-        outputs, again, accepted = run(remembering, few, [salt] * 4)
-        assert outputs == truth()[:4]
-        # The first time, answers of one salt may resemble each other, but are not the same.
-        assert again > first
-        assert accepted > 50
-    assert remembering.session.answers.tokens > 6 * 4 * 30
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth, prompts):
@@ -71,13 +56,6 @@ def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, promp
     assert not vars(remembering.runner)["adaspec_owners"].keys() & set(names)
 
 
-def test_no_answers_are_remembered_where_none_should_be(serve, truth, prompts):
-    engine, session = serve(None, POLICY, memory_bytes=0)
-    assert session.answers is None
-    for _ in range(2):
-        assert run(engine, prompts[:4], [None] * 4)[:2] == (truth()[:4], 0)
-
-
 def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, prompts, tmp_path):
     from adaspec.vllm.attachment import session_of
     from adaspec.vllm.patching import ATTRIBUTE
@@ -95,31 +73,3 @@ def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, pr
     outputs, _, accepted = run(remembering, prompts[:3], ["a"] * 3)
     assert outputs == truth()[:3]
     assert accepted > 30
-
-
-@pytest.mark.thorough
-def test_ten_thousand_requests_leave_the_process_as_large_as_it_was(remembering, prompts):
-    """Half of them come again, each batch under salts of its own, and some are aborted."""
-    from vllm import SamplingParams
-
-    draw = np.random.default_rng(0)
-    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
-    core, answers, sizes = remembering.llm.llm_engine, remembering.session.answers, []
-    for batch in range(100):
-        for at in range(100):
-            cut = draw.integers(3, 40)
-            prompt = prompts[draw.integers(len(prompts))][:cut]
-            if at % 2:
-                prompt = draw.integers(5, 90, cut).tolist()
-            asked = {"prompt_token_ids": prompt, "cache_salt": f"{batch}-{at % 5}"}
-            core.add_request(f"{batch}-{at}", asked, params)
-        core.abort_request([f"{batch}-{at}" for at in range(0, 100, 17)])
-        while core.has_unfinished_requests():
-            core.step()
-        assert answers.tokens < answers.capacity
-        sizes.append(psutil.Process().memory_info().rss)
-    early, late = max(sizes[10:20]), sizes[-1]
-    print(f"\n{early / 1e6:.0f} MB after 2,000 requests, {late / 1e6:.0f} MB after 10,000")
-    assert late < 1.05 * early
-    # Who has ended is told with the next step.
-    assert len(vars(remembering.runner)["adaspec_owners"]) <= 1

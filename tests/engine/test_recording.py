@@ -164,20 +164,3 @@ def test_shadow_logs_what_would_have_been_accepted(live, prompts, truth, tmp_pat
         assert step.accepted == right
         accepted += right
     assert accepted > 0
-
-
-def test_a_fraction_of_a_live_servers_requests_is_recorded(live, prompts, truth, tmp_path):
-    engine, session, recorder, _ = live(record_fraction=0.5, record_cap=8)
-    assert engine.greedy(prompts, 48) == truth()
-    assert not session.breaker.counts
-    finished(engine, recorder)
-    (dense,), (logged,) = tmp_path.glob("dense-*"), tmp_path.glob("logged-*")
-    whole = {each.id: each for each in TraceReader(dense).requests()}
-    steps = {each.id for each in TraceReader(logged).steps()}
-    assert whole and steps and not set(whole) & steps
-    outputs = {tuple(prompt): one for prompt, one in zip(prompts, truth(), strict=True)}
-    for request in whole.values():
-        output = outputs.get(tuple(request.prompt_tokens.tolist()))
-        if output is not None:
-            assert request.output_tokens.tolist() == output
-            assert (request.drafted_tokens[1:] >= 0).all()

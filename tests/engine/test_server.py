@@ -1,9 +1,6 @@
 """Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
 import json
-import math
-import shutil
-import subprocess
 import sys
 import time
 import urllib.error
@@ -12,18 +9,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from live_server import PATIENCE_S, Server, free_port
+from live_server import PATIENCE_S, Server
 
 from adaspec.trace.reader import TraceReader
 
 HERE = Path(__file__).parent
-BOARD = HERE.parents[1] / "docs" / "grafana" / "adaspec.json"
-PANELS_WITHOUT_DATA = {
-    "Faults per minute, by stage",
-    "Trace rows not written per second",
-    "Drafts not verified per second",
-}
-"""What may stay empty where nothing goes wrong."""
 DETAILED = ("--per-request-spec-decode-metrics", "detailed")
 TWO = ("--data-parallel-size", "2")
 
@@ -161,50 +151,6 @@ def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
         assert (verified(server) > before) == (mode == "serve")
         shown = server.metrics()
         assert total(shown, "mode", mode=mode) == total(shown, "mode") == 1
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not BOARD.exists(), reason="a source distribution leaves docs/ out")
-def test_every_query_of_the_board_has_an_answer(served, prompts, tmp_path):
-    binary = shutil.which("prometheus")
-    if binary is None:
-        pytest.skip("no prometheus on the PATH (Debian: apt-get install prometheus)")
-    server, _ = served
-    port = free_port()
-    (tmp_path / "prometheus.yml").write_text(
-        "scrape_configs:\n- job_name: vllm\n  scrape_interval: 1s\n"
-        f"  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
-    )
-    command = [binary, f"--config.file={tmp_path}/prometheus.yml"]
-    command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        until = time.monotonic() + 15
-        while time.monotonic() < until:
-            for prompt in prompts:
-                ask(server, prompt)
-        for panel in json.loads(BOARD.read_text())["panels"]:
-            for each in panel["targets"]:
-                found = query(port, each["expr"])
-                if panel["title"] not in PANELS_WITHOUT_DATA:
-                    assert found, (panel["title"], each["expr"])
-                    assert any(math.isfinite(value) for value in found), each["expr"]
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def query(port, expression):
-    """The values that Prometheus answers a query of the board with; it fails if that is none."""
-    replaced = {"$__rate_interval": "15s", "$job": "vllm", "$instance": ".*"}
-    for name, value in replaced.items():
-        expression = expression.replace(name, value)
-    address = f"http://127.0.0.1:{port}/api/v1/query?"
-    asked = urllib.request.urlopen(address + urllib.parse.urlencode({"query": expression}))
-    answer = json.load(asked)
-    assert answer["status"] == "success"
-    return [float(each["value"][1]) for each in answer["data"]["result"]]
 
 
 @pytest.mark.thorough

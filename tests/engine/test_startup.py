@@ -13,8 +13,8 @@ HEAD = {"method": "adaspec", "model": "eagle"}
 BARE = {"method": "adaspec"}
 
 
-def refusal(models, config, **arguments):
-    """The line with which an engine's config is refused."""
+def configured(models, config, **arguments):
+    """The config of an engine with this head, which may be named, and this method."""
     from vllm.engine.arg_utils import EngineArgs
 
     from adaspec.vllm.plugin import register
@@ -25,8 +25,18 @@ def refusal(models, config, **arguments):
         config["model"] = str(models / config["model"])
     arguments = {"dtype": "float32", "max_model_len": 384, **arguments}
     args = EngineArgs(str(models / "target"), speculative_config=config, **arguments)
+    return args.create_engine_config()
+
+
+def speculative(models, **config):
+    """vLLM's speculative config for ours."""
+    return configured(models, {**BARE, **config}).speculative_config
+
+
+def refusal(models, config, **arguments):
+    """The line with which an engine's config is refused."""
     with pytest.raises(AdaspecError) as caught:
-        args.create_engine_config()
+        configured(models, config, **arguments)
     line = str(caught.value)
     assert "\n" not in line
     return line
@@ -50,37 +60,7 @@ def test_a_wrong_word_is_named(models, config, says):
     assert says in refusal(models, config)
 
 
-@pytest.mark.parametrize(
-    ("key", "what", "says"),
-    [
-        ("trace_dir", "file", "cannot be written to (File exists)"),
-        ("trace_dir", "dangling", "cannot be written to (File exists)"),
-        ("cost", "folder", "not a file"),
-        ("policy", "folder", "neither a trained policy's folder"),
-        ("policy", "file", "neither a trained policy's folder"),
-    ],
-)
-def test_a_path_to_something_else_is_named(models, tmp_path, key, what, says):
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    line = refusal(models, {**HEAD, key: str(tmp_path / what)})
-    assert says in line
-    assert str(tmp_path / what) in line
-
-
-def test_mode_record_refuses_a_folder_that_holds_something_else(models, tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    line = refusal(models, {**HEAD, "mode": "record", "trace_dir": str(tmp_path)})
-    assert "no trace that mode 'record' could go on with" in line
-
-
-def test_a_head_whose_config_is_strange_is_refused(models, tmp_path):
-    (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
-    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
-
-
-def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
+def test_a_head_of_another_width_or_vocabulary_or_a_strange_config_is_refused(models, tmp_path):
     for key, value in (("hidden_size", 96), ("vocab_size", 64)):
         record = json.loads((models / "eagle" / "config.json").read_text())
         record[key] = value
@@ -88,6 +68,8 @@ def test_a_head_of_another_width_or_vocabulary_is_refused(models, tmp_path):
         line = refusal(models, {**BARE, "model": str(tmp_path)})
         assert "does not fit" in line
         assert str(value) in line
+    (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
+    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
 
 
 def test_what_cannot_be_served_together_is_refused(models, monkeypatch):
@@ -173,18 +155,12 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
 
 
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
-    from vllm.engine.arg_utils import EngineArgs
-
     from adaspec.errors import ServingError
     from adaspec.vllm.choice import choose, target_of
     from adaspec.vllm.patching import ATTRIBUTE
-    from adaspec.vllm.plugin import register
 
-    register()
     policy = changed(tmp_path / "first", tokenizer="target")
-    config = {"method": "adaspec", "model": str(models / "eagle"), "policy": policy}
-    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
-    made = args.create_engine_config()
+    made = configured(models, {**HEAD, "policy": policy})
     options, target = getattr(made.speculative_config, ATTRIBUTE), target_of(made.model_config)
     assert choose(options, target, has_head=True).spec == policy
     other = changed(tmp_path / "second", tokenizer="target", seed=77)
@@ -206,29 +182,6 @@ def test_vllm_has_what_is_patched_and_verifies_drafts_as_long():
 
     assert list(signature_problems()) == []
     assert MAX_VERIFIED <= MAX_SPEC_LEN
-
-
-@pytest.mark.parametrize(
-    ("head", "method"), [("eagle", "eagle"), ("eagle3", "eagle3"), ("draft", "draft_model")]
-)
-def test_a_drafter_is_recognised_by_its_own_config(models, head, method):
-    from adaspec.vllm.patching import ATTRIBUTE
-
-    made = speculative(models, model=str(models / head))
-    assert made.method == method
-    assert getattr(made, ATTRIBUTE).policy.startswith("hybrid-splice")
-
-
-def speculative(models, **config):
-    """vLLM's speculative config for ours."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    from adaspec.vllm.plugin import register
-
-    register()
-    config = {"method": "adaspec", **config}
-    args = EngineArgs(str(models / "target"), speculative_config=config, dtype="float32")
-    return args.create_engine_config().speculative_config
 
 
 def test_a_head_of_the_first_format_is_recognised_by_its_weights_or_what_its_user_says(
@@ -253,18 +206,3 @@ def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     shutil.copytree(models / "draft", folder)
     line = refusal(models, {**BARE, "model": str(folder)})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
-
-
-def test_a_vllm_whose_proposers_take_other_arguments_is_refused_as_it_starts(models, monkeypatch):
-    from live_engine import Engine
-    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-
-    from adaspec.errors import ServingError
-
-    def propose(self, num_speculative_tokens, positions, common_attn_metadata):
-        """As a later vLLM might have it."""
-
-    monkeypatch.setattr(SpecDecodeBaseProposer, "propose", propose)
-    config = {"method": "adaspec", "model": str(models / "eagle")}
-    with pytest.raises(ServingError, match=r"propose lacks the parameter target_positions"):
-        Engine(models, config)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 SERVE = CHECKOUT / "eval" / "serve_demo.py"
-INSTALL = CHECKOUT / "tests" / "engine" / "install_vllm.py"
 BLIND = "import sys; sys.modules['vllm'] = None\n"
 """As if vLLM were not installed."""
 SEEING = """
@@ -210,24 +208,6 @@ def test_what_is_to_run_meanwhile_runs_where_nothing_can_be_served(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "no such trace\n")
 
 
-def test_where_what_runs_meanwhile_fails_the_server_is_ended(tmp_path, stand_in):
-    wait = f"while [ ! -s {tmp_path / 'server.log'} ]; do sleep 0.05; done"
-    done = serve(tmp_path, stand_in(ANSWERS), "--meanwhile", f"{wait}; exit 3")
-    assert done.returncode == 3, done.stderr
-    assert is_gone(server_pid(tmp_path))
-
-
-def test_fetching_alone_serves_nothing(tmp_path, stand_in):
-    setting = stand_in(ANSWERS)
-    target = ["--target", tmp_path / "models" / "target", "--log", tmp_path / "server.log"]
-    done = run(SERVE, setting, *target, "--fetch-only")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert not (tmp_path / "server.log").exists()
-    done = run(SERVE, setting, *target)
-    assert done.returncode == 2
-    assert "serving needs --policy and --cost" in done.stderr
-
-
 def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
     done = serve(tmp_path, stand_in("print('loading')\nraise RuntimeError('no such head')\n"))
     assert done.returncode == 1
@@ -245,55 +225,3 @@ def test_who_is_interrupted_ends_its_server(tmp_path, stand_in):
     process.communicate(timeout=120)
     assert process.returncode == 130
     assert is_gone(server_pid(tmp_path))
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a GPU's vLLM is not ours")
-def test_make_demo_goes_through_where_vllm_cannot_be_installed(tmp_path):
-    python = tmp_path / "venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = -P ]; then echo True; exit; fi\n'
-        f'echo "$@" >> {tmp_path / "asked"}\n'
-        'case "$1" in *install_vllm.py) echo "vLLM cannot be installed here: no wheel";; esac\n'
-    )
-    python.chmod(0o755)
-    (tmp_path / "venv" / ".ready").touch()
-    known = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = ["make", "demo", f"VENV={tmp_path / 'venv'}"]
-    for _ in range(2):  # what failed once is tried again
-        done = subprocess.run(
-            command, cwd=CHECKOUT, env=known, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        asked = (tmp_path / "asked").read_text().splitlines()
-        (tmp_path / "asked").unlink()
-        *beside, served, timed = asked
-        # vLLM is installed, and the model fetched, beside the training.
-        assert sorted(beside, key=len)[0] == "tests/engine/install_vllm.py"
-        (trained,) = (line for line in beside if line.startswith("-m adaspec train "))
-        (fetched,) = (line for line in beside if line.endswith("--fetch-only"))
-        assert len(beside) == 3
-        assert beside.index("tests/engine/install_vllm.py") < beside.index(fetched)
-        for line in (fetched, served):
-            assert line.startswith("eval/serve_demo.py ")
-            assert "--said vLLM cannot be installed here: no wheel" in line
-        assert f"--meanwhile {tmp_path / 'venv'}/bin/python -m adaspec eval " in served
-        assert "--concurrency 1,4,16" in trained
-        assert timed.startswith("eval/demo_times.py ")
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        (BLIND + CROWDED, ("it needs ", "0.3 are free")),
-        (BLIND + ROOMY, ("ERROR: No matching distribution",)),
-    ],
-)
-def test_why_vllm_cannot_be_installed_is_said_in_one_line(tmp_path, setting, says):
-    done = run(INSTALL, setting, **NOWHERE, PIP_FIND_LINKS=str(tmp_path))
-    assert done.returncode == 0
-    (said,) = done.stdout.splitlines()
-    assert said.startswith("vLLM cannot be installed here: ")
-    assert all(each in said for each in says)

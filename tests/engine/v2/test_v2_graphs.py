@@ -64,15 +64,6 @@ def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, 
     assert any(without <= largest < scheduled for without, scheduled, _ in steps)
 
 
-def test_prompts_that_no_graph_holds_leave_drafts_as_long_as_they_are():
-    from adaspec.vllm.v2.trimming import room_in_graph
-
-    assert room_in_graph(100, 512) == 412
-    assert room_in_graph(512, 512) == 0
-    assert room_in_graph(513, 512) is None
-    assert room_in_graph(100, None) is None
-
-
 def test_the_largest_graph_is_that_of_vllms_config():
     from types import SimpleNamespace
 

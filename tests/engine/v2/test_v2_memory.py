@@ -92,11 +92,3 @@ def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, pr
     assert worker.memory.index.tokens < worker.memory.index.capacity
     assert copied.counts[1] > 50
     check_sound(worker)
-
-
-def test_nothing_is_remembered_where_no_memory_is_given(remembering, prompts, truth):
-    engine, worker, copied = remembering(nbytes=0)
-    for _ in range(2):
-        assert run(engine, prompts[:2], [None] * 2) == truth(TOKENS)[:2]
-    assert worker.memory is None
-    assert copied.counts[0] == 0

@@ -9,7 +9,6 @@ import pytest
 from random_models import random_policy
 
 from adaspec.bench import decide
-from adaspec.draft.index import match_positions
 from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.shipped import shipped_policies
@@ -60,27 +59,6 @@ def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted() -> None:
         made_up.step(timed=True)
     assert 0.3 < made_up.row(1e-6).matched < 0.7
     assert 1.5 < made_up._position.mean() / 60 < 3.5
-
-
-@pytest.mark.parametrize("neural_cap", [0, 2, 5])
-def test_a_models_forward_runs_before_a_step_and_before_each_drafted_token(neural_cap: int) -> None:
-    forwards: list[int] = []
-    policy = policy_that(evidence=True, neural_cap=neural_cap)
-    made_up = decide.MadeUpBatch(policy, 3, 256, 200, lambda: forwards.append(1))
-    for _ in range(40):
-        made_up.step(timed=True)
-    drafted = min(neural_cap, decide.DRAFTED)
-    assert made_up.row(1e-6).drafted == drafted
-    assert len(forwards) == 40 * (1 + drafted)
-
-
-def test_texts_are_the_same_at_each_call_and_match_themselves_as_recorded_ones_do() -> None:
-    texts = decide.made_up_texts(10, 300, 50)
-    assert np.array_equal(texts, decide.made_up_texts(10, 300, 50))
-    assert len({text.tobytes() for text in texts}) == 10
-    lengths = match_positions([], decide.made_up_texts(1, 20_000, 0)[0]).length
-    assert 0.75 < (lengths >= 1).mean() < 0.92
-    assert 0.1 < (lengths >= 10).mean() < 0.4
 
 
 def test_what_memory_cannot_hold_is_refused_with_what_is_free(

@@ -5,18 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from adaspec.bench.profile.measurement import MIN_REPEATS, Cell, Grid, Kinds, measure, plans_of
+from adaspec.bench.profile.measurement import Cell, Grid, measure, plans_of
 from adaspec.bench.profile.profile import (
     MAX_REFERENCE_SPREAD,
     MAX_STEP_SPREAD,
     fit_profile,
-    noise_of,
 )
 from adaspec.cost.fit import TERMS
 from adaspec.cost.model import CostModel, StepShape
 from adaspec.errors import CostError
 from adaspec.evaluate.options import silent
-from adaspec.vllm.profiling import Plan, PromptStep, TimedStep
+from adaspec.vllm.profiling import PromptStep, TimedStep
 
 pytestmark = pytest.mark.slow
 
@@ -110,20 +109,13 @@ def test_noise_and_outliers_leave_the_constants_within_a_few_percent():
 
 
 def test_a_noisy_machine_is_not_trusted_and_says_why():
+    varies = profiled(Machine(), reference_s=[0.001, 0.002] * 10)
+    assert varies.noise.reference_spread > MAX_REFERENCE_SPREAD
+    assert "a fixed loop" in varies.complaints[0]
     found = profiled(Machine(noise=0.3))
     assert found.noise.step_spread > MAX_STEP_SPREAD
     assert "too noisy to trust" in found.complaints[0]
     assert found.document()["noise"]["trusted"] is False
-
-
-def test_a_fixed_loop_that_varies_is_reason_enough():
-    found = profiled(Machine(), reference_s=[0.001, 0.002] * 10)
-    assert found.noise.reference_spread > MAX_REFERENCE_SPREAD
-    assert "a fixed loop" in found.complaints[0]
-
-
-def test_without_repeats_nothing_is_trusted():
-    assert "no step was repeated" in noise_of([[0.1], [0.2]], QUIET).complaint
 
 
 def test_a_step_that_the_formula_cannot_tell_is_a_complaint():
@@ -147,9 +139,6 @@ def test_cells_that_do_not_fit_are_named_and_the_rest_is_measured():
     found = profiled(machine)
     assert found.skipped == {"batch 16 at 1,024 tokens": "no room"}
     assert max(requests * context for requests, context, *_ in machine.visits) <= 4 * 1024
-
-
-def test_where_nothing_fits_the_error_says_what_does_not():
     with pytest.raises(CostError, match=r"batch 1 at 128 tokens: no room"):
         profiled(Machine(room=1))
 
@@ -171,24 +160,6 @@ def test_when_time_is_up_two_rounds_are_made_and_a_gpus_parts_timed(on_cpu, roun
     measurement = measure(machine, dataclasses.replace(GRID, max_s=0.0), BATCHES, True, silent)
     assert len(machine.visits) == rounds * 12
     assert {len(kind.timed) for kind in measurement.kinds} == {4}
-
-
-def test_on_a_gpu_parts_come_from_a_round_of_their_own():
-    machine = Machine(on_cpu=False)
-    measurement = measure(machine, GRID, BATCHES, True, silent)
-    assert sum(synchronised for *_, synchronised in machine.visits) == 12
-    for kind in measurement.kinds:
-        assert len(kind.timed) == 2 * GRID.rounds
-        assert len(kind.parts) == 2
-
-
-def test_steps_seen_too_seldom_are_not_fitted_to():
-    kinds, cell = Kinds(), Cell(1, 128, False)
-    step = Machine().timed(1, 128, False, Plan())
-    kinds.add(cell, [(Plan(), step)] * (MIN_REPEATS - 1))
-    assert kinds.repeated() == []
-    kinds.add(cell, [(Plan(), step)])
-    assert len(kinds.repeated()) == 1
 
 
 def test_plans_tell_a_forward_from_a_verified_token():

@@ -11,11 +11,10 @@ from adaspec.draft.index import NgramIndex
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from made_answers import add, random_answers  # noqa: E402
+from made_answers import random_answers  # noqa: E402
 
-from adaspec.device.answers import Answers, best_match, copied  # noqa: E402
+from adaspec.device.answers import best_match, copied  # noqa: E402
 from adaspec.device.lookup import append, look_up, read_text  # noqa: E402
-from adaspec.draft.answers import IN_ANSWERS  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -55,23 +54,3 @@ def test_it_finds_the_hosts_matches_in_texts_and_behind_drafts(seed: int) -> Non
         np.testing.assert_array_equal(found.follower.numpy(), said[:, 0])
         if depth == 0:
             np.testing.assert_array_equal(said, host.survey(opened, 3, 8)[2])
-
-
-def test_what_an_index_already_holds_comes_along() -> None:
-    index, answers = random_answers(np.random.default_rng(1), 2, 9, CPU)
-    again = Answers.of(index, 2, CPU)
-    np.testing.assert_array_equal(again.words.numpy(), index.words)
-    assert again.capacity == answers.capacity == index.capacity
-
-
-def test_an_answer_is_found_under_its_own_owner_alone() -> None:
-    rng = np.random.default_rng(5)
-    index, answers = random_answers(rng, 3, 4, CPU, 0)
-    add(index, answers, np.arange(20, 40, dtype=np.int32), 2)
-    answers.owners.copy_(torch.tensor([2, 3, 0], dtype=torch.int32))
-    slots, text = torch.arange(3), torch.arange(10, 26, dtype=torch.int32).repeat(3, 1)
-    read = read_text(text, torch.full((3,), 16, dtype=torch.int32), slots, 0)
-    found = best_match(look_up(read), answers, slots, read)
-    assert found.length.tolist() == [6, 0, 0]
-    assert found.start.tolist() == [IN_ANSWERS + 6, -1, -1]
-    assert copied(read, answers, found.start, 16)[0].tolist() == [*range(26, 40), -1, -1]

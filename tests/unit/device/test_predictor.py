@@ -63,7 +63,7 @@ def test_every_step_of_a_random_run_is_the_hosts(kind: str, seed: int, evidence:
     assert twin.other_budgets <= 1
 
 
-def test_every_step_of_recorded_requests_is_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_step_of_recorded_requests_is_the_hosts() -> None:
     requests = recorded_requests(24)
     recording = build_recording(requests, 8)
     policy = load_policy("reference-pair-cpu")
@@ -75,9 +75,3 @@ def test_every_step_of_recorded_requests_is_the_hosts(capsys: pytest.CaptureFixt
     # A draft may be worth as much as another, or nothing, up to the last bits.
     assert twin.other_choices <= twin.choices // 1000
     assert twin.other_budgets <= twin.budgets // 50
-    with capsys.disabled():
-        print(f"\n{twin.rows} recorded states; the largest differences between host and device:")
-        for name, largest in twin.largest.items():
-            print(f"    {name}: {largest:.1e}")
-        print(f"    {twin.other_choices} of {twin.choices} choices, as good")
-        print(f"    {twin.other_budgets} of {twin.budgets} budgets")

@@ -60,8 +60,6 @@ class Twin(BasePolicy):
 
     def __init__(self, host: LearnedPolicy, make_predictor: MakePredictor) -> None:
         self.name, self.host, self._make_predictor = host.name, host, make_predictor
-        self.largest: dict[str, float] = {}
-        """The largest difference met, by quantity."""
         self.rows = self.choices = self.other_choices = self.budgets = self.other_budgets = 0
         """Rows compared; choices compared, and how many were others, of drafts as good."""
         self._rng = np.random.default_rng(0)
@@ -285,4 +283,3 @@ class Twin(BasePolicy):
         difference = np.nan_to_num(np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0))
         largest = float(difference.max(initial=0.0))
         assert largest < TOLERANCE, (what, largest)
-        self.largest[what] = max(self.largest.get(what, 0.0), largest)

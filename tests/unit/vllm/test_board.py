@@ -51,26 +51,3 @@ def test_series_are_told_apart_by_labels_that_they_have(board):
             for grouped in re.findall(r"(?:by|ignoring) \(([^)]*)\)", target["expr"]):
                 assert set(grouped.split(", ")) <= labels, target["expr"]
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
-
-
-def test_panels_have_places_of_their_own_and_queries_the_variables_that_there_are(board):
-    taken = set()
-    for panel in board["panels"]:
-        at = panel["gridPos"]
-        assert at["x"] + at["w"] <= 24
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-
-    known = {variable["name"] for variable in board["templating"]["list"]}
-    text = json.dumps(board)
-    used = set(re.findall(r"\$\{?([a-z]+)\b", text))
-    assert used == known
-    for variable in board["templating"]["list"]:
-        if variable["type"] == "query":
-            assert names_in(variable["definition"]) <= set(SERIES)

@@ -53,18 +53,6 @@ def test_steps_that_succeeded_before_are_no_credit():
     assert breaker_after(pattern)[1] == 100_000 + breaker_after([True, False] * 200)[1]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "says"),
-    [
-        ([True] * MAX_IN_A_ROW, "after 8 failed steps in a row (failures since the start: 8 in"),
-        ([True, False] * 200, "for failing more often than once in 100 steps (failures since"),
-    ],
-)
-def test_the_log_says_which_it_was(pattern, says, caplog):
-    breaker_after(pattern)
-    assert says in caplog.text
-
-
 def test_a_breaker_that_is_off_logs_no_more_whatever_still_fails(caplog):
     breaker = CircuitBreaker("fixed:ngram:8:2", Observers())
     for step in range(3 * MAX_IN_A_ROW):

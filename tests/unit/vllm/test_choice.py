@@ -88,15 +88,6 @@ def learned(tmp_path):
     return made
 
 
-def test_the_choice_carries_the_doubt_to_whoever_logs_it(learned):
-    chosen = choose(Options(policy=learned(None)), target("elsewhere/copy", MINE), has_head=True)
-    assert "could not be compared" in chosen.doubt
-    chosen = choose(Options(policy=learned(MINE)), target("elsewhere/copy", MINE), has_head=True)
-    assert chosen.doubt == ""
-    with pytest.raises(ServingError, match="another vocabulary"):
-        choose(Options(policy=learned(OTHER)), target("org/model", MINE), has_head=True)
-
-
 def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypatch):
     from adaspec.vllm import choice
 

@@ -6,32 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from adaspec.vllm import metrics
-from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, INDEX, METRICS, Counters, read_counters
-
-
-def count(folder, times):
-    made = Counters(folder, {"policy": "p"})
-    for _ in range(times):
-        made.add("steps")
-    made.lost("disk", 3)
-
-
-def test_another_process_counts(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=count, args=(tmp_path, times)) for times in (5, 7)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    found = list(read_counters(tmp_path))
-    assert [about for about, _ in found] == [{"policy": "p"}] * 2
-    figures = np.sum([each for _, each in found], axis=0)
-    assert figures[INDEX["steps"]] == 12
-    assert figures[INDEX["dropped_rows/disk"]] == 6
+from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, METRICS, Counters
 
 
 def test_the_folder_is_named_once_to_all_processes(monkeypatch):
@@ -69,19 +47,6 @@ def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(mo
     assert queue.get(timeout=60) == str(folder)
     worker.join()
     metrics._remove(str(folder), os.getpid())
-
-
-def test_a_folder_that_an_operator_names_is_used_by_every_server(monkeypatch, tmp_path):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    assert announced() == str(tmp_path)
-
-
-def test_figures_without_a_folder_are_for_nobody_and_other_files_are_passed_over(tmp_path):
-    made = Counters(None, {})
-    made.add("steps", 2)
-    assert made["steps"] == 2
-    (tmp_path / "x.counters").write_text("{}")
-    assert list(read_counters(tmp_path)) == []
 
 
 def test_every_figure_is_exposed_and_documented(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_session import CAP, ScriptedEngine, asking, repetitive, session_of
+from test_session import CAP, Heard, ScriptedEngine, asking, repetitive, session_of
 
 sys.path.append(str(Path(__file__).parents[1] / "policy"))
 sys.path.append(str(Path(__file__).parent / "v2"))
@@ -21,7 +21,6 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
 from adaspec.predict.features import BEFORE
 from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog
-from adaspec.vllm.events import Observer
 
 
 def learned(seed=5):
@@ -43,24 +42,18 @@ def lines(caplog):
 def test_a_line_tells_of_every_request_why_it_was_decided_so(lines):
     session = session_of(learned(), 3)
     session.observers.add(DecisionLog(1e9))
-    events = []
-
-    class Listener(Observer):
-        def proposed(self, event):
-            events.append((event.cut.neural_len.copy(), event.cut.ngram_len.copy()))
-
-    session.observers.add(Listener())
+    events = Heard(session)["proposed"]
     engine = ScriptedEngine(repetitive(3), session)
     for _ in range(4):
         engine.step()
     assert len(lines()) == 4
-    for line, (neural, ngram) in zip(lines(), events, strict=True):
+    for line, event in zip(lines(), events, strict=True):
         assert line["running"] == 3
         assert line["price"] >= 0
         assert line["proposes"] is True
         assert [each["request"] for each in line["requests"]] == ["r0", "r1", "r2"]
-        assert [each["neural_len"] for each in line["requests"]] == neural.tolist()
-        assert [each["ngram_len"] for each in line["requests"]] == ngram.tolist()
+        assert [each["neural_len"] for each in line["requests"]] == event.cut.neural_len.tolist()
+        assert [each["ngram_len"] for each in line["requests"]] == event.cut.ngram_len.tolist()
         for each in line["requests"]:
             assert set(each["features"]) == set(BEFORE)
             assert len(each["survival_ngram"]) == 8

@@ -97,14 +97,6 @@ def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
     assert "pip install" in found()["plug-in"].advice
 
 
-def test_a_head_needs_its_target_and_a_gpu_brings_the_caveat(bare, monkeypatch):
-    assert "--model" in found(draft="x")["head"].advice
-    torch = type(sys)("torch")
-    torch.cuda = SimpleNamespace(is_available=lambda: True)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    assert "not measured yet" in " ".join(doctor.gpu_caveat().split())
-
-
 @pytest.fixture
 def no_vllm(monkeypatch):
     """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
@@ -125,28 +117,22 @@ def model(tmp_path):
     return folder
 
 
-def test_a_model_is_looked_at_without_a_head(no_vllm, model):
-    finding = found(model=str(model))["model"]
-    assert finding.ok
-    assert "LlamaForCausalLM with 128 tokens" in finding.found
-    assert "whether vLLM serves it was not looked at" in finding.found
-    assert "without it is served by 'hybrid:4:16:0'" in finding.found
-    assert "with a head it is served by" in finding.found
-    assert "head" not in found(model=str(model))
+def test_a_model_is_looked_at_and_whether_vllm_serves_it_is_said(no_vllm, model, monkeypatch):
+    assert "--model" in found(draft="x")["head"].advice
+    parts = found(model=str(model))
+    assert parts["model"].ok
+    assert "head" not in parts
+    assert "LlamaForCausalLM with 128 tokens" in parts["model"].found
+    assert "whether vLLM serves it was not looked at" in parts["model"].found
+    assert "without it is served by 'hybrid:4:16:0'" in parts["model"].found
+    for known, says in (("LlamaForCausalLM", "vLLM serves it"), ("X", "try that of transformers")):
+        vllm = type(sys)("vllm")
+        vllm.ModelRegistry = SimpleNamespace(get_supported_archs=lambda known=known: {known})
+        monkeypatch.setitem(sys.modules, "vllm", vllm)
+        assert says in found(model=str(model))["model"].found
 
 
-@pytest.mark.parametrize("archs", [{"LlamaForCausalLM"}, {"Other"}])
-def test_whether_vllm_serves_a_model_is_said(no_vllm, model, archs, monkeypatch):
-    vllm = type(sys)("vllm")
-    vllm.ModelRegistry = type("Registry", (), {"get_supported_archs": staticmethod(lambda: archs)})
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    said = found(model=str(model))["model"].found
-    assert ("vLLM serves it" in said) == ("LlamaForCausalLM" in archs)
-    assert ("would try that of transformers" in said) == ("Other" in archs)
-
-
-def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
-    pytest.importorskip("transformers", reason="transformers is not installed")
+def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty").mkdir()
     for missing in (str(tmp_path / "nowhere"), str(tmp_path / "empty")):
@@ -154,9 +140,6 @@ def test_a_model_that_is_not_there_is_named(no_vllm, tmp_path, monkeypatch):
         assert not finding.ok
         assert missing in finding.found
         assert "model's folder" in finding.advice
-
-
-def test_a_model_that_is_no_decoder_or_lacks_its_tokenizer_is_named(no_vllm, model):
     config = json.loads((model / "config.json").read_text())
     other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
     (model / "config.json").write_text(json.dumps(config | other))
@@ -169,16 +152,3 @@ def test_a_model_that_is_no_decoder_or_lacks_its_tokenizer_is_named(no_vllm, mod
     finding = found(model=str(model))["model"]
     assert not finding.ok
     assert "tokenizer cannot be read" in finding.found
-
-
-def test_a_policy_that_does_not_fit_the_model_is_named(no_vllm, model):
-    said = found(model=str(model), policy="fixed:ngram:4:1")["model"].found
-    assert "policy 'fixed:ngram:4:1' fits it" in said
-    finding = found(model=str(model), policy="llama-3.1-8b-instruct-h100")["model"]
-    assert finding.ok
-    assert "could not be compared" in finding.found
-
-
-def test_what_a_head_is_said_to_be_is_believed(no_vllm, model):
-    said = found(model=str(model), draft=str(model), draft_method="draft_model")["head"].found
-    assert "is said to be draft_model and fits" in said

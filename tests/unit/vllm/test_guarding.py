@@ -6,11 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from adaspec.policy.guard import Guard
 from adaspec.vllm.events import Fault
 from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, word_of
-from adaspec.vllm.scheduler import LENGTH, follow_length
 
 
 class Scheduler:
@@ -104,26 +102,19 @@ def test_a_pause_without_requests_is_nobodys_time(made):
 
 
 def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
-    scheduler, guard, _ = made
+    scheduler, guard, clock = made
     scheduler.schedule(drafted=3, prompt=50)
     scheduler.schedule(drafted=3)
+    clock.serves = False
+    assert getattr(scheduler.schedule(), ATTRIBUTE) is None
+    assert guard.interrupted == 1
+    clock.serves = True
     assert [reads for *_, reads in guard.decided] == [True, False]
     guard.word = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
     assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
     assert word_of(getattr(step, ATTRIBUTE)) == "hold"
     assert word_of(None) == "plan"
-
-
-def test_what_is_not_served_is_not_judged(made):
-    scheduler, guard, clock = made
-    clock.serves = False
-    step = scheduler.schedule()
-    scheduler.update_from_output(step, output_of(1))
-    assert getattr(step, ATTRIBUTE) is None
-    assert not guard.decided
-    assert not guard.noted
-    assert guard.interrupted == 1
 
 
 def test_a_guard_that_fails_lets_speculation_be(made, caplog):
@@ -166,29 +157,3 @@ def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have
     for _ in range(100):  # outputs that never come are forgotten
         scheduler.schedule()
     assert len(scheduler.adaspec_timed._in_flight) <= 16
-
-
-def test_where_drafts_are_of_one_length_none_are_scheduled_behind_a_step_without_speculation():
-    scheduler, guard = Scheduler(), Told()
-    follow_length(scheduler)
-    send_guard(scheduler, guard, lambda: True)
-    told = output_of(1)
-    setattr(told, LENGTH, 3)
-    scheduler.update_from_output(scheduler.schedule(), told)
-    assert scheduler.schedule().num_spec_tokens_to_schedule == 3
-    guard.word = "probe"
-    assert scheduler.schedule().num_spec_tokens_to_schedule == 0
-
-
-def test_the_log_says_what_it_held_off_and_not_every_time(caplog):
-    scheduler, clock = Scheduler(), SimpleNamespace(now_s=0.0)
-    guard = Guard(lambda rows, context_tokens: 1.0)
-    send_guard(scheduler, guard, lambda: True, lambda: clock.now_s)
-    caplog.set_level("INFO", "vllm.adaspec")
-    for _ in range(1000):
-        step = scheduler.schedule(drafted=2)
-        clock.now_s += 0.002 if getattr(step, ATTRIBUTE).word == "plan" else 0.001
-        scheduler.update_from_output(step, output_of(1, 1, 1, 1))
-    assert guard.switches > 2
-    assert caplog.text.count("held off with 4 requests at once") == 1
-    assert "2000 tokens per second with it, 4000 without" in caplog.text

@@ -19,56 +19,38 @@ class Proposer:
     max_model_len = 400
     num_speculative_tokens = 8
 
-    def __init__(self):
-        self.calls = []
-
     def propose(self, **named):
         self.calls.append(named["num_speculative_tokens"])
 
 
 class Drafter(HeadMixin, Proposer):
+    """Follows a session that wants three tokens wherever the drafter can run."""
+
     adaspec_limit = LIMIT
 
-
-class Session:
-    """Wants three tokens wherever the drafter can run."""
-
-    setup = types.SimpleNamespace(neural_cap=8)
-    keeps_alive = True
-
     def __init__(self):
-        self.ran = []
-
-    def forwards(self, possible):
-        return 3 if possible else 0
-
-    def drafter_ran(self, drafting, keep_alive):
-        self.ran.append((drafting, keep_alive))
-
-    def finish(self):
-        return "proposed"
+        self.calls, self.ran = [], []
+        self.adaspec = types.SimpleNamespace(
+            setup=types.SimpleNamespace(neural_cap=8),
+            keeps_alive=True,
+            forwards=lambda possible: 3 * possible,
+            drafter_ran=lambda *counts: self.ran.append(counts),
+            finish=lambda: "proposed",
+        )
 
 
-def draft(longest, **changes):
-    drafter = Drafter()
-    drafter.adaspec = Session()
-    for name, value in changes.items():
-        setattr(drafter, name, value)
-    found = drafter.propose(
-        target_positions=torch.arange(4),
-        common_attn_metadata=types.SimpleNamespace(max_seq_len=longest),
-    )
-    assert found == "proposed"
-    return drafter
-
-
-def test_a_draft_model_runs_as_long_as_all_its_positions_are_ones_it_knows():
-    assert draft(LIMIT - 8).calls == [3]
-    for longest in (LIMIT - 7, LIMIT, 3 * LIMIT):
-        beyond = draft(longest)
-        assert beyond.calls == []  # not even to be kept up
-        assert beyond.adaspec.ran == [(0, 0)]
-
-
-def test_a_head_runs_on_for_its_positions_can_be_held_back():
-    assert draft(3 * LIMIT, needs_extra_input_slots=False).calls == [3]
+def test_a_draft_model_runs_as_long_as_all_its_positions_are_known_to_it_and_a_head_runs_on():
+    for longest, is_head, calls in (
+        (LIMIT - 8, False, [3]),
+        (LIMIT - 7, False, []),  # not even to be kept up
+        (3 * LIMIT, False, []),
+        (3 * LIMIT, True, [3]),  # its positions can be held back
+    ):
+        drafter = Drafter()
+        drafter.needs_extra_input_slots = not is_head
+        metadata = types.SimpleNamespace(max_seq_len=longest)
+        positions = torch.arange(4)
+        found = drafter.propose(target_positions=positions, common_attn_metadata=metadata)
+        assert found == "proposed"
+        assert drafter.calls == calls
+        assert calls or drafter.ran == [(0, 0)]

@@ -15,7 +15,6 @@ from adaspec.policy.spec import parse_policy
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import LENGTHS, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.request_limits import is_chosen
@@ -25,31 +24,40 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
 from random_recordings import NEURAL_CAP, random_requests
-from test_session import Dice, ScriptedEngine, Spy, session_of
+from test_session import Dice, Heard, ScriptedEngine, Spy, session_of
 
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
 
-
-class Listener(Observer):
-    def __init__(self):
-        self.proposals, self.verifications = [], []
-
-    def proposed(self, event):
-        self.proposals.append(event)
-
-    def verified(self, event):
-        self.verifications.append(event)
+LOGGED = Manifest(kind="logged")
 
 
 def recording(policy, rows, fraction, mode="serve"):
     return session_of(policy, rows, mode, record_fraction=fraction, record_cap=NEURAL_CAP)
 
 
-def output(folder, lost, manifest=DENSE):
-    def count(why, rows):
-        lost[why] += rows
+@pytest.fixture
+def recorded(tmp_path):
+    """Records what a session tells from here on; returns what ends it and reads the trace."""
 
-    return TraceOutput(folder, folder.parent, manifest, 1 << 30, 60.0, count)
+    def record(session, manifest):
+        lost = Counter()
+
+        def lose(why, rows):
+            lost[why] += rows
+
+        output = TraceOutput(tmp_path / "trace", tmp_path, manifest, 1 << 30, 60.0, lose)
+        outputs = (output, None) if manifest.kind == "dense" else (None, output)
+        recorder = Recorder(*outputs, session.serving, lose)
+        session.observers.add(recorder)
+
+        def ended():
+            recorder.close()
+            assert not lost
+            return TraceReader(tmp_path / "trace")
+
+        return ended
+
+    return record
 
 
 def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
@@ -65,12 +73,11 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
     requests = random_requests(4, 6, tokens=True)
     spy = Spy(Dice() if name == "dice" else parse_policy(name))
     session = recording(spy, 6, 0.5)
-    listener = Listener()
-    session.observers.add(listener)
+    proposals = Heard(session)["proposed"]
     ScriptedEngine(requests, session).run()
     assert not session.breaker.counts
-    assert any(step.recorded.any() for step in listener.proposals)
-    for step in listener.proposals:
+    assert any(step.recorded.any() for step in proposals)
+    for step in proposals:
         for row in np.flatnonzero(step.recorded):
             assert step.proposed[row] == []
             assert (step.drafts.tokens[row] >= 0).all()
@@ -97,30 +104,19 @@ def test_a_policy_is_shown_no_more_than_it_asked_for():
             return super().settle(batch, drafts)
 
     session = recording(Two(), 4, 1.0)
-    listener = Listener()
-    session.observers.add(listener)
+    proposals = Heard(session)["proposed"]
     ScriptedEngine(random_requests(4, 4, tokens=True), session).run()
     assert not session.breaker.counts
-    assert {step.step.forwards for step in listener.proposals} == {2}
-    assert {step.drafts.count for step in listener.proposals} == {NEURAL_CAP}
+    assert {step.step.forwards for step in proposals} == {2}
+    assert {step.drafts.count for step in proposals} == {NEURAL_CAP}
 
 
-def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
+def test_a_recorded_request_is_what_the_drafter_and_the_target_said(recorded):
     requests = random_requests(8, 5, tokens=True, output_tokens=(6, 20))
     session = recording(parse_policy("none"), 5, 1.0)
-    lost = Counter()
-    recorder = Recorder(
-        output(tmp_path / "dense", lost),
-        None,
-        session.serving,
-        lambda why, rows: lost.update({why: rows}),
-    )
-    session.observers.add(recorder)
-    engine = ScriptedEngine(requests, session)
-    engine.run()
-    recorder.close()
-    assert not lost
-    found = {each.id: each for each in TraceReader(tmp_path / "dense").requests()}
+    ended = recorded(session, DENSE)
+    ScriptedEngine(requests, session).run()
+    found = {each.id: each for each in ended().requests()}
     for at, request in enumerate(requests):
         kept = found[f"r{at}"]
         # The scripted engine's last step never comes to us, as a real one's does.
@@ -135,27 +131,20 @@ def test_a_recorded_request_is_what_the_drafter_and_the_target_said(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["serve", "shadow"])
-def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
+def test_logged_steps_and_figures_are_what_the_session_told(recorded, mode):
     requests = random_requests(9, 5, tokens=True, output_tokens=(10, 24))
     session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 5, mode)
-    lost, listener, counters = Counter(), Listener(), Counters(None, {})
-    recorder = Recorder(
-        None,
-        output(tmp_path / "logged", lost, Manifest(kind="logged")),
-        session.serving,
-        lambda why, rows: lost.update({why: rows}),
-    )
-    session.observers.add(recorder, listener, MetricsObserver(counters))
+    heard, counters = Heard(session), Counters(None, {})
+    ended = recorded(session, LOGGED)
+    session.observers.add(MetricsObserver(counters))
     ScriptedEngine(requests, session).run()
-    recorder.close()
-    assert not lost
-    steps = list(TraceReader(tmp_path / "logged").steps())
-    drafted = sum(int(event.drafted.sum()) for event in listener.verifications)
-    accepted = sum(int(event.accepted.sum()) for event in listener.verifications)
+    steps = list(ended().steps())
+    drafted = sum(int(event.drafted.sum()) for event in heard["verified"])
+    accepted = sum(int(event.accepted.sum()) for event in heard["verified"])
     sources = ("ngram", "neural", "splice")
     assert sum(counters[f"drafted_tokens/{source}"] for source in sources) == drafted
     assert sum(counters[f"accepted_tokens/{source}"] for source in sources) == accepted
-    timed = [event for event in listener.verifications if event.took_s is not None]
+    timed = [event for event in heard["verified"] if event.took_s is not None]
     assert timed
     kinds = ("none", "short", "long")
     assert sum(counters[f"clocked_steps/{kind}"] for kind in kinds) == len(timed)
@@ -168,7 +157,7 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
     ):
         counted = sum(counters[f"{figure}/{kind}"] for kind in kinds)
         assert counted == pytest.approx(sum(getattr(event, told) for event in timed))
-    decisions = sum(len(step.requests) for step in listener.proposals)
+    decisions = sum(len(step.requests) for step in heard["proposed"])
     assert sum(counters[f"draft_len/{bound}"] for bound in (*LENGTHS, "inf")) == decisions
     if mode == "serve":
         assert drafted > 0
@@ -184,21 +173,18 @@ def test_logged_steps_and_figures_are_what_the_session_told(tmp_path, mode):
             assert step.position + judged <= step.output_len
 
 
-def test_of_greedy_requests_a_log_holds_what_nobody_verified(tmp_path):
+def test_of_greedy_requests_a_log_holds_what_nobody_verified(recorded):
     """The drafter runs as far as any row wants it, so others have longer drafts than they use."""
-    requests, lost = random_requests(9, 8, tokens=True, output_tokens=(10, 24)), Counter()
+    requests = random_requests(9, 8, tokens=True, output_tokens=(10, 24))
     session = session_of(Dice(), 8)
-    logged = output(tmp_path / "logged", lost, Manifest(kind="logged"))
-    recorder = Recorder(None, logged, session.serving, lambda why, rows: lost.update({why: rows}))
-    session.observers.add(recorder)
+    ended = recorded(session, LOGGED)
     engine = ScriptedEngine(requests, session)
     for at in range(len(requests)):
         params = SimpleNamespace(temperature=0 if at else 1, max_tokens=None, extra_args=None)
         engine.states[f"r{at}"] = SimpleNamespace(sampling_params=params)
     engine.run()
-    recorder.close()
     longer = 0
-    for step in TraceReader(tmp_path / "logged").steps():
+    for step in ended().steps():
         at = int(step.id[1:])
         assert (step.unverified_tokens is None) >= (at == 0)
         if step.unverified_tokens is not None:
@@ -206,27 +192,3 @@ def test_of_greedy_requests_a_log_holds_what_nobody_verified(tmp_path):
             assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
             longer += len(step.unverified_tokens) > 0
     assert longer > 3
-
-
-def test_a_learned_policy_says_what_it_expects():
-    from learned_recordings import random_recording
-    from random_models import random_policy
-
-    from adaspec.train.token_tables import TableMaker
-
-    rng = np.random.default_rng(2)
-    recording = random_recording(2, "confidences")
-    tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-    policy = random_policy(rng, tables, evidence=True, cap=12, neural_cap=NEURAL_CAP)
-    session = session_of(policy, 5)
-    listener = Listener()
-    session.observers.add(listener)
-    ScriptedEngine(random_requests(9, 5, tokens=True), session).run()
-    assert not session.breaker.counts
-    for step in listener.proposals:
-        assert step.expected.shape == (len(step.requests),)
-        assert (step.expected >= 0).all()
-        # Spliced tokens are left out, as they are where what came is counted.
-        copied = np.where(step.cut.neural_len > 0, 0, step.cut.ngram_len)
-        assert (step.expected <= step.cut.neural_len + copied + 1e-6).all()
-    assert any((step.cut.neural_len * step.cut.ngram_len).any() for step in listener.proposals)

@@ -9,7 +9,6 @@ from adaspec.vllm.request_record import (
     SERVED,
     UNKNOWN,
     RequestRecord,
-    accepted_counts,
     engine_id,
     trace_key,
 )
@@ -56,18 +55,6 @@ def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
     check_request(made, manifest, "here")
 
 
-def test_a_common_prefix_is_what_a_slow_count_says():
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        output = rng.integers(0, 2, rng.integers(1, 12)).astype(np.int32)
-        drafted = rng.integers(-1, 2, (len(output), CAP)).astype(np.int32)
-        for at, counted in enumerate(accepted_counts(drafted, output)):
-            slow = 0
-            while slow < CAP and at + slow < len(output) and drafted[at, slow] == output[at + slow]:
-                slow += 1
-            assert counted == slow
-
-
 def test_a_missed_position_or_a_draft_that_ended_early_makes_no_dense_row():
     made = whole([5, 6, 7], [[6, 7, 8]])
     made.extend(3, np.array([6, 7], np.int32))
@@ -77,26 +64,6 @@ def test_a_missed_position_or_a_draft_that_ended_early_makes_no_dense_row():
     made.extend(1, np.array([5], np.int32))
     made.add_draft(np.zeros(1, np.int32), np.zeros((1, 3), np.float32), CAP)
     assert made.dense_row(CAP) is None
-
-
-def test_unknown_confidences_are_nulls():
-    made = whole([5, 6, 7], [[6, 7, 8], [7, 8, 9]])
-    made.drafts[0][1][0, 1] = np.inf
-    assert np.isnan(made.dense_row(CAP).confidences[1, 0, 1])
-
-
-def test_shadow_steps_are_judged_by_what_came():
-    made = RequestRecord("w", "7", np.array([1, 2], np.int32))
-    made.extend(1, np.array([5], np.int32))
-    made.steps.append(logged(1, 3, 2, 1, 2, [6, 7, 9], UNKNOWN))
-    for position, token in ((2, 6), (3, 7), (4, 8)):
-        made.extend(position, np.array([token], np.int32))
-    # Right as far as the text goes, and no text to go on with: nobody knows.
-    made.steps.append(logged(3, 5, 2, 0, 2, [8, 9], UNKNOWN))
-    made.steps.append(logged(4, 6, 2, 0, 0, [], UNKNOWN))
-    (step,) = made.logged_rows()
-    check_step(step, "here")
-    assert (step.source, step.accepted, step.output_len) == ("splice", 2, 4)
 
 
 def test_a_logged_request_has_its_text_at_its_first_step_alone():

@@ -7,7 +7,6 @@ import pytest
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
-from adaspec.policy.spec import parse_policy
 from adaspec.vllm.drift import PERIOD, Drift
 from adaspec.vllm.events import Observer, Observers
 from adaspec.vllm.metrics import Counters, MetricsObserver
@@ -57,10 +56,3 @@ def test_a_source_of_which_little_comes_is_counted_and_logged_once(told, caplog)
         "accepted: traffic or drafter are not as in training, train it again; plans expect that "
         "much less meanwhile"
     ]
-
-
-def test_a_rule_expects_nothing(told):
-    drift = drift_of(parse_policy("hybrid:2:8:3"), told)
-    for _ in range(3 * PERIOD):
-        drift.step()
-    assert not told.times

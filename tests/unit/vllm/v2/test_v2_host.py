@@ -12,8 +12,6 @@ from adaspec.cost.load import load_cost
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
-from adaspec.vllm.batch import EngineStep
-from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Host, Verified, expected_tokens, fitting, warm_up
 
 CAP = 6
@@ -130,10 +128,3 @@ def test_drafts_of_one_length_are_as_long_as_pays():
             host.note(decided, False)
         assert decided.lengths.tolist() == [min(2, expected)] * 4
         assert host.length() == expected
-
-
-def test_a_step_tells_observers_what_it_tells_them_on_v1():
-    """The recorder and the metrics read the steps of both."""
-    inside_v1 = {"engine_rows", "copies", "wants_forward", "drafter_unable"}
-    on_v1 = {"cut", *EngineStep.__dataclass_fields__} - inside_v1
-    assert on_v1 == set(DraftedStep.__dataclass_fields__)
