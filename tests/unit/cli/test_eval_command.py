@@ -377,7 +377,10 @@ def test_a_place_that_takes_no_report_is_refused_before_the_evaluation(
 
 @pytest.mark.parametrize(
     ("force", "said"),
-    [([], "came into being meanwhile"), (["--force"], "holds no report.json, so --force will not")],
+    [
+        ([], "exists: choose another folder"),
+        (["--force"], "holds no report.json, so --force will not"),
+    ],
 )
 def test_what_came_to_the_reports_place_during_the_evaluation_stays(
     trace, tmp_path, own, capsys, force, said
