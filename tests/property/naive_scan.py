@@ -36,10 +36,4 @@ def vllm_match(context: tuple[int, ...], min_n: int, max_n: int) -> tuple[int, i
     return -1, 0
 
 
-def vllm_draft(context: tuple[int, ...], min_n: int, max_n: int, k: int) -> tuple[int, ...]:
-    """What vLLM's NgramProposer drafts."""
-    start, length = vllm_match(context, min_n, max_n)
-    return context[start : start + k] if length else ()
-
-
 FACTS = ("length", "start", "first", "agree", "seen", "available")

@@ -54,6 +54,13 @@ def test_exact_times_give_back_the_truth():
     assert constants(cost) == pytest.approx(constants(TRUTH), rel=1e-6)
     assert report.p95_error < 1e-9
     assert report.not_identified == {}
+    # An overhead that is known is taken from the fixed part.
+    true = dataclasses.replace(TRUTH, overhead_s=0.002)
+    known, _ = fitted(measured(true), name="known", overhead_s=0.002)
+    assert constants(known) == pytest.approx(constants(TRUTH), rel=1e-6)
+    assert known.overhead_s == 0.002
+    unaware, _ = fitted(measured(true), name="unaware")
+    assert unaware.fixed_s == pytest.approx(TRUTH.fixed_s + 0.002, rel=1e-6)
 
 
 def test_padding_to_captured_sizes_is_part_of_the_fit():
@@ -86,14 +93,6 @@ def test_the_truth_lies_within_the_standard_errors_about_as_often_as_it_should()
     assert 0.88 < np.mean(inside) <= 1.0
 
 
-def test_no_kind_of_step_is_both_fitted_and_held_out():
-    steps = measured(TRUTH, batches=(1, 4), drafts=(0, 3), forwards=(0, 1), repeats=10)
-    _, report = fitted(steps, name="repeats")
-    assert report.points == 240
-    assert report.held_out_points % 10 == 0
-    assert 0 < report.held_out_points < report.points
-
-
 def test_a_drafter_that_never_ran_is_reported_not_invented():
     cost, report = fitted(measured(TRUTH, forwards=(0,)), name="plain")
     assert set(report.not_identified) == {"draft_fixed_s", "draft_per_kv_s"}
@@ -116,16 +115,7 @@ def test_a_context_that_never_varied_leaves_its_share_to_the_fixed_part():
     assert report.p95_error < 1e-9
 
 
-def test_a_term_that_drowns_in_noise_is_reported():
-    # Contexts that hardly differ: the slope over them is anybody's guess.
-    steps = measured(TRUTH, batches=(1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
-    cost, report = fitted(steps, name="vague")
-    open_terms = set(report.not_identified) | set(report.at_zero)
-    assert {"per_kv_s", "draft_per_kv_s"} <= open_terms
-    assert cost.per_kv_s == cost.draft_per_kv_s == 0.0
-
-
-def test_no_constant_is_ever_negative():
+def test_no_constant_is_ever_negative_and_one_that_drowns_in_noise_is_reported():
     falling = [
         MeasuredStep(tokens, context, forwards, 0.02 - 1e-6 * context + 1e-4 * forwards)
         for tokens in (1, 4, 16)
@@ -135,37 +125,25 @@ def test_no_constant_is_ever_negative():
     cost, report = fitted(falling, name="falling")
     assert (constants(cost) >= 0).all()
     assert "per_kv_s" in report.at_zero
+    # Contexts that hardly differ: the slope over them is anybody's guess.
+    steps = measured(TRUTH, batches=(1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
+    cost, report = fitted(steps, name="vague")
+    assert {"per_kv_s", "draft_per_kv_s"} <= {*report.not_identified, *report.at_zero}
+    assert cost.per_kv_s == cost.draft_per_kv_s == 0.0
 
 
-def test_a_known_overhead_is_taken_from_the_fixed_part():
-    true = dataclasses.replace(TRUTH, overhead_s=0.002)
-    cost, _ = fitted(measured(true), name="known", overhead_s=0.002)
-    assert constants(cost) == pytest.approx(constants(TRUTH), rel=1e-6)
-    assert cost.overhead_s == 0.002
-    unaware, _ = fitted(measured(true), name="unaware")
-    assert unaware.fixed_s == pytest.approx(TRUTH.fixed_s + 0.002, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("step", "said"),
-    [
+def test_an_impossible_measurement_is_refused_with_its_place_and_too_few_kinds_are():
+    for step, said in (
         (MeasuredStep(0, 10, 0, 0.01), "tokens=0"),
         (MeasuredStep(1, -1, 0, 0.01), "context_tokens=-1"),
         (MeasuredStep(1, 10, -1, 0.01), "forwards=-1"),
-        (MeasuredStep(1, 10, 0, 0.0), "step_s=0.0"),
         (MeasuredStep(1, 10, 0, float("nan")), "step_s=nan"),
-    ],
-)
-def test_an_impossible_measurement_is_refused_with_its_place(step, said):
-    with pytest.raises(CostError, match=said) as caught:
-        fitted([*measured(TRUTH), step], name="broken")
-    assert "step 240" in str(caught.value)
-
-
-def test_too_few_kinds_of_step_are_refused_however_often_they_were_repeated():
-    steps = measured(TRUTH, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
+    ):
+        with pytest.raises(CostError, match=f"step 240.*{said}"):
+            fitted([*measured(TRUTH), step], name="broken")
+    few = measured(TRUTH, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
-        fitted(steps * 50, name="few")
+        fitted(few * 50, name="few")
 
 
 def test_a_floor_is_found_where_few_tokens_take_as_long_as_some():

@@ -74,28 +74,15 @@ def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
             load_cost(asked)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("", "Expecting value"), ("[1, 2]", "holds one JSON object"), ('{"a": NaN}', "broken JSON")],
-)
-def test_what_is_no_strict_json_is_refused(tmp_path, text, said):
-    assert said in complaint(tmp_path, text)
-
-
-def test_a_file_without_the_optional_keys_gets_their_defaults(tmp_path):
+def test_an_optional_key_has_a_default_and_async_overhead_is_the_files(tmp_path):
     cost = load_cost(written(tmp_path, SOUND))
     assert (cost.keep_alive_forwards, cost.target, cost.hardware) == (1, None, None)
     assert cost.captured_sizes == (1, 2, 4, 8)
-    assert cost.async_overhead_s is None
     assert cost.under("async") == cost
-
-
-def test_an_async_engine_leaves_the_overhead_that_the_file_says(tmp_path):
     cost = load_cost(written(tmp_path, {**SOUND, "async_overhead_s": 1e-4}))
     assert cost.under("sync").overhead_s == cost.overhead_s
     assert cost.under("async").overhead_s == 1e-4
     assert cost_from_document(cost_document(cost), "here") == cost
-    assert "async_overhead_s is -1" in complaint(tmp_path, {**SOUND, "async_overhead_s": -1})
 
 
 @pytest.mark.parametrize(
@@ -103,43 +90,29 @@ def test_an_async_engine_leaves_the_overhead_that_the_file_says(tmp_path):
     [
         ({"fixed_ms": 6}, "unknown key 'fixed_ms'; did you mean 'fixed_s'?"),
         ({"schema": 2}, "schema 2 is newer than the 1"),
-        ({"schema": "1"}, "schema is '1', not a version number"),
-        ({"schema": True}, "schema is True, not a version number"),
         ({"kind": "policy"}, "kind is 'policy', not 'cost'"),
         ({"fixed_s": -1e-3}, "fixed_s is -0.001, not seconds from 0 to 100"),
         ({"fixed_s": "6 ms"}, "fixed_s is '6 ms', not seconds"),
         ({"fixed_s": True}, "fixed_s is True, not seconds"),
-        ({"fixed_s": None}, "fixed_s is None, not seconds"),
         ({"fixed_s": 5885.9}, "is it in another unit?"),
         ({"fixed_s": 10**400}, "is it in another unit?"),
-        ({"fixed_s": 10**19}, "is it in another unit?"),
         ({"name": ""}, "name is ''"),
-        ({"name": 7}, "name is 7, not a text"),
         ({"target": 7}, "target is 7, not a text"),
         ({"captured_sizes": 8}, "captured_sizes is 8, not a list"),
         ({"captured_sizes": [1, 4, 4]}, "captured_sizes[2] is 4 after 4"),
-        ({"captured_sizes": [8, 4]}, "captured_sizes[1] is 4 after 8"),
         ({"captured_sizes": [0, 4]}, "captured_sizes[0] is 0 after 0"),
         ({"captured_sizes": [1.5]}, "captured_sizes[0] is 1.5"),
-        ({"captured_sizes": [True]}, "captured_sizes[0] is True"),
-        ({"captured_sizes": [10**19]}, "captured_sizes[0] is 1000"),
         ({"keep_alive_forwards": -1}, "keep_alive_forwards is -1"),
-        ({"keep_alive_forwards": 0.5}, "keep_alive_forwards is 0.5"),
         ({"fixed_s": 0, "overhead_s": 0, "per_token_s": 0}, "cost nothing"),
         ({"fit": 3}, "fit: is 3, not an object"),
-        ({"fit": FIT | {"points": -1}}, "fit: points is -1, not a whole number"),
         ({"fit": FIT | {"p95_error": "low"}}, "fit: p95_error is 'low', not a finite number"),
         ({"fit": {"pionts": 3}}, "unknown key 'pionts'; did you mean 'points'?"),
     ],
 )
 def test_an_unsound_file_is_refused_in_one_line(tmp_path, change, said):
     assert said in complaint(tmp_path, {**SOUND, **change})
-
-
-@pytest.mark.parametrize("key", ["fixed_s", "name", "draft_per_kv_s"])
-def test_a_missing_key_is_named(tmp_path, key):
-    document = {name: value for name, value in SOUND.items() if name != key}
-    assert f"'{key}' is missing" in complaint(tmp_path, document)
+    without = {name: value for name, value in SOUND.items() if name != "draft_per_kv_s"}
+    assert "'draft_per_kv_s' is missing" in complaint(tmp_path, without)
 
 
 seconds = st.floats(min_value=0, max_value=50, allow_nan=False)
@@ -171,10 +144,3 @@ def test_saving_what_was_loaded_writes_the_same_bytes(tmp_path):
     assert (cost, fit) == (BUILTIN[DEFAULT], REPORT)
     save_cost(cost, second, fit)
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_saving_leaves_nothing_behind_where_it_fails(tmp_path):
-    for path, said in ((tmp_path, "a folder"), (tmp_path / "missing" / "c.json", "no such folder")):
-        with pytest.raises(CostError, match=said):
-            save_cost(BUILTIN[DEFAULT], path)
-    assert list(tmp_path.iterdir()) == []

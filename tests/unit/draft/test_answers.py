@@ -12,7 +12,6 @@ from adaspec.draft.answers import (
     BYTES_PER_TOKEN,
     IN_ANSWERS,
     LONGEST_MATCH,
-    OCCURRENCES,
     AnswerIndex,
     find_answer,
     is_better,
@@ -105,31 +104,6 @@ def test_of_what_was_overwritten_only_the_rest_is_forgotten() -> None:
                 assert found(index, text[:2]) is None
             elif left == len(text):
                 assert found(index, text[:2]) == found(other, text[:2])
-
-
-def test_the_oldest_leave_first_and_what_is_found_is_always_there() -> None:
-    rng = np.random.default_rng(3)
-    index = AnswerIndex(2_000 * BYTES_PER_TOKEN)
-    kept: list[list[int]] = []
-    for _ in range(3_000):
-        answer = rng.integers(0, 6, rng.integers(3, 60)).tolist()
-        index.add(answer)
-        kept.append(answer)
-        kept = kept[-400:]
-        assert index.tokens < index.capacity
-        text = rng.integers(0, 6, 12).tolist()
-        hit = found(index, text)
-        if hit is not None:
-            length, said, agree, seen = hit
-            whole = text[-length:] + said
-            assert 1 <= agree <= seen <= OCCURRENCES
-            assert any(
-                whole == answer[at : at + len(whole)]
-                for answer in kept
-                for at in range(len(answer) - len(whole) + 1)
-            ), "a part of an answer that was given"
-    assert found(index, kept[-1][:8]) is not None
-    assert index.tokens > index.capacity // 2
 
 
 def test_a_long_answer_keeps_its_end() -> None:

@@ -3,42 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaspec.draft.index import NgramIndex, accepted_runs, copied_run
+from adaspec.draft.index import NgramIndex
 from adaspec.errors import DraftError
 
 
 def context(index: NgramIndex, slot: int) -> list[int]:
     """All of a request's tokens."""
     return [token for token in index.copies([slot], [0], 50)[0].tolist() if token >= 0]
-
-
-def test_a_look_up_names_the_longest_match_and_its_occurrences() -> None:
-    index = NgramIndex()
-    # "1 2 3" was followed by 4, 5 and 4 again; "9 1 2 3" never came before.
-    slot = index.open([1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3, 4, 9, 1, 2, 3])
-    matches = index.lookup([slot])
-    assert matches.length.tolist() == [3]
-    assert matches.start.tolist() == [11]
-    assert matches.first.tolist() == [3]
-    assert (matches.agree.tolist(), matches.seen.tolist()) == ([2], [3])
-    assert matches.available.tolist() == [5]
-
-
-def test_a_draft_ends_where_the_known_context_ends() -> None:
-    index = NgramIndex()
-    slot = index.open([7, 8, 9, 7])
-    assert index.propose([slot], [1], [5], [[]], [0]).tolist() == [[8, 9, 7, -1, -1]]
-    tailed = index.propose([slot], [1], [5], tails=[[4, -1]], tail_lengths=[1])
-    assert tailed.tolist() == [[8, 9, 7, 4, -1]]
-    assert index.propose([slot], [-1], [2], [[]], [0]).tolist() == [[-1, -1]]
-
-
-def test_a_tail_is_flush_right_and_a_copy() -> None:
-    index = NgramIndex()
-    slots = [index.open([1, 2, 3]), index.open([4])]
-    assert index.tail(slots, 2).tolist() == [[2, 3], [-1, 4]]
-    index.tail(slots, 2)[:] = 0
-    assert context(index, slots[0]) == [1, 2, 3]
 
 
 def test_a_closed_slot_is_refused_and_given_out_again() -> None:
@@ -116,12 +87,3 @@ def test_out_of_range_questions_are_refused() -> None:
         index.lookup_behind([slot], [[1, 2]], [3])
     with pytest.raises(DraftError, match="shape"):
         index.lookup([[slot]])
-
-
-def test_a_copied_run_never_feeds_on_itself() -> None:
-    context = np.array([1, 2, 1, 2, 1, 2, 1, 9], np.int32)
-    assert copied_run(context, 0, 2) == 2
-    assert copied_run(context, 0, 4) == 3
-    assert copied_run(context, 1, 2) == 0
-    starts = np.array([-1, 0, 1, 2, -1], np.int32)
-    assert accepted_runs(context, starts, 3).tolist() == [0, 3, 2, 1, 0]

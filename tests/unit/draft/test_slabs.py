@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from adaspec.draft.buffer import SLAB_WORDS, Block, Slabs
+from adaspec.draft.buffer import SLAB_WORDS, Slabs
 
 
 def test_blocks_never_overlap_and_start_on_a_cache_line() -> None:
@@ -34,11 +34,7 @@ def test_what_is_given_back_is_used_again() -> None:
     joined = slabs.take(29 * 1000)
     assert slabs.nbytes == held
     assert joined.base == blocks[10].base
-
-
-def test_a_block_larger_than_a_slab_gets_one_of_its_own() -> None:
-    slabs = Slabs()
-    block: Block = slabs.take(2 * SLAB_WORDS)
-    assert len(block.words) == 2 * SLAB_WORDS
-    slabs.give(block)
-    assert slabs.nbytes == 0
+    large = slabs.take(2 * SLAB_WORDS)
+    assert len(large.words) == 2 * SLAB_WORDS
+    slabs.give(large)
+    assert slabs.nbytes == held, "it had a slab of its own"

@@ -19,6 +19,8 @@ from adaspec.errors import PolicyError
 from adaspec.policy import artifact
 from adaspec.policy.artifact import check_destination, load_artifact
 
+NONE = np.zeros(1)
+
 
 def refused(path, fingerprint=None):
     with pytest.raises(PolicyError) as caught:
@@ -99,41 +101,32 @@ def test_a_policy_trained_for_other_features_says_what_to_do(folder):
     )
 
 
-@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
-def test_any_altered_byte_of_any_file_is_noticed(folder, name):
-    whole = (folder / name).read_bytes()
-    for at in {0, len(whole) // 2, len(whole) - 1}:
-        content = bytearray(whole)
-        content[at] ^= 1
-        (folder / name).write_bytes(content)
-        assert name in refused(folder)
-
-
-@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
-def test_a_missing_or_renamed_file_is_named(folder, name):
-    (folder / name).rename(folder / f"{name}.old")
-    assert f"did you mean '{name}'?" in refused(folder)
-    (folder / f"{name}.old").unlink()
-    assert f"{name}: is missing" in refused(folder)
-
-
-def test_a_file_too_many_is_refused(folder):
+def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder, monkeypatch):
+    assert "there is no such folder" in refused(tmp_path / "nowhere")
+    assert "is a file" in refused(folder / "CARD.md")
+    (tmp_path / "latest").symlink_to(folder)
+    assert load_artifact(tmp_path / "latest").name == "mine"
     (folder / "run.py").write_text("")
     assert "holds 'run.py', which no policy does" in refused(folder)
+    (folder / "run.py").unlink()
+    card = folder / "CARD.md"
+    card.rename(folder / "CARD.md.old")
+    assert "did you mean 'CARD.md'?" in refused(folder)
+    (folder / "CARD.md.old").unlink()
+    assert "CARD.md: is missing" in refused(folder)
+    os.mkfifo(card)
+    assert "CARD.md: is not a file" in refused(folder)
+
+    def fail(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "x")
+
+    card.unlink()
+    fakes.written(folder, force=True)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    assert "cannot be read (Permission denied)" in refused(folder)
 
 
-@pytest.mark.parametrize(
-    "sums",
-    [
-        "",
-        "nonsense\n",
-        "0" * 64 + "  ../../etc/passwd\n",
-        "{0}{0}",
-        "{0}\n",
-        "{1}",
-        "\xff",
-    ],
-)
+@pytest.mark.parametrize("sums", ["", "0" * 64 + "  ../../etc/passwd\n", "{0}{0}", "{1}", "\xff"])
 def test_checksums_that_are_not_the_folders_are_refused(folder, sums):
     good = (folder / "SHA256SUMS").read_text()
     swapped = "".join(reversed(good.splitlines(keepends=True)))
@@ -147,34 +140,6 @@ def test_a_policy_of_forests_says_to_retrain_and_may_be_replaced(folder):
     assert "retrain it with 'adaspec train'" in refused(folder)
     fakes.written(folder, force=True)
     assert not (folder / "forest.npz").exists()
-
-
-def test_a_pipe_or_a_folder_is_no_file_of_a_policy(folder):
-    card = folder / "CARD.md"
-    card.unlink()
-    os.mkfifo(card)
-    assert "CARD.md: is not a file" in refused(folder)
-    card.unlink()
-    card.mkdir()
-    assert "CARD.md: is not a file" in refused(folder)
-
-
-def test_a_link_to_a_whole_policy_is_fine(tmp_path, folder):
-    (tmp_path / "latest").symlink_to(folder)
-    assert load_artifact(tmp_path / "latest").name == "mine"
-
-
-def test_no_folder_a_file_and_a_folder_that_may_not_be_read_are_one_line_each(
-    tmp_path, folder, monkeypatch
-):
-    assert "there is no such folder" in refused(tmp_path / "nowhere")
-    assert "is a file" in refused(folder / "CARD.md")
-
-    def fail(*_, **__):
-        raise PermissionError(errno.EACCES, "Permission denied", "x")
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    assert "cannot be read (Permission denied)" in refused(folder)
 
 
 @pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
@@ -195,6 +160,45 @@ class Bomb:
         return (os.abort, ())
 
 
+def overlapping():
+    """An archive of two entries, the second of which points to the first one's bytes."""
+    archive = npz(aaaa=npy(np.zeros(1000)), bbbb=npy(np.zeros(1000)))
+    at = archive.rindex(b"PK\x01\x02")
+    return archive[: at + 42] + bytes(4) + archive[at + 46 :]
+
+
+def claiming():
+    """An archive of two entries that both claim nearly the whole file."""
+    archive = npz(aaaa=npy(np.zeros(1000)), bbbb=b"")
+    at, size = archive.rindex(b"PK\x01\x02"), archive[18:22]
+    return archive[: at + 20] + size + size + archive[at + 28 :]
+
+
+def headed(descr, shape):
+    """An array whose header says this."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return npz(a=b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+
+
+CRAFTED = {
+    "compressed": (npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22))), "is compressed"),
+    "overlapping": (overlapping(), "bbbb"),
+    "claiming": (claiming(), "claim more than"),
+    "twice": (npz(aaaa=npy(NONE), aaab=npy(NONE)).replace(b"aaab", b"aaaa"), "comes twice"),
+    "a path": (npz(**{"../a": npy(NONE)}), "not an array's name"),
+    "huge": (headed("'<f8'", "(1000000000000,)"), "networks.npz a.npy"),
+    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "networks.npz a.npy"),
+    "code": (headed("__import__('os').abort()", "(1,)"), "networks.npz a.npy"),
+    "brackets": (headed("(" * 3000, "(1,)"), "networks.npz a.npy"),
+}
+
+
+@pytest.mark.parametrize("case", CRAFTED)
+def test_a_crafted_archive_is_refused_unread_and_unevaluated(folder, case):
+    content, said = CRAFTED[case]
+    assert said in refused_with(folder, "networks.npz", content)
+
+
 def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     armed = np.array([Bomb()], dtype=object)
     assert "not an array" in refused_with(folder, "networks.npz", npz(a=npy(armed)))
@@ -202,68 +206,6 @@ def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="array 'a' is of object"):
         fakes.written(folder, networks={"a": armed}, force=True)
-
-
-def test_a_zip_bomb_is_refused_unread(folder):
-    bomb = npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22)))
-    assert len(bomb) < 1 << 16
-    assert "is compressed" in refused_with(folder, "networks.npz", bomb)
-
-
-def test_members_that_overlap_are_refused_unread(folder):
-    archive = npz(aaaa=npy(np.zeros(1000)), bbbb=npy(np.zeros(1000)))
-    # The second entry of the directory points to the first member's bytes, and claims its size.
-    at = archive.rindex(b"PK\x01\x02")
-    offset = (0).to_bytes(4, "little")
-    assert "bbbb" in refused_with(
-        folder, "networks.npz", archive[: at + 42] + offset + archive[at + 46 :]
-    )
-    # Two entries that both claim nearly the whole file.
-    small = npz(aaaa=npy(np.zeros(1000)), bbbb=b"")
-    at, size = small.rindex(b"PK\x01\x02"), small[18:22]
-    both = small[: at + 20] + size + size + small[at + 28 :]
-    assert "claim more than" in refused_with(folder, "networks.npz", both)
-
-
-@pytest.mark.parametrize(
-    ("descr", "shape"),
-    [
-        ("'<f8'", "(1000000000000,)"),
-        ("'<f8'", "(-1,)"),
-        ("'<f8'", "(2,)"),
-        ("'<f8'", "(" + "1, " * 40 + ")"),
-        ("'<f8'", "(" + "9" * 4000 + ",)"),
-        ("'|O'", "(1,)"),
-        ("'<U2'", "(1,)"),
-        ("'<M8'", "(1,)"),
-        ("'<c8'", "(1,)"),
-        ("'>f8'", "(1,)"),
-        ("[('a', '<f8')]", "(1,)"),
-        ("__import__('os').abort()", "(1,)"),
-        ("(" * 3000, "(1,)"),
-    ],
-)
-def test_a_crafted_header_is_refused_unevaluated(folder, descr, shape):
-    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    crafted = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
-    assert "networks.npz a.npy" in refused_with(folder, "networks.npz", npz(a=crafted))
-
-
-def test_names_of_arrays_that_mean_paths_or_come_twice_are_refused(folder):
-    good = npy(np.zeros(1))
-    for name in ("../a", "/etc/a", "a b", "a/b", ""):
-        assert "not an array's name" in refused_with(folder, "networks.npz", npz(**{name: good}))
-    twice = npz(aaaa=good, aaab=good).replace(b"aaab", b"aaaa")
-    assert "comes twice" in refused_with(folder, "networks.npz", twice)
-
-
-def test_an_existing_policy_is_replaced_only_with_force(tmp_path, folder):
-    with pytest.raises(PolicyError, match="exists: choose another folder, or add --force"):
-        fakes.written(folder, card="new")
-    assert load_artifact(folder).card == "# Card\n"
-    fakes.written(folder, card="new", force=True)
-    assert load_artifact(folder).card == "new"
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
 def test_force_replaces_nothing_but_a_policy(tmp_path, folder):
@@ -276,19 +218,3 @@ def test_force_replaces_nothing_but_a_policy(tmp_path, folder):
     with pytest.raises(PolicyError, match="holds no SHA256SUMS"):
         check_destination(trace, force=True)
     assert (trace / "manifest.json").exists()
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-def test_a_full_disk_leaves_nothing_half_written(tmp_path, folder, monkeypatch, number):
-    before = fakes.contents(folder)
-
-    def fail(*_):
-        raise OSError(number, "no")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    for path, force in ((tmp_path / "new", False), (folder, True)):
-        with pytest.raises(PolicyError, match=r"free some space|cannot be written") as caught:
-            fakes.written(path, force, card="new")
-        assert "\n" not in str(caught.value)
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
-    assert fakes.contents(folder) == before

@@ -90,13 +90,9 @@ def test_a_load_that_jumps_does_not_make_it_swing():
     assert min(rates[128]) > 0.98
     # Where it was held off, it is from the first step of the next jump on.
     assert engine.words[-1500:].count(PLAN) < 30
-
-
-def test_a_load_at_the_edge_of_two_buckets_stays_in_one():
-    guard = Guard(lambda rows, context_tokens: 1.0)
-    keys = {guard.decide(rows, 1000 * rows).key for rows in [10, 11] * 20}
-    assert len(keys) == 1
-    assert guard.decide(20, 20_000).key not in keys
+    # A load that is new borrows from its neighbour.
+    engine.run(30, 182, 1.3, 0.0)
+    assert engine.share(HOLD, 30) == 1
 
 
 @pytest.mark.parametrize("rows", LOADS)
@@ -115,59 +111,27 @@ def test_a_first_step_that_compiles_is_not_held_against_the_plan():
         assert said.word != HOLD
 
 
-@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 0.0])
-def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing(seconds):
+def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
     engine = Engine()
     engine.run(500, 8, 1.3, 1.2)
     said = engine.guard.decide(8, 8000)
     before = engine.guard.rates(said)
-    for _ in range(100):
+    for seconds in (math.nan, math.inf, -math.inf, -1.0, 0.0) * 20:
         engine.guard.note(said, seconds, 8)
     assert engine.guard.rates(said) == before
 
 
-@pytest.mark.parametrize("prompts", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("prompts", [0.3, 0.8, 1.0])
 @pytest.mark.parametrize("lag", [1, 3])
 def test_steps_that_read_prompts_do_not_count_and_the_others_suffice(prompts, lag):
     engine = Engine(lag=lag)
-    assert engine.run(6000, 32, 1.3, 0.0, prompts=prompts) >= 0.97
-    assert engine.share(HOLD) > 0.85
-
-
-def test_where_all_steps_read_prompts_it_knows_nothing_and_probes_seldom():
-    guard, words = Guard(lambda rows, context_tokens: 1.0), []
-    for _ in range(5000):
-        said = guard.decide(8, 8000, reads_prompts=True)
-        assert not said.counts
-        guard.note(said, 1e9, 8)
-        words.append(said.word)
-    assert HOLD not in words
-    assert words.count(PROBE) < 0.015 * len(words)
-
-
-def test_a_new_load_borrows_from_its_neighbour():
-    engine = Engine()
-    engine.run(3000, 64, 1.5, 0.0)
-    assert engine.share(HOLD, 500) > 0.9
-    engine.words.clear()
-    engine.run(30, 91, 1.5, 0.0)
-    assert engine.share(HOLD) == 1
-
-
-def test_a_probe_is_as_long_as_the_change_over_and_two_steps():
-    for lag in (1, 3):
-        guard = Guard(lambda rows, context_tokens: 1.0, lag)
-        said = []
-        for _ in range(30):
-            said.append(guard.decide(4, 4000))
-            guard.note(said[-1], 1.0, 8 if said[-1].speculates else 4)
-        first = next(at for at, each in enumerate(said) if each.word == PROBE)
-        probe = said[first : first + lag + 2]
-        assert {each.word for each in probe} == {PROBE}
-        assert [each.counts for each in probe] == [False] * lag + [True] * 2
-        assert [each.counts for each in said[first + lag + 2 :][: lag + 1]] == [False] * lag + [
-            True
-        ]
+    gained = engine.run(6000, 32, 1.3, 0.0, prompts=prompts)
+    if prompts < 1:
+        assert gained >= 0.97
+        assert engine.share(HOLD) > 0.85
+    else:
+        assert engine.share(HOLD) == 0, "it knows nothing"
+        assert engine.share(PROBE) < 0.02
 
 
 def test_what_was_served_otherwise_blurs_the_steps_behind_it():
@@ -177,15 +141,6 @@ def test_what_was_served_otherwise_blurs_the_steps_behind_it():
     assert [engine.guard.decide(8, 8000, True).counts for _ in range(2)] == [False, False]
     engine.guard.interrupt()
     assert not engine.guard.decide(8, 8000).counts
-
-
-def test_it_remembers_no_more_than_its_buckets():
-    guard, chance = Guard(lambda rows, context_tokens: 1.0), np.random.default_rng(0)
-    for _ in range(20_000):
-        rows = int(2 ** chance.uniform(0, 10))
-        said = guard.decide(rows, int(rows * 2 ** chance.uniform(4, 17)))
-        guard.note(said, float(chance.uniform(0.5, 2)), rows)
-    assert len(guard._buckets) <= 22 * 11
 
 
 def test_rates_are_tokens_per_second():

@@ -12,11 +12,8 @@ from adaspec.predict.network import (
     NUMBER,
     PROBABILITY,
     Network,
-    constant_network,
     network_from,
-    new_scratch,
     predict,
-    predict_rows,
 )
 
 FEATURES, HEADS = 7, 3
@@ -90,29 +87,6 @@ def test_a_row_has_the_same_bits_wherever_it_stands_and_whatever_is_beside_it():
         assert np.array_equal(predict(network, x[row : row + 1])[0], together[row])
     order = random.permutation(50)
     assert np.array_equal(predict(network, x[order]), together[order])
-
-
-def test_one_scratch_serves_networks_of_all_sizes():
-    random = np.random.default_rng(5)
-    small, large = random_network(random, 3, (), 2), random_network(random, 20, (0, 2, 3), 30)
-    scratch, x = new_scratch([small, large]), rows_of(random, 9)
-    for network in (large, small, large):
-        out = np.zeros((9, HEADS))
-        predict_rows(network, x, 9, scratch, out)
-        assert np.array_equal(out, predict(network, x))
-
-
-def test_a_feature_beyond_all_intervals_counts_as_their_end():
-    random = np.random.default_rng(6)
-    network, x = random_network(random), rows_of(random, 2)
-    x[1], x[0, 2], x[1, 2] = x[0], 1e9, 1e30
-    first, second = predict(network, x)
-    assert np.array_equal(first, second)
-
-
-def test_a_constant_network_says_the_same_of_everything():
-    x = rows_of(np.random.default_rng(8), 5)
-    assert predict(constant_network([0.5, 2.0]), x).tolist() == [[0.5, 2.0]] * 5
 
 
 def test_a_damaged_network_is_refused_in_one_line_or_predicts_by_its_definition():

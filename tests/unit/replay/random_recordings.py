@@ -134,7 +134,7 @@ _PERCENT = numbers(1, 99)
 
 
 def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
-    """Every kind of static rule, and batch tables."""
+    """Every kind of static rule."""
     kinds = [
         st.just("none"),
         joined(st.just("fixed:ngram"), numbers(1, 9), numbers(1, 4)),

@@ -47,16 +47,6 @@ def run(recording, order, guard=None, true_cost=None):
     return run_policy(recording, policy, order, LOAD, COST, CAP, guard=guard, true_cost=true_cost)
 
 
-def test_a_guard_that_never_interferes_changes_nothing(recording, order):
-    free, guarded = run(recording, order), run(recording, order, Fixed(PLAN))
-    assert guarded.time_s == pytest.approx(free.time_s)
-    assert (guarded.tokens, guarded.steps, guarded.drafted) == (
-        free.tokens,
-        free.steps,
-        free.drafted,
-    )
-
-
 @pytest.mark.parametrize("word", [HOLD, PROBE])
 def test_a_guard_that_always_interferes_makes_it_no_speculation(recording, order, word):
     none = Player(recording, DEARER, CAP).play(parse_policy("none"), order, LOAD)
@@ -71,6 +61,11 @@ def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording, 
     assert charged.time_s == pytest.approx(player.time_s)
     assert charged.steps == believed.steps
     assert charged.time_s > believed.time_s
+    # A guard that never interferes changes nothing; one that holds off takes the drafter.
+    free = run(recording, order, Fixed(PLAN), DEARER)
+    assert (free.time_s, free.drafted) == (pytest.approx(charged.time_s), charged.drafted)
+    keeps, loses = (run(recording, order, Fixed(PLAN, word)) for word in (PROBE, HOLD))
+    assert keeps.neural_steps > 2 * loses.neural_steps
 
 
 def test_it_is_told_what_steps_took_and_emitted(recording, order):
@@ -84,9 +79,3 @@ def test_it_is_told_what_steps_took_and_emitted(recording, order):
             assert tokens <= said.rows
             assert seconds < plain_s(said.rows, 1000 * said.rows)
     assert 0 < result.neural_steps < result.steps
-
-
-def test_requests_that_were_held_off_are_without_the_drafter(recording, order):
-    keeps = run(recording, order, Fixed(PLAN, PROBE))
-    loses = run(recording, order, Fixed(PLAN, HOLD))
-    assert keeps.neural_steps > 2 * loses.neural_steps

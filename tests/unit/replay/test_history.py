@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded, recording_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "policy"), str(HERE.parent / "draft")]
@@ -22,7 +22,6 @@ from test_suffix import LookUp  # noqa: E402
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
 from adaspec.draft.answers import BYTES_PER_TOKEN, OWNERS, AnswerIndex, is_better  # noqa: E402
 from adaspec.draft.index import NgramIndex, match_positions  # noqa: E402
-from adaspec.errors import EvaluationError  # noqa: E402
 from adaspec.evaluate.evaluation import evaluate  # noqa: E402
 from adaspec.evaluate.options import Options  # noqa: E402
 from adaspec.evaluate.selection import Selection  # noqa: E402
@@ -98,21 +97,6 @@ def known_by_definition(entries: list[Request], at: int, running: int) -> set[tu
             if other.output_tokens.tolist() == ended.output_tokens.tolist()
         )
     }
-
-
-@pytest.mark.parametrize("running", [1, 2, 5])
-def test_a_request_knows_those_that_have_ended_and_no_other(running: int) -> None:
-    asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(9)]
-    before = [request([9], [7_000 + step for step in range(5)], "before")]
-    came: list[int] = []
-    for number, known in History(tuple(before), 3, running).views(asked):
-        expected = [each.output_tokens.tolist() for each in before]
-        expected += [
-            asked[at].output_tokens.tolist() for at in came[: max(0, len(came) - running + 1)]
-        ]
-        assert outputs(known) == expected
-        came.append(number)
-    assert sorted(came) == list(range(9)) != came
 
 
 @pytest.mark.parametrize("running", [1, 2, 5, 17])
@@ -209,13 +193,6 @@ def test_a_planted_answer_is_found_out_by_its_content(order) -> None:
             assert told.length.max() > clean.columns.match[begin:end].max()
 
 
-def test_of_the_same_answer_given_twice_neither_knows_the_other() -> None:
-    twins = [request([1, 2], [5, 6, 7, 8, 9], "a"), request([3, 4], [5, 6, 7, 8, 9], "b")]
-    for seed in range(4):
-        views = list(History(seed=seed).views(twins))
-        assert outputs(views[-1][1]) == []
-
-
 def test_turns_come_in_their_order_and_later_ones_are_never_known() -> None:
     first = request([1, 2, 3], [11, 12, 13, 14], "first")
     second = request([1, 2, 3, 11, 12, 13, 14, 4], [12, 13, 14, 15, 16], "second")
@@ -227,12 +204,18 @@ def test_turns_come_in_their_order_and_later_ones_are_never_known() -> None:
     assert answered_before([first], [second]) == [first]
 
 
-def test_answers_of_requests_that_are_held_back_are_not_known() -> None:
-    asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(6)]
-    kept = np.array([True, False] * 3)
-    *_, (last, known) = History(seed=1, known=kept).views(asked)
-    expected = {tuple(asked[at].output_tokens.tolist()) for at in (0, 2, 4) if at != last}
-    assert set(map(tuple, outputs(known))) == expected
+@pytest.mark.parametrize("running", [1, 2, 5])
+def test_a_request_knows_those_that_have_ended_but_none_that_is_held_back(running: int) -> None:
+    asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(9)]
+    before = [request([9], [7_000 + step for step in range(5)], "before")]
+    kept = np.array([True, True, False] * 3)
+    came: list[int] = []
+    for number, known in History(tuple(before), 3, running, known=kept).views(asked):
+        ended = [at for at in came[: max(0, len(came) - running + 1)] if kept[at]]
+        expected = [*before, *(asked[at] for at in ended)]
+        assert outputs(known) == [each.output_tokens.tolist() for each in expected]
+        came.append(number)
+    assert sorted(came) == list(range(9)) != came
 
 
 @pytest.mark.parametrize("spec", ["fixed:memory:4:2", "hybrid-memory:3:6:2:2:3"])
@@ -300,26 +283,17 @@ def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
     order = np.random.default_rng(2).integers(0, 10, 30).astype(np.int32)
     first, second = (parse_contender(f"fixed:memory:{spec}").rule for spec in ("4:2", "9:1"))
     apart = np.arange(10, dtype=np.int32) % 2
-    alike = CrossfitRule("alike", (first, first), apart)
-    alone = player.play(StaticPolicy("own", first), order, 3)
-    assert player.play(alike, order, 3).time_s == alone.time_s
-    known = player.remember(order, 3)
-    assert known is not None
-    mixed = player.play(CrossfitRule("mixed", (first, second), apart), order, 3, known=known)
-    paths = [walk_rule(known, rule, 48) for rule in (first, second)]
-    drafted = 0
-    for entry, number in enumerate(order.tolist()):
-        path = paths[number % 2]
-        drafted += path.steps["copied"][path.start[entry] : path.start[entry + 1]].sum()
-    # The loop ends before the last requests do.
-    assert 0.7 * drafted < mixed.drafted <= drafted
-
-
-def test_without_a_memory_nothing_that_needs_one_is_replayed() -> None:
-    player = Player(recording_of(random_requests(1, 3, tokens=True)), H100_LLAMA_3_1_8B, 48)
-    for spec in ("fixed:memory", "hybrid-memory", "oracle:combine-memory"):
-        with pytest.raises(EvaluationError, match="copies from earlier answers"):
-            player.check(parse_contender(spec))
+    times = [
+        player.play(each, order, 3).time_s
+        for each in (
+            CrossfitRule("alike", (first, first), apart),
+            StaticPolicy("own", first),
+            CrossfitRule("mixed", (first, second), apart),
+            StaticPolicy("own", second),
+        )
+    ]
+    assert times[0] == times[1]
+    assert len(set(times)) == 3
 
 
 def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
@@ -327,8 +301,9 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
     chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
     options = Options(concurrency=(1, 2), orders=1, resamples=3, jobs=1)
     warm = requests_of(4, 5, alphabet=3, output_tokens=(16, 30))
-    rule = parse_contender("fixed:memory:4:2")
-    report = evaluate(chosen, [rule], H100_LLAMA_3_1_8B, options, warm=[*warm, asked[0]])
+    specs = ("fixed:memory:4:2", *(() if why_not_here() else ("suffix:1", "suffix:4")))
+    named = [parse_contender(spec) for spec in specs]
+    report = evaluate(chosen, named, H100_LLAMA_3_1_8B, options, warm=[*warm, asked[0]])
     assert report["warm"] == len(answered_before(warm, asked)) > 0
     left_out = len(warm) + 1 - report["warm"]
     assert any(f"({left_out} more given are evaluated" in note for note in report["notes"])
@@ -337,6 +312,8 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
         for row in report["rows"]
         if row["workload"] == "all"
     }
+    suffixes = {name: speeds[name, 2] for name in specs[1:]}
+    best = max(suffixes, key=suffixes.__getitem__, default=None)
     for load in (1, 2):
         assert speeds["static:memory", load] >= speeds["fixed:memory:4:2", load]
         bounds = {name for name, at in speeds if at == load and name.endswith("-memory")}
@@ -344,28 +321,14 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
     for each in report["headline"]:
         low, high = each["lift_over_static_memory_ci95"]
         assert low <= each["lift_over_static_memory"] <= high
+        if best and (each["workload"], each["concurrency"]) == ("all", 2):
+            lead = speeds[each["policy"], 2] / suffixes[best] - 1
+            low, high = each["lift_over_suffix_ci95"]
+            assert each["lift_over_suffix"] == pytest.approx(lead)
+            assert low <= lead <= high
     plain = evaluate(chosen, [], H100_LLAMA_3_1_8B, options)
     assert plain["warm"] is None
     assert not any("memory" in row["policy"] for row in plain["rows"])
-
-
-@pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
-def test_leads_over_the_best_suffix_decoding_have_intervals() -> None:
-    asked = tuple(requests_of(3, 8, alphabet=3, output_tokens=(16, 30)))
-    chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
-    options = Options(concurrency=(2,), orders=1, resamples=3, jobs=2)
-    named = [parse_contender(spec) for spec in ("fixed:memory:4:2", "suffix:1", "suffix:4")]
-    report = evaluate(chosen, named, H100_LLAMA_3_1_8B, options)
-    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
-    best = max(("suffix:1", "suffix:4"), key=lambda name: rows[name]["tokens_per_s"])
-    for name in ("suffix:1", "suffix:4"):
-        assert (rows[name]["ci95"] is not None) == (name == best)
-    for each in report["headline"]:
-        if each["workload"] == "all" and each["policy"] == "fixed:memory:4:2":
-            speeds = (rows[name]["tokens_per_s"] for name in ("fixed:memory:4:2", best))
-            assert each["lift_over_suffix"] == pytest.approx(next(speeds) / next(speeds) - 1)
-            low, high = each["lift_over_suffix_ci95"]
-            assert low < each["lift_over_suffix"] < high
 
 
 def test_of_those_that_come_to_a_fresh_server_none_knows_an_answer() -> None:

@@ -18,7 +18,6 @@ from random_recordings import (
 from reference import Played, Request, close, play_rule
 
 from adaspec.cost.engine import ASYNC
-from adaspec.draft.index import NgramIndex
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
@@ -96,19 +95,17 @@ def test_in_an_async_engine_a_rule_runs_all_forwards_and_verifies_its_longest_dr
     @given(SEEDS, static_specs(tokens=tokens), st.integers(1, 5), st.integers(1, 9))
     def check(seed: int, spec: str, concurrency: int, cap: int) -> None:
         policy = parse_policy(spec)
-        if not isinstance(policy, StaticPolicy):
-            return  # A batch table adapts: it keeps its order.
         requests, recording, rng = world(seed, tokens=tokens)
         cost, order = with_hidden_overhead(random_cost(rng)), random_order(rng, concurrency)
         entries = np.array(order, np.int32)
         player = Player(recording, cost, cap, engine=ASYNC)
-        late = play_rule(requests, order, concurrency, cost, policy.rule, cap, is_async=True)
+        late = play_rule(requests, order, concurrency, cost, rule_of(spec), cap, is_async=True)
         assert_same(player.play(policy, entries, concurrency), late)
         generic = run_policy(recording, policy, entries, concurrency, cost, cap, engine=ASYNC)
         assert_same(generic, late)
         # The yardstick: the same rule decided at once, with the overhead hidden all the same.
         hidden = cost.under(ASYNC)
-        fresh = play_rule(requests, order, concurrency, hidden, policy.rule, cap)
+        fresh = play_rule(requests, order, concurrency, hidden, rule_of(spec), cap)
         assert_same(player.play(FreshRule(policy), entries, concurrency), fresh)
 
     check()
@@ -171,25 +168,3 @@ def test_positions_where_the_recording_drafted_less_show_no_look_behind() -> Non
     cost, order = random_cost(np.random.default_rng(0)), np.zeros(1, np.int32)
     compiled = Player(recording, cost, 48).play(parse_contender(spec), order, 1)
     assert_equal(compiled, run_policy(recording, parse_policy(spec), order, 1, cost, 48))
-
-
-def test_requests_that_leave_free_their_place_in_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
-    closed: list[int] = []
-    open_one, close_one = NgramIndex.open, NgramIndex.close
-
-    def counted_open(self: NgramIndex, tokens: object) -> int:
-        opened.append(1)
-        return open_one(self, tokens)  # type: ignore[arg-type]
-
-    def counted_close(self: NgramIndex, slot: int) -> None:
-        closed.append(1)
-        close_one(self, slot)
-
-    monkeypatch.setattr(NgramIndex, "open", counted_open)
-    monkeypatch.setattr(NgramIndex, "close", counted_close)
-    _, recording, rng = world(1, tokens=True)
-    order = np.arange(6, dtype=np.int32)
-    run_policy(recording, parse_policy("none"), order, 2, random_cost(rng), 48)
-    assert len(opened) == 6
-    assert len(opened) - len(closed) <= 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 from reference import Request, common
 from wild_policy import WildPolicy
 
-from adaspec.draft.index import Matches
 from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal
 from adaspec.replay.loop import run_policy
 
@@ -104,21 +104,19 @@ def scribble(*things: object) -> None:
             array[...] = True if array.dtype.kind == "b" else 3
 
 
+def copied(facts: Any) -> Any:
+    """The same facts in arrays of their own."""
+    held = {each.name: getattr(facts, each.name) for each in fields(facts) if each.init}
+    return replace(
+        facts, **{name: v.copy() for name, v in held.items() if isinstance(v, np.ndarray)}
+    )
+
+
 class Vandal(Honest):
     """Decides honestly on copies, then writes into everything that it was handed."""
 
     def plan(self, batch: Batch) -> int:
-        facts = batch.matches
-        self.batch = replace(
-            batch,
-            slots=batch.slots.copy(),
-            prompt_tokens=batch.prompt_tokens.copy(),
-            position=batch.position.copy(),
-            holds_neural=batch.holds_neural.copy(),
-            matches=Matches(
-                *(getattr(facts, name).copy() for name in Matches.__slots__)  # type: ignore[attr-defined]
-            ),
-        )
+        self.batch = replace(copied(batch), matches=copied(batch.matches))
         planned = self.honest.plan(self.batch)
         scribble(batch)
         batch.matches.start[:] = batch.prompt_tokens + batch.position
@@ -126,12 +124,12 @@ class Vandal(Honest):
         return planned
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        more = self.honest.proceed(self.batch, self.copied(drafts))
+        more = self.honest.proceed(self.batch, copied(drafts))
         self.spoil(batch, drafts)
         return more
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        self.proposal = self.honest.settle(self.batch, self.copied(drafts))
+        self.proposal = self.honest.settle(self.batch, copied(drafts))
         proposal = replace(self.proposal)
         self.spoil(batch, drafts)
         if drafts.count and self.setup.shows_tokens:
@@ -148,9 +146,6 @@ class Vandal(Honest):
     def release(self, slots: np.ndarray) -> None:
         self.honest.release(slots.copy())
         scribble(slots)
-
-    def copied(self, drafts: Drafts) -> Drafts:
-        return replace(drafts, tokens=drafts.tokens.copy(), confidences=drafts.confidences.copy())
 
     def spoil(self, batch: Batch, drafts: Drafts) -> None:
         scribble(batch, drafts)

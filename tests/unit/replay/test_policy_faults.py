@@ -36,13 +36,10 @@ ILLEGAL = {
     "negative neural": (proposed([-1, 0], [0, 0]), "negative length"),
     "negative ngram": (proposed([0, 0], [0, -1]), "negative length"),
     "one row": (proposed([1], [0]), r"neural_len of shape \(1,\).* each of 2 running rows"),
-    "three rows of ngram": (proposed([1, 1], [0, 0, 0]), r"ngram_len of shape \(3,\)"),
     "a matrix": (proposed([[1, 1]], [0, 0]), r"shape \(1, 2\)"),
-    "fractions": (proposed([0.5, 1.0], [0, 0]), "type float64"),
     "NaN": (proposed([0, 0], [np.nan, 0]), "type float64"),
     "words": (proposed(["a", "b"], [0, 0]), "one whole number"),
     "booleans": (proposed([True, False], [0, 0]), "type bool"),
-    "beyond the text": (proposed([0, 0], [1, 1], [10**6, 0]), "beyond the known text"),
     "just beyond the text": (
         lambda b, d: Proposal(np.zeros(2, int), np.ones(2, int), b.context_tokens),
         "beyond the known text",
@@ -52,7 +49,6 @@ ILLEGAL = {
     "starts of one row": (proposed([0, 0], [1, 1], [0]), r"ngram_start of shape \(1,\)"),
     "huge": (proposed([2**32 + 1, 0], [0, 0]), "more neural tokens than were drafted"),
     "nothing": (lambda b, d: None, "settles on None, not on a Proposal"),
-    "a pair": (lambda b, d: ([1, 1], [0, 0]), "not on a Proposal"),
 }
 
 
@@ -65,13 +61,10 @@ def test_illegal_proposals_are_refused_in_one_line(case: str) -> None:
     assert "\n" not in str(fault.value)
 
 
-@pytest.mark.parametrize("plan", [-1, NEURAL_CAP + 1, 1.5, np.nan, "2", None])
-def test_illegal_plans_are_refused_in_one_line(plan: object) -> None:
-    with pytest.raises(PolicyFault, match=r"'crooked' plans .* neural tokens"):
-        drive(Settling(proposed([0, 0], [0, 0]), plan))
-
-
-def test_drafting_where_nobody_holds_the_drafter_is_refused() -> None:
+def test_illegal_plans_are_refused_in_one_line() -> None:
+    for plan in (-1, NEURAL_CAP + 1, 1.5, np.nan, "2", None):
+        with pytest.raises(PolicyFault, match=r"'crooked' plans .* neural tokens"):
+            drive(Settling(proposed([0, 0], [0, 0]), plan))
     policy = Settling(proposed([0, 0], [0, 0]))
     policy.honest = parse_policy("none")
     with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
@@ -82,15 +75,12 @@ ASKED: dict[str, Callable[[Batch, Drafts], object]] = {
     "tail of -1": lambda b, d: b.context.tail(-1),
     "tail of a billion": lambda b, d: b.context.tail(10**9),
     "tail of half": lambda b, d: b.context.tail(0.5),  # type: ignore[arg-type]
-    "candidate of -1": lambda b, d: b.context.candidate(-1),
     "candidate of nothing": lambda b, d: b.context.candidate(None),  # type: ignore[arg-type]
     "match of 0": lambda b, d: b.context.vllm_match(0, 3),
-    "match of 3 to 2": lambda b, d: b.context.vllm_match(3, 2),
     "match of 99": lambda b, d: b.context.vllm_match(1, 99),
     "behind 3 of 2": lambda b, d: d.behind(np.array([3, 0])),
     "behind -1": lambda b, d: d.behind(np.array([-1, 0])),
     "behind one row": lambda b, d: d.behind(np.array([1])),
-    "behind fractions": lambda b, d: d.behind(np.array([0.5, 1])),  # type: ignore[arg-type]
     "behind NaN": lambda b, d: d.behind(np.array([np.nan, 1])),  # type: ignore[arg-type]
     "behind a number": lambda b, d: d.behind(1),  # type: ignore[arg-type]
 }
@@ -104,7 +94,7 @@ def test_illegal_questions_are_refused_in_one_line(case: str, tokens: bool) -> N
     assert "\n" not in str(fault.value)
 
 
-def test_a_row_without_the_drafter_learns_nothing_from_the_others_drafts() -> None:
+def test_a_row_without_the_drafter_learns_nothing_and_none_is_held_again() -> None:
     class One(Settling):
         def admit(self, arrival: Arrival) -> bool:
             return arrival.slot == 0
@@ -118,38 +108,27 @@ def test_a_row_without_the_drafter_learns_nothing_from_the_others_drafts() -> No
         with pytest.raises(PolicyFault, match="rows that hold the drafter"):
             drive(One(ask), tokens=tokens)
 
+    class LettingGo(Settling):
+        """Takes the drafter from everybody in its third step, or never."""
 
-class LettingGo(Settling):
-    """Takes the drafter from everybody in its third step."""
+        def __init__(self, lets_go: bool, plan: int = 0) -> None:
+            super().__init__(proposed([0, 0], [0, 0]), plan)
+            self.held: list[bool] = []
+            self.lets_go = lets_go
 
-    def __init__(self, answer: object) -> None:
-        super().__init__(proposed([0, 0], [0, 0]))
-        self.held: list[bool] = []
-        self.answer = answer
+        def keep(self, batch: Batch) -> bool:
+            return not (self.lets_go and len(self.held) == 2)
 
-    def keep(self, batch: Batch) -> object:
-        return self.answer if len(self.held) == 2 else True
-
-    def plan(self, batch: Batch) -> int:
-        self.held.append(bool(batch.holds_neural.any()))
-        return 0
-
-
-def test_a_drafter_that_is_let_go_is_not_paid_for_and_cannot_be_asked_again() -> None:
-    kept, let_go = LettingGo(True), LettingGo(False)
-    steps = drive(kept).steps
-    assert drive(let_go).time_s < drive(kept).time_s
-    assert let_go.held[:2] == [True, True]
-    assert not let_go.held[2]
-    assert len(let_go.held) == steps
-
-    class Asking(LettingGo):
         def plan(self, batch: Batch) -> int:
-            super().plan(batch)
-            return 1
+            self.held.append(bool(batch.holds_neural.any()))
+            return super().plan(batch)
 
+    kept, let_go = LettingGo(False), LettingGo(True)
+    assert drive(let_go).time_s < drive(kept).time_s
+    assert all(kept.held)
+    assert let_go.held[:3] == [True, True, False]
     with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
-        drive(Asking(False))
+        drive(LettingGo(True, plan=1))
 
 
 def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None:
@@ -189,14 +168,3 @@ def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None
 
     with pytest.raises(PolicyFault, match="looks behind neural tokens and then drafts on"):
         drive(LooksWhileDrafting(proposed([2, 2], [0, 0])), tokens=False)
-
-
-def test_naming_no_place_to_copy_from_means_the_most_recent_match() -> None:
-    plain = drive(Settling(proposed([0, 0], [4, 4])))
-    named = drive(Settling(proposed([0, 0], [4, 4], [-1, -1])))
-    assert (plain.drafted, plain.accepted, plain.time_s) == (
-        named.drafted,
-        named.accepted,
-        named.time_s,
-    )
-    assert plain.accepted > 0

@@ -138,29 +138,18 @@ def test_fixed_ngram_misses_at_random_where_nothing_is_right(
     assert len({cell.tokens_per_s for cell in cells}) > 10
 
 
-def test_workloads_without_a_known_match_probability_are_refused() -> None:
+def test_what_the_simulator_never_knew_is_refused() -> None:
     with pytest.raises(EvaluationError, match="no match probability for workload 'mine'"):
         simulate([request(3, [1, 2], [1, 2], workload="mine")], Proposer(1, 3), 1, 0)
-
-
-def test_requests_without_the_recorded_lists_are_refused() -> None:
     bare = replace(request(3, [1, 2], [1, 2]), ngram_accepted=None)
     with pytest.raises(EvaluationError, match="lacks a recorded list"):
         simulate([bare], proposer_of(parse_contender("oracle:combine")), 1, 0)
     simulate([bare], proposer_of(parse_contender("oracle:neural")), 1, 0)
-
-
-@pytest.mark.parametrize(
-    "spec", ["none", "hybrid", "budget:3", "oracle:plan", "oracle:dp", "fixed:ngram-vllm:3"]
-)
-def test_specs_that_the_simulator_never_knew_are_refused(spec: str) -> None:
-    with pytest.raises(EvaluationError, match=f"cannot run '{spec}'"):
-        proposer_of(parse_contender(spec))
-
-
-def test_a_minimum_match_means_nothing_to_a_recorded_list() -> None:
     with pytest.raises(EvaluationError, match="leave MIN out"):
         proposer_of(parse_contender("fixed:ngram:3:2"))
+    for spec in ("none", "hybrid", "budget:3", "oracle:plan", "oracle:dp", "fixed:ngram-vllm:3"):
+        with pytest.raises(EvaluationError, match=f"cannot run '{spec}'"):
+            proposer_of(parse_contender(spec))
 
 
 def test_the_published_table_is_reproduced(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,7 +12,7 @@ from random_recordings import random_cost, random_requests, recording_of
 from reference import Request, look_up_vllm
 from test_loop_reference import assert_equal
 
-from adaspec.errors import EvaluationError, SpecError
+from adaspec.errors import EvaluationError
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.history import Answers
 from adaspec.replay.player import Player
@@ -82,78 +82,6 @@ def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, leng
     found = played(recording, order, concurrency, cost, cache)
     assert_equal(found, expected)
     assert not cache.text  # everybody who was let in was let go
-
-
-def test_who_drafts_nothing_is_no_speculation():
-    recording = recording_of(random_requests(3, 5, tokens=False))
-    order, cost = (
-        np.arange(5, dtype=np.int32),
-        random_cost(np.random.default_rng(3)).without_deciding(),
-    )
-    plain = Player(recording, cost, CAP).play(parse_contender("none"), order, 2)
-    assert_equal(played(recording, order, 2, cost, LookUp()), plain)
-
-
-def test_of_a_request_that_enters_again_the_earlier_answer_is_forgotten():
-    recording = recording_of(random_requests(5, 3, tokens=False))
-    cache = LookUp()
-    order = np.array([0, 1, 0, 2, 0, 1], np.int32)
-    played(recording, order, 1, random_cost(np.random.default_rng(5)), cache)
-    assert cache.evicted == [0, 2, 1]
-
-
-def test_a_copy_that_gets_ahead_of_another_is_forgotten_until_both_have_ended():
-    answers, cache = Answers(recording_of(random_requests(6, 1, tokens=False)).requests), LookUp()
-    memory, text = Memory(answers, cache), answers.tokens(0)
-    first, second = memory.start(0), memory.start(0)
-    memory.grow(0, first, text[:2])
-    memory.grow(0, second, text[:2])
-    assert list(cache.answers) == [second]
-    memory.grow(0, second, text[2:3])
-    assert not cache.answers
-    memory.grow(0, second, text[3:])
-    memory.stop(0, second)
-    assert not cache.answers
-    memory.grow(0, first, text[2:])
-    memory.stop(0, first)
-    assert list(cache.answers.values()) == [text.tolist()]
-
-
-def test_looking_up_is_charged():
-    recording = recording_of(random_requests(7, 4, tokens=False))
-    order, cost = np.arange(4, dtype=np.int32), random_cost(np.random.default_rng(7))
-    charged = played(recording, order, 2, cost, LookUp(3))
-    free = played(recording, order, 2, cost.without_deciding(), LookUp(3))
-    assert charged.deciding_s == pytest.approx(
-        charged.steps * cost.lookup_s + charged.row_steps * cost.lookup_per_row_s
-    )
-    assert charged.time_s == pytest.approx(free.time_s + charged.deciding_s, rel=1e-12)
-
-
-def test_a_spec_says_the_setting_and_what_it_leaves_out_is_vllms_default():
-    for spec, factor, probability in (
-        ("suffix", 1.0, 0.1),
-        ("suffix:0.5", 0.5, 0.1),
-        ("suffix:2:0", 2.0, 0.0),
-    ):
-        assert parse_contender(spec) == SuffixDecoding(spec, factor, probability)
-
-
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ("suffix:", "FACTOR is '', not a number from 0 to 24"),
-        ("suffix:-1", "FACTOR is '-1'"),
-        ("suffix:25", "FACTOR is '25'"),
-        ("suffix:1:1.01", "PROB is '1.01', not a number from 0 to 1"),
-        ("suffix:1:nan", "PROB is 'nan'"),
-        ("suffix:1:.:", "3 values, at most 2"),
-        ("suffix:.", "FACTOR is '.'"),
-    ],
-)
-def test_a_malformed_spec_is_refused(spec, why):
-    with pytest.raises(SpecError, match=why):
-        parse_contender(spec)
 
 
 def test_where_the_cache_is_missing_it_is_said(monkeypatch):

@@ -187,24 +187,6 @@ def test_stage_by_stage_and_phase_by_phase_are_one(seed: int, evidence: bool) ->
         both.step()
 
 
-def test_the_random_steps_draft_copy_and_splice() -> None:
-    seen = np.zeros(3, np.int64)
-    for seed in range(40):
-        both = Both(np.random.default_rng(seed), evidence=bool(seed % 2))
-        settle = both.staged.settle
-
-        def watched(*given: object) -> object:
-            cut = settle(*given)  # type: ignore[arg-type]  # noqa: B023
-            neural, copied = cut.neural_len > 0, cut.ngram_len > 0
-            seen[:] += [(neural & ~copied).sum(), (copied & ~neural).sum(), (neural & copied).sum()]
-            return cut
-
-        both.staged.settle = watched  # type: ignore[method-assign, assignment]
-        for _ in range(6):
-            both.step()
-    assert (seen > 30).all(), seen
-
-
 def test_a_slot_that_was_closed_is_an_error_in_both() -> None:
     both = Both(np.random.default_rng(3), evidence=True)
     both.index.close(int(both.slots[0]))

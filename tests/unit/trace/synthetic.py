@@ -23,6 +23,8 @@ from adaspec.trace.writer import whole_trace
 NEURAL_CAP = 8
 VOCABULARY = 32_000
 
+_SEPARATION = 1.5
+"""Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
 _SUCCESSORS = 6
 """Number of tokens that may follow a token in fresh text."""
 
@@ -43,8 +45,6 @@ class Workload:
     """Probability that a request is a hard one."""
     easy_hit: float
     hard_hit: float
-    separation: float = 1.5
-    """Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
 
 
 WORKLOADS = (
@@ -75,7 +75,6 @@ def write_synthetic(
     workloads: Sequence[Workload] = WORKLOADS,
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
-    force: bool = False,
 ) -> None:
     """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
     manifest = Manifest(
@@ -89,7 +88,7 @@ def write_synthetic(
         synthetic=True,
         source=f"synthesize: seed {seed}",
     )
-    with whole_trace(Path(path), manifest, force) as writer:
+    with whole_trace(Path(path), manifest) as writer:
         for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
             writer.add(request)
 
@@ -110,7 +109,7 @@ def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) ->
         output_tokens=output,
         neural_accepted=accepted,
         drafted_tokens=drafted,
-        confidences=_confidences(right, workload.separation, rng),
+        confidences=_confidences(right, rng),
     )
 
 
@@ -162,11 +161,9 @@ def _drafted(
     return drafted, state
 
 
-def _confidences(
-    right: NDArray[np.int8], separation: float, rng: np.random.Generator
-) -> NDArray[np.float32]:
-    """Three confidences of one normal score, which is higher by `separation` for right tokens."""
-    score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * separation
+def _confidences(right: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Three confidences of one normal score, which is higher for right tokens."""
+    score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * _SEPARATION
     logprob = -np.logaddexp(0, -score)
     margin = np.exp(logprob)
     entropy = np.logaddexp(0, -score)

@@ -33,6 +33,7 @@ def load(source: Path, out: Path) -> dict[str, Any]:
 
 def test_the_bonus_token_is_taken_off_and_entry_0_is_null(tmp_path: Path) -> None:
     write(tmp_path / "combined_cnn.jsonl", record())
+    write(tmp_path / "readme.jsonl", {"not": "a recording"})
     summary = load(tmp_path, tmp_path / "t")
     (request,) = TraceReader(tmp_path / "t").requests()
     assert (request.workload, request.id) == ("cnn", "7")
@@ -53,12 +54,6 @@ def test_a_list_of_another_length_is_stored_as_recorded_and_unpaired(tmp_path: P
     assert not request.paired
 
 
-def test_the_combined_files_of_a_folder_win_over_others(tmp_path: Path) -> None:
-    write(tmp_path / "combined_cnn.jsonl", record())
-    write(tmp_path / "readme.jsonl", {"not": "a recording"})
-    assert load(tmp_path, tmp_path / "t")["workloads"] == {"cnn": 1}
-
-
 def test_keys_of_somebody_elses_format_are_ignored_and_counted(tmp_path: Path) -> None:
     write(tmp_path / "cnn.jsonl", record(acc_medusa=1), record(id="8", acc_medusa=1))
     assert load(tmp_path, tmp_path / "t")["notes"] == {"key 'acc_medusa' ignored": 2}
@@ -69,18 +64,10 @@ def test_keys_of_somebody_elses_format_are_ignored_and_counted(tmp_path: Path) -
     [
         ("{", "broken JSON (Expecting property name"),
         ("[1]", "is a list, expected an object"),
-        ('{"id": "\xff"}', "broken JSON"),
         (json.dumps(record(id=None)), "'id' is missing"),
         (json.dumps(record(id="7")), "id '7' occurs twice in workload 'cnn'"),
-        (json.dumps(record(id="8", generated_token_ids=[1, -2])), "[1]=-2 is not a token id"),
-        (json.dumps(record(id="8", generated_token_ids=[1, 2.5])), "[1]=2.5 is not a whole"),
-        (json.dumps(record(id="8", generated_token_ids="abc")), "is a str, expected a list"),
         (json.dumps(record(id="8", acc_eagle=[1, 2])), "'acc_eagle' holds no 'acc_len'"),
         (json.dumps(record(id="8", acc_eagle={"acc_len": [1, 0]})), "acc_len[1]=0 is below 1"),
-        (
-            json.dumps(record(id="8", acc_eagle={"acc_len": [1, float("nan")]})),
-            "NaN is no finite number",
-        ),
         (
             json.dumps(record(id="8", acc_eagle={"acc_len": [1, 1, 1, 3]})),
             "beyond the output's end",
@@ -100,22 +87,17 @@ def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["cnn.jsonl"]
 
 
-@pytest.mark.parametrize("source", ["nowhere", "."])
-def test_a_source_without_recordings_is_one_clear_line(tmp_path: Path, source: str) -> None:
-    with pytest.raises(TraceError, match=r"there is no such file|holds no combined_\*\.jsonl or"):
-        load(tmp_path / source, tmp_path / "t")
+def test_a_source_without_recordings_is_one_clear_line(tmp_path: Path) -> None:
+    def refused(said: str, source: Path, format: str = "specdecode-bench") -> None:
+        with pytest.raises(TraceError, match=said):
+            import_trace(format, [source], tmp_path / "t")
+        assert not (tmp_path / "t").exists()
 
-
-def test_an_empty_file_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+    refused("there is no such file", tmp_path / "nowhere")
+    refused(r"holds no combined_\*\.jsonl or", tmp_path)
+    refused("'spec-bench'; did you mean 'specdecode-bench'", tmp_path, "spec-bench")
     (tmp_path / "cnn.jsonl").touch()
-    with pytest.raises(TraceError, match="nothing to import was found"):
-        load(tmp_path, tmp_path / "t")
-    assert not (tmp_path / "t").exists()
-
-
-def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="'spec-bench'; did you mean 'specdecode-bench'"):
-        import_trace("spec-bench", [tmp_path], tmp_path / "t")
+    refused("nothing to import was found", tmp_path)
 
 
 def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:

@@ -56,10 +56,8 @@ def test_a_response_becomes_a_row_per_step(tmp_path: Path) -> None:
     assert (summary["kind"], summary["requests"], summary["steps"]) == ("logged", 1, 3)
     assert summary["target"] == "a/target"
     assert summary["output_tokens"] == 7
-
-
-def test_a_last_step_is_clipped_at_the_stop(tmp_path: Path) -> None:
-    _, steps = load(tmp_path / "chat.jsonl", response(per_step_accepted=[2, 0, 3]))
+    # A last step is clipped at the stop.
+    _, steps = load(tmp_path / "more.jsonl", response(per_step_accepted=[2, 0, 3]), force=True)
     assert [step.accepted for step in steps] == [2, 0, 2]
 
 
@@ -106,11 +104,7 @@ def test_responses_without_metrics_are_skipped_and_counted(tmp_path: Path) -> No
         (response("b") | {"model": "another"}, "is of model 'another', those before it of"),
         (response("b", per_step_accepted=None), "serve with --per-request-spec-decode-metrics det"),
         (response("b", per_step_accepted=[1]), "1 entries in per_step_accepted, 3 in per_step_dr"),
-        (response("b", per_step_accepted=[4, 0, 1]), "accepted=4 exceeds draft_len=3"),
-        (response("b", per_step_accepted=[-1, 0, 1]), "accepted=-1 is below 0"),
-        (response("b", per_step_accepted=[0.5, 0, 1]), "per_step_accepted[0]=0.5 is not a whole"),
         (response("a"), "step 0 of request 'a' of workload 'chat' comes again"),
-        (response("b") | {"id": None}, "the response has no id"),
         ([], "is a list, expected an object"),
     ],
 )
@@ -122,10 +116,3 @@ def test_a_bad_response_is_named_by_file_and_line(
     assert str(caught.value).startswith(f"{tmp_path}/chat.jsonl line 2: ")
     assert message in str(caught.value)
     assert not (tmp_path / "t").exists()
-
-
-def test_a_server_without_the_flag_is_told_which_one(tmp_path: Path) -> None:
-    plain = response()
-    del plain["metrics"]
-    with pytest.raises(TraceError, match="serve with --per-request-spec-decode-metrics detailed"):
-        load(tmp_path / "chat.jsonl", plain)

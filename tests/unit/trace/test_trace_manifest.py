@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,25 +25,6 @@ def test_a_manifest_survives_the_round_trip_byte_for_byte(dense: Manifest) -> No
     assert again == dense
     assert again.to_json() == dense.to_json()
     assert pickle.loads(pickle.dumps(dense)) == dense
-
-
-def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(dense: Manifest) -> None:
-    with pytest.raises(
-        TraceError, match=r"^m\.json: unknown key 'draftr'; did you mean 'drafter'\?"
-    ):
-        from_json(changed(dense, draftr="x"), "m.json")
-
-
-def test_a_missing_key_is_named(dense: Manifest) -> None:
-    record = json.loads(dense.to_json())
-    del record["target"]
-    with pytest.raises(TraceError, match="'target' is missing"):
-        from_json(json.dumps(record), "m.json")
-
-
-def test_a_newer_schema_is_refused_with_what_to_do(dense: Manifest) -> None:
-    with pytest.raises(TraceError, match=rf"schema {SCHEMA + 1} is newer .* update adaspec"):
-        from_json(changed(dense, schema=SCHEMA + 1, somethingnew=1), "m.json")
 
 
 def test_a_trace_of_the_first_schema_says_no_vocabulary_and_is_read(dense: Manifest) -> None:
@@ -72,21 +52,16 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
         from_json(changed(dense, schema=2, scrambled=True), "m.json")
 
 
-@pytest.mark.parametrize("schema", [0, -1, "1", None, True, 1.5])
-def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object) -> None:
-    with pytest.raises(TraceError, match="not a version number"):
-        from_json(changed(dense, schema=schema), "m.json")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"draftr": "x"}, "unknown key 'draftr'; did you mean 'drafter'?"),
+        ({"schema": SCHEMA + 1, "somethingnew": 1}, f"schema {SCHEMA + 1} is newer"),
+        ({"schema": True}, "not a version number"),
         ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
         ({"neural_cap": 0}, "neural_cap is 0"),
         ({"neural_cap": float("nan")}, "NaN is no finite number"),
-        ({"draft_cap": True}, "draft_cap is True"),
         ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
-        ({"draft_cap": 10**9, "neural_cap": 4}, "draft_cap is 1000000000, not a whole number"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
         ({"confidences": ["logprobs"]}, "unknown confidence 'logprobs'; did you mean 'logprob'"),
@@ -94,7 +69,6 @@ def test_a_schema_that_is_no_version_is_refused(dense: Manifest, schema: object)
         ({"sampling": 0}, "sampling is 0, not an object"),
         ({"target": 8}, "target is 8, not a text"),
         ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x', not a count and 16 hex digits"),
-        ({"vocabulary_hash": 8}, "vocabulary_hash is 8, not a count and 16 hex digits"),
     ],
 )
 def test_fields_that_contradict_are_refused(
@@ -104,9 +78,3 @@ def test_fields_that_contradict_are_refused(
         from_json(changed(dense, **changes), "m.json")
     assert str(caught.value).startswith("m.json: ")
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
-def test_what_is_no_manifest_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TraceError, match=r"^m\.json: "):
-        from_json(text, "m.json")

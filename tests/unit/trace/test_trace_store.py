@@ -3,14 +3,13 @@ from __future__ import annotations
 import multiprocessing
 import stat
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from synthetic import write_synthetic
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
@@ -24,26 +23,6 @@ StepOf = Callable[..., LoggedStep]
 
 def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
-
-
-def assert_same(found: Request | LoggedStep, expected: Request | LoggedStep) -> None:
-    assert type(found) is type(expected)
-    for field in fields(expected):
-        one, other = getattr(found, field.name), getattr(expected, field.name)
-        if isinstance(other, np.ndarray):
-            np.testing.assert_array_equal(one, other)
-            assert one.dtype == other.dtype
-        else:
-            assert one == other
-
-
-def test_requests_come_back_as_they_went_in(trace: Path, request_of: RequestOf) -> None:
-    reader = TraceReader(trace)
-    assert reader.warnings == []
-    assert reader.rows == 7
-    assert [shard.rows for shard in reader.shards] == [3, 3, 1]
-    for number, request in enumerate(reader.requests()):
-        assert_same(request, request_of(str(number)))
 
 
 def test_an_output_as_long_as_its_limit_was_cut_off(
@@ -65,17 +44,6 @@ def test_a_dense_trace_without_limits_is_read(trace: Path) -> None:
     assert [request.max_tokens for request in TraceReader(trace).requests()] == [None] * 7
 
 
-def test_neural_columns_are_absent_where_no_neural_drafter_ran(
-    tmp_path: Path, request_of: RequestOf
-) -> None:
-    bare = request_of(neural_accepted=None, drafted_tokens=None, confidences=None)
-    with TraceWriter(tmp_path / "t", Manifest(kind="dense")) as writer:
-        writer.add(bare)
-    reader = TraceReader(tmp_path / "t")
-    assert "neural_accepted" not in pq.read_schema(reader.shards[0].path).names
-    assert_same(next(reader.requests()), bare)
-
-
 def test_entry_0_is_a_null_for_any_parquet_tool(trace: Path) -> None:
     row = pq.read_table(trace / "part-00000.parquet").to_pylist()[0]
     assert row["neural_accepted"][:3] == [None, 0, 2]
@@ -91,12 +59,15 @@ def test_files_are_readable_by_their_owner_alone(trace: Path) -> None:
 def test_one_workload_can_be_read_alone(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
-    with TraceWriter(tmp_path / "t", dense) as writer:
+    with TraceWriter(tmp_path / "t", dense, shard_rows=2) as writer:
         for number, workload in enumerate(("edits", "chat", "edits")):
             writer.add(request_of(str(number), workload))
     reader = TraceReader(tmp_path / "t")
+    assert [shard.rows for shard in reader.shards] == [2, 1]
     assert reader.workloads() == {"edits": 2, "chat": 1}
     assert [request.id for request in reader.requests("edits")] == ["0", "2"]
+    with pytest.raises(TraceError, match="holds no workload 'nope': it has "):
+        list(reader.requests("nope"))
 
 
 def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
@@ -123,6 +94,9 @@ def test_an_existing_trace_stays_unless_forced(
 ) -> None:
     with pytest.raises(TraceError, match=r"exists: .*--force"):
         TraceWriter(trace, dense)
+    with pytest.raises(RuntimeError), whole_trace(trace, dense, force=True) as writer:
+        writer.add(request_of("half"))
+        raise RuntimeError
     with whole_trace(trace, dense, force=True) as writer:
         writer.add(request_of("new"))
         assert TraceReader(trace).rows == 7, "the old trace stands until the new one is whole"
@@ -130,28 +104,18 @@ def test_an_existing_trace_stays_unless_forced(
     assert names(trace.parent) == ["trace"]
 
 
-def test_an_aborted_recording_keeps_its_finished_shards_and_says_so(
+def test_a_flushed_row_survives_and_a_closed_writer_takes_no_more(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        TraceWriter(tmp_path / "t", dense, shard_rows=2) as writer,
-    ):
-        for number in range(5):
-            writer.add(request_of(str(number)))
-        raise KeyboardInterrupt
-    reader = TraceReader(tmp_path / "t")
-    assert reader.rows == 4
-    assert "cut off" in reader.warnings[0]
-    assert "(2 shards)" in reader.warnings[0]
-
-
-def test_a_flushed_row_survives(tmp_path: Path, dense: Manifest, request_of: RequestOf) -> None:
     writer = TraceWriter(tmp_path / "t", dense)
     writer.add(request_of())
     writer.flush()
     assert TraceReader(tmp_path / "t").rows == 1
+    writer.close()
+    with pytest.raises(TraceError, match="closed"):
+        writer.add(request_of("1"))
     writer.abort()
+    assert TraceReader(tmp_path / "t").rows == 1
 
 
 def test_a_cut_off_recording_can_be_continued(
@@ -172,8 +136,8 @@ def test_a_cut_off_recording_can_be_continued(
     assert [request.id for request in reader.requests()] == ["0", "1"]
 
 
-def test_steps_of_requests_at_once_are_in_order_though_few_requests_are_remembered(
-    tmp_path: Path, logged: Manifest, step_of: StepOf
+def test_steps_are_held_in_order_by_few_requests_and_no_request_comes_twice(
+    tmp_path: Path, logged: Manifest, step_of: StepOf, dense: Manifest, request_of: RequestOf
 ) -> None:
     with TraceWriter(tmp_path / "t", logged, remembers=2) as writer:
         for at in range(3):
@@ -186,12 +150,7 @@ def test_steps_of_requests_at_once_are_in_order_though_few_requests_are_remember
             writer.add(step_of(1, "long"))
         writer.add(step_of(3, "long"))
     assert TraceReader(tmp_path / "t").rows == 7
-
-
-def test_no_request_of_a_dense_trace_is_forgotten(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with TraceWriter(tmp_path / "t", dense, remembers=2) as writer:
+    with TraceWriter(tmp_path / "dense", dense, remembers=2) as writer:
         for number in range(9):
             writer.add(request_of(str(number)))
         with pytest.raises(TraceError, match="id '0' occurs twice"):
@@ -249,18 +208,6 @@ def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
         next(TraceReader(tmp_path / "t").requests())
 
 
-def test_a_closed_writer_takes_no_more(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with TraceWriter(tmp_path / "t", dense) as writer:
-        writer.add(request_of())
-    with pytest.raises(TraceError, match="closed"):
-        writer.add(request_of("1"))
-    writer.close()
-    writer.abort()
-    assert TraceReader(tmp_path / "t").rows == 1
-
-
 def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -> None:
     (reader,) = open_traces(str(trace))
     assert reader.path == trace
@@ -273,23 +220,17 @@ def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -
     [
         {"part-00000.parquet": "x", "part-00001.parquet": "y"},
         {"manifest.json/precious": "x"},
-        {"manifest.json": '{"schema": 2, "kind": "dense"}', "part-00000.parquet/precious": "x"},
         {"manifest.json": '{"schema": 2, "kind": "dense"}', "thesis.tex": "years of work"},
-        {"manifest.json": '{"schema": 2, "kind": "dense"}', ".mine.unfinished/a/precious": "x"},
     ],
-    ids=lambda held: " ".join(held),
 )
-def test_force_replaces_no_folder_that_only_looks_like_a_trace(tmp_path, held):
+def test_force_replaces_no_folder_that_only_looks_like_a_trace(tmp_path, dense, held):
     folder = tmp_path / "there"
     for name, text in held.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    with pytest.raises(TraceError, match="will not replace it"):
-        write_synthetic(folder, 1, requests_per_workload=1, force=True)
+    with (
+        pytest.raises(TraceError, match="will not replace it"),
+        whole_trace(folder, dense, force=True),
+    ):
+        pass
     assert all((folder / name).read_text() == text for name, text in held.items())
-
-
-def test_a_workload_that_a_trace_does_not_hold_is_named(tmp_path):
-    write_synthetic(tmp_path / "t", 1, requests_per_workload=1)
-    with pytest.raises(TraceError, match="holds no workload 'nope': it has "):
-        list(TraceReader(tmp_path / "t").requests("nope"))

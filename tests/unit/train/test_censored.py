@@ -18,7 +18,7 @@ from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE
 from adaspec.predict.network import predict
 from adaspec.replay.logged import Steps, are_logged, log_of, logged_request, read_logged
 from adaspec.trace.reader import TraceReader
-from adaspec.train.censored import fit_censored, hazards_of, seen_in, survival
+from adaspec.train.censored import fit_censored, seen_in, survival
 from adaspec.train.heads import Settings
 from adaspec.train.logged_recipe import train_logged
 from adaspec.train.token_tables import TableMaker
@@ -58,28 +58,6 @@ def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short(requests, 
     assert (said[:, 7:] == 0).all()
 
 
-def test_a_depth_is_an_example_only_where_it_was_reached_and_the_output_went_on(requests):
-    steps = [
-        step
-        for request in requests[:8]
-        for step in logged_steps(request, {4: 1.0}, np.random.default_rng(1))
-    ]
-    by_request = {}
-    for step in steps:
-        by_request.setdefault(step.id, []).append(step)
-    expected = []
-    for own in by_request.values():
-        for step in own:
-            for depth in range(1, step.draft_len + 1):
-                ended = step.position + depth - 1 >= step.output_len
-                if step.accepted >= depth - 1 and not ended:
-                    expected.append((depth, step.accepted >= depth))
-    log = log_of([logged_request(own) for own in by_request.values()])
-    found = hazards_of(log)
-    got = list(zip(found.depth.tolist(), found.accepted.tolist(), strict=True))
-    assert sorted(got) == sorted(expected)
-
-
 def test_features_along_a_log_are_those_of_a_policy_that_chose_the_same(requests, tmp_path):
     """Steps without a draft may be missing from a log; nothing changes for those that stand."""
     whole = log_from(write_logged(tmp_path / "whole", requests[:10], VARIED))
@@ -114,7 +92,9 @@ def product(requests, tmp_path_factory):
     return train_logged([trace], folder / "mine", H100_LLAMA_3_1_8B, OPTIONS)
 
 
-def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(product):
+def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(
+    product, requests, tmp_path
+):
     policy = load_policy(product.folder)
     assert policy.neural_cap == 6
     assert policy.manifest.sources == ("ngram", "neural", "splice")
@@ -126,9 +106,6 @@ def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(produc
     assert found["said"] == pytest.approx(0.75, abs=0.03)
     # So few examples per bin say no better: the truth is the same everywhere.
     assert found["ece"] < 0.12
-
-
-def test_the_same_log_and_seed_give_the_same_bytes(product, requests, tmp_path):
     trace = write_logged(tmp_path / "log", requests, VARIED, vocabulary_hash=VOCABULARIES[0])
     again = train_logged([trace], tmp_path / "other", H100_LLAMA_3_1_8B, OPTIONS)
     for file in product.folder.iterdir():
@@ -142,37 +119,28 @@ def test_a_log_without_neural_drafts_trains_an_ngram_only_policy(requests, tmp_p
     assert "n-gram only" in (tmp_path / "mine" / "CARD.md").read_text()
 
 
-def test_what_a_log_cannot_identify_is_refused_in_one_line(requests, tmp_path):
+def test_what_logs_cannot_identify_is_refused_in_one_line(requests, tmp_path):
     blind = write_logged(tmp_path / "blind", requests[:20], VARIED, text=False)
     rare = write_logged(tmp_path / "rare", requests[:20], {0: 0.997, 1: 0.003})
     few = write_logged(tmp_path / "few", requests[:4], VARIED)
-    for trace, said in (
-        (blind, "20 without their text"),
-        (rare, "neural drafts were verified at"),
-        (few, "too few requests"),
+    one, two = (
+        write_logged(tmp_path / digest[-1], some, VARIED, vocabulary_hash=digest)
+        for digest, some in zip(VOCABULARIES, (requests[:10], requests[10:20]), strict=True)
+    )
+    for traces, more, said in (
+        ([blind], {}, "20 without their text"),
+        ([rare], {}, "neural drafts were verified at"),
+        ([few], {}, "too few requests"),
+        ([one, two], {}, "differ in their vocabulary"),
+        ([one], {"exclude_workloads": ("nosuch",)}, "no workload 'nosuch' to exclude"),
     ):
         with pytest.raises(TrainingError, match=said) as error:
-            train_logged([trace], tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS)
+            train_logged(traces, tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS, **more)
         assert "\n" not in str(error.value)
         assert not (tmp_path / "mine").exists()
     write_synthetic(tmp_path / "dense", 0, TINY, requests_per_workload=2)
     with pytest.raises(TrainingError, match="train on one kind"):
         are_logged([few, tmp_path / "dense"], TrainingError, "train on")
-
-
-def test_logs_are_trained_on_together_that_share_a_vocabulary_and_hold_the_workloads_named(
-    requests, tmp_path
-):
-    traces = [
-        write_logged(tmp_path / digest[-1], some, VARIED, vocabulary_hash=digest)
-        for digest, some in zip(VOCABULARIES, (requests[:10], requests[10:20]), strict=True)
-    ]
-    for given, more, said in (
-        (traces, {}, "differ in their vocabulary"),
-        (traces[:1], {"exclude_workloads": ("nosuch",)}, "no workload 'nosuch' to exclude"),
-    ):
-        with pytest.raises(TrainingError, match=said):
-            train_logged(given, tmp_path / "mine", H100_LLAMA_3_1_8B, OPTIONS, **more)
 
 
 def test_steps_of_mode_shadow_are_told_from_a_text_that_does_not_fit(requests):

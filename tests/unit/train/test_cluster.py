@@ -59,22 +59,6 @@ def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
         assert "\n" not in str(error.value)
 
 
-class Deadly:
-    """Stands in for a trainer; whoever is asked on one of these processes dies of it."""
-
-    def __init__(self, pids):
-        self.pids = pids
-
-    def portable(self):
-        return self
-
-    def answer(self, number):
-        if os.getpid() in self.pids:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.1)
-        return number
-
-
 @pytest.fixture(scope="module")
 def mortal_workers():
     """Two workers for the tests that kill some; a killed one is started again."""
@@ -88,22 +72,31 @@ def pids_of(found):
         return client.run(os.getpid)
 
 
-def test_a_worker_killed_in_a_rollout_costs_nothing_but_time(mortal_workers, heard):
-    first, _ = pids_of(mortal_workers).values()
+class Deadly:
+    """Stands in for a trainer; whoever is asked, but on the processes spared, dies of it."""
+
+    def __init__(self, spared):
+        self.spared = spared
+
+    def portable(self):
+        return self
+
+    def answer(self, number):
+        if os.getpid() not in self.spared:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.1)
+        return number
+
+
+def test_a_killed_worker_costs_time_and_what_kills_all_is_done_here_and_said_once(
+    mortal_workers, heard
+):
+    spared = list(pids_of(mortal_workers).values())[1:]
     with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
-        assert cluster.spread(Deadly([first]).answer, range(6)) == list(range(6))
-    assert heard == []
-
-
-def test_what_kills_every_worker_is_done_here_and_said_once(mortal_workers, heard):
-    class Fatal(Deadly):
-        def answer(self, number):
-            if os.getpid() != self.pids[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return number
-
-    with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
-        fatal = Fatal([os.getpid()])
+        # The worker that is started in place of the killed one dies, too.
+        assert cluster.spread(Deadly(spared).answer, range(6)) == list(range(6))
+        assert heard == []
+        fatal = Deadly([os.getpid()])
         assert cluster.spread(fatal.answer, range(3)) == [0, 1, 2]
         assert cluster.spread(fatal.answer, range(2)) == [0, 1]
     assert len(heard) == 1

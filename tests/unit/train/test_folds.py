@@ -23,32 +23,22 @@ def requests_of(count=12, workloads=TINY):
     return list(synthesize(0, workloads, requests_per_workload=count))
 
 
-def test_every_fold_has_its_share_of_every_workload():
+def test_only_what_a_request_says_decides_its_fold():
     requests = requests_of(13)
     dealt = deal(requests, 4)
     for workload in ("edits", "talk"):
         mine = [fold for fold, r in zip(dealt, requests, strict=True) if r.workload == workload]
         counts = np.bincount(mine, minlength=4)
-        assert counts.max() - counts.min() == 1
-
-
-def test_names_and_order_do_not_matter_only_what_a_request_says():
-    requests = requests_of()
+        assert counts.max() - counts.min() == 1, "every fold has its share"
     renamed = [dataclasses.replace(r, id=f"other {r.id}") for r in reversed(requests)]
-    assert list(deal(renamed, 3)) == list(deal(requests, 3))[::-1]
-    alone = [r for r in requests if r.workload == "talk"]
-    together = deal(requests, 3)[[r.workload == "talk" for r in requests]]
-    assert list(deal(alone, 3)) == list(together)
-
-
-def test_the_same_content_is_never_on_both_sides_of_a_fold():
-    requests = requests_of()
-    again = [dataclasses.replace(r, id=f"again {r.id}") for r in requests]
+    assert list(deal(renamed, 4)) == list(dealt)[::-1]
+    talk = [r.workload == "talk" for r in requests]
+    alone = deal([r for r in requests if r.workload == "talk"], 4)
+    assert list(alone) == list(dealt[talk])
     moved = [dataclasses.replace(r, workload="copied") for r in requests[:5]]
-    dealt = deal([*requests, *again, *moved], 5)
-    count = len(requests)
-    assert list(dealt[:count]) == list(dealt[count : 2 * count])
-    assert list(dealt[:5]) == list(dealt[2 * count :])
+    both = deal([*requests, *reversed(renamed), *moved], 5)
+    assert list(both[:13]) == list(both[26:39]), "the same content is on one side"
+    assert list(both[:5]) == list(both[52:])
 
 
 def later_turn(request, number=0):
@@ -65,7 +55,7 @@ def dialogues(requests):
     return [*(later_turn(r, 1) for r in second), *second, *requests]
 
 
-def test_all_turns_of_a_dialogue_are_on_one_side():
+def test_all_turns_of_a_dialogue_are_on_one_side_and_count_once():
     requests = requests_of()
     count = len(requests)
     for sides in (deal(dialogues(requests), 3), held_out_of(dialogues(requests))):
@@ -73,9 +63,6 @@ def test_all_turns_of_a_dialogue_are_on_one_side():
         assert third == second == first
         assert len(set(first)) > 1
     assert held_out_of(dialogues(requests))[-count:] == held_out_of(requests)
-
-
-def test_a_dialogue_counts_once_when_folds_are_filled():
     requests = requests_of(9, TINY[:1])
     dealt = deal([*requests, *(later_turn(requests[0], n) for n in range(30))], 3)
     assert list(np.bincount(dealt[:9])) == [3, 3, 3]

@@ -43,17 +43,10 @@ def test_what_follows_is_unknown_behind_an_end_that_a_limit_made():
     assert is_text_known(recording, at, depths).tolist() == [True, False, True, False, True, True]
 
 
-def test_where_a_limit_cut_outputs_off_copies_are_not_expected_to_end():
-    learned = longest_copies(200, cut_off=True)
-    assert learned == pytest.approx(LONGEST_NGRAM, rel=0.01)
-
-
-def test_where_outputs_end_copies_do():
-    learned = longest_copies(200, cut_off=False)
-    assert learned[:100] == pytest.approx(LONGEST_NGRAM, rel=0.05)
-    assert learned[-1] < 10
-
-
-def test_outputs_shorter_than_the_longest_draft_still_teach():
-    learned = longest_copies(LONGEST_NGRAM - 8, cut_off=True)
-    assert learned[0] > 20
+def test_copies_end_where_outputs_do_and_not_where_a_limit_cut_them_off():
+    assert longest_copies(200, cut_off=True) == pytest.approx(LONGEST_NGRAM, rel=0.01)
+    ended = longest_copies(200, cut_off=False)
+    assert ended[:100] == pytest.approx(LONGEST_NGRAM, rel=0.05)
+    assert ended[-1] < 10
+    # Outputs shorter than the longest draft still teach.
+    assert longest_copies(LONGEST_NGRAM - 8, cut_off=True)[0] > 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lightgbm
 import numpy as np
+import pytest
 
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.model import HEADS
@@ -11,7 +12,7 @@ from adaspec.predict.network import predict
 from adaspec.train.distillation import Distilling
 from adaspec.train.examples import Sample, sample
 from adaspec.train.heads import Settings, boost, constant
-from adaspec.train.teacher import distilled, splits_of
+from adaspec.train.teacher import distilled
 
 SETTINGS = Settings(threads=1, rounds=30)
 QUICK = Distilling(width=24, passes=20)
@@ -44,41 +45,19 @@ def seen(x) -> Sample:
     return sample(np.arange(len(x)), x)
 
 
-def test_a_network_says_of_unseen_features_what_the_trees_say():
+def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_apart():
     x, unseen = rows(30_000, 0), rows(3_000, 2)
     boosters = grown(x)
     network = distilled("evidence", boosters, seen(x), QUICK, 1)
-    said = predict(network, unseen)
-    taught = boosters[HEADS["evidence"][0]].predict(unseen)
+    said, trees = predict(network, unseen), boosters[HEADS["evidence"][0]]
+    taught = trees.predict(unseen)
     assert np.sqrt(np.mean((said[:, 0] - taught) ** 2)) < 0.15 * np.std(taught)
     np.testing.assert_allclose(said[:, 1:], 0.25, atol=0.01)
-
-
-def test_what_a_rare_value_does_is_not_laid_on_what_goes_with_it():
-    x = rows(30_000, 0)
-    boosters = grown(x)
-    network = distilled("evidence", boosters, seen(x), QUICK, 1)
     apart = rows(2_000, 3)
     apart[:, 3], apart[:, 4] = 50.0, 0.2  # never seen together
-    taught = boosters[HEADS["evidence"][0]].predict(apart)
-    assert taught.mean() < 0.4 < boosters[HEADS["evidence"][0]].predict(x).mean()
-    np.testing.assert_allclose(predict(network, apart)[:, 0].mean(), taught.mean(), atol=0.05)
-
-
-def test_splits_are_those_of_the_trees_and_their_changes_add_up_to_one_per_head():
-    x = rows(4_000, 0)
-    boosters = grown(x)
-    splits = splits_of(boosters, EVIDENCE)
-    count = sum(
-        tree["num_leaves"] - 1
-        for booster in boosters.values()
-        for tree in booster.dump_model()["tree_info"]
-    )
-    assert 0 < sum(len(each) for each in splits) <= count
-    assert np.isclose(sum(each[:, 1].sum() for each in splits), 1.0)
-    for each in splits:
-        assert (np.diff(each[:, 0]) >= 0).all()
-    assert ((splits[3][:, 0] > 0.9) & (splits[3][:, 0] < 50)).any()
+    rare = trees.predict(apart).mean()
+    assert rare < 0.4 < trees.predict(x).mean()
+    assert predict(network, apart)[:, 0].mean() == pytest.approx(rare, abs=0.05)
 
 
 def test_trees_that_know_nothing_give_a_constant_network():
@@ -86,10 +65,3 @@ def test_trees_that_know_nothing_give_a_constant_network():
     for x in (rows(100, 0), rows(0, 0)):
         network = distilled("evidence", heads, seen(x), QUICK, 1)
         np.testing.assert_allclose(predict(network, rows(5, 1)), 0.25)
-
-
-def test_a_network_is_the_same_however_many_threads_predict():
-    x = rows(2_000, 0)
-    boosters = grown(x)
-    one, two = (distilled("evidence", boosters, seen(x), QUICK, threads) for threads in (1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))

@@ -87,29 +87,22 @@ def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> N
     check(TableMaker(recording, seed).make(members), naive((recording, members)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_texts_tell_of_copied_tokens_alone(seed: int) -> None:
-    recording = recording_of(random_requests(seed, 8, tokens=False), 5)
-    texts = recording_of(random_requests(seed + 100, 8, tokens=False), 0)
-    everyone = np.ones(len(recording), np.bool_)
-    tables = TableMaker(recording, seed, texts).make(everyone)
-    check(tables, naive((recording, everyone), (texts, np.ones(len(texts), np.bool_))))
-    alone = TableMaker(recording, seed).make(everyone)
+def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is_left_out() -> None:
+    recording = recording_of(random_requests(1, 8, tokens=False), 5)
+    first, everyone = recording.requests[3], np.ones(len(recording), np.bool_)
+    said = np.concatenate([first.prompt_tokens, first.output_tokens])
+    others = recording_of(random_requests(2, 7, tokens=False)).requests
+    texts = build_recording([replace(first, id="later", prompt_tokens=said), *others], 0)
+    maker, known = TableMaker(recording, 0, texts), np.ones(8, np.bool_)
+    tables = maker.make(everyone)
+    check(tables, naive((recording, everyone), (texts, known)))
+    alone = TableMaker(recording, 0).make(everyone)
     assert tables.base[0] == alone.base[0]
     assert tables.base[1] != alone.base[1]
-
-
-def test_a_text_is_left_out_where_a_request_of_its_dialogue_is() -> None:
-    recording = recording_of(random_requests(1, 8, tokens=False), 5)
-    first = recording.requests[3]
-    said = np.concatenate([first.prompt_tokens, first.output_tokens])
-    other = recording_of(random_requests(2, 1, tokens=False)).requests[0]
-    texts = build_recording([replace(first, id="later", prompt_tokens=said), other], 0)
-    members = np.ones(len(recording), np.bool_)
-    maker = TableMaker(recording, 0, texts)
-    check(maker.make(members), naive((recording, members), (texts, np.array([True, True]))))
-    members[3] = False
-    check(maker.make(members), naive((recording, members), (texts, np.array([False, True]))))
+    everyone[3] = known[0] = False
+    check(maker.make(everyone), naive((recording, everyone), (texts, known)))
+    keys = [to_arrays(TableMaker(recording, seed).make(everyone))["keys"] for seed in (0, 1)]
+    assert not set(keys[0].tolist()) & set(keys[1].tolist()), "another seed salts them otherwise"
 
 
 def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> None:
@@ -124,10 +117,3 @@ def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> No
         assert tables.means[slot] == pytest.approx(mean, rel=1e-5)
         assert tables.depths[slot] == pytest.approx(depth, rel=1e-5)
         assert tables.counts[slot] == pytest.approx(np.log1p(count), rel=1e-5)
-
-
-def test_another_seed_salts_the_keys_otherwise() -> None:
-    recording = recording_of(random_requests(1, 8, tokens=False))
-    everyone = np.ones(len(recording), np.bool_)
-    one, other = (to_arrays(TableMaker(recording, seed).make(everyone))["keys"] for seed in (0, 1))
-    assert not set(one.tolist()) & set(other.tolist())

@@ -77,6 +77,8 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
     assert f"{corpus.trained.requests[1].id} again" in ids
     assert f"{corpus.trained.requests[2].id} earlier" in ids
     assert len(ids) == 27
+    without = gather([trace, others], ["edits"]).trained.unpaired
+    assert {request.workload for request in without} == {"talk"}
 
 
 def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, corpus, tmp_path):
@@ -90,11 +92,6 @@ def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, cor
     found = gather([trace, tmp_path / "texts"])
     assert [r.id for r in found.held_out.requests] == [r.id for r in corpus.held_out.requests]
     assert len(found.trained.unpaired) == 6
-
-
-def test_an_excluded_workload_leaves_no_text(trace, others):
-    found = gather([trace, others], ["edits"])
-    assert {request.workload for request in found.trained.unpaired} == {"talk"}
 
 
 def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path):
