@@ -29,20 +29,3 @@ def test_the_interval_of_a_lead_between_reports_is_that_of_independent_figures(f
     found = figures.lead_between("lead", ours, theirs)
     assert found["lead"] == pytest.approx(0.2)
     assert found["lead_ci95"] == pytest.approx([0.2 - 1.2 * 0.05, 0.2 + 1.2 * 0.05])
-
-
-def test_suffix_decoding_is_shown_at_its_best_in_each_workload(figures, monkeypatch):
-    speeds = {"suffix:1:0.1": {"all": 3.0, "code": 1.0}, "suffix:2:0.1": {"all": 2.0, "code": 4.0}}
-    rows = [
-        {"policy": policy, "workload": workload, "concurrency": load, "tokens_per_s": speed + load}
-        for policy, each in {**speeds, "none": {"all": 9.0, "code": 9.0}}.items()
-        for workload, speed in each.items()
-        for load in (1, 8)
-    ]
-    monkeypatch.setattr(figures, "report", lambda name: {"rows": rows})
-    found = figures.best_suffix_rows("any", 8)
-    assert {workload: row["policy"] for workload, row in found.items()} == {
-        "all": "suffix:1:0.1",
-        "code": "suffix:2:0.1",
-    }
-    assert {row["concurrency"] for row in found.values()} == {8}

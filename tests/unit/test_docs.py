@@ -126,12 +126,8 @@ def test_every_command_and_flag_is_on_the_page_of_commands_and_no_other():
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_is_shown_in_use(name):
+def test_every_command_is_shown_in_use_and_its_help_has_an_example(name):
     assert any(words[0] == name for page, words in command_lines() if page != REFERENCE.name)
-
-
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_commands_help_has_an_example(name):
     command, context, _ = resolved([name])
     assert "Example" in command.get_help(context)
 
