@@ -15,7 +15,6 @@ import pytest
 from synthetic import Workload, write_synthetic
 
 import adaspec
-from adaspec.policy.own import STAGES
 
 pytestmark = pytest.mark.slow
 
@@ -149,11 +148,6 @@ def written(*requests, **options):
     return lambda trace, folder: adaspec.write_trace(folder / "w", requests, **options)
 
 
-def lacks_plan():
-    stages = {stage: (lambda self, *facts: None) for stage in STAGES if stage != "plan"}
-    return type("Lacks", (), stages)()
-
-
 def named(name):
     policy = Drafts()
     policy.name = name
@@ -179,8 +173,6 @@ WRONG = {
         "json", folder, folder / "t"
     ),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
-    "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
-    "load what lacks a stage": lambda trace, folder: adaspec.load_policy(lacks_plan()),
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),
     "load what goes by a baseline's name": lambda trace, folder: adaspec.load_policy(named("none")),
     "load unknown costs": lambda trace, folder: adaspec.load_cost("h1000"),
@@ -194,11 +186,8 @@ WRONG = {
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
-    "evaluate an unknown workload": evaluated(workload="edit"),
-    "exclude an unknown request": evaluated(exclude_requests="edits/none"),
     "train on nothing": trained(traces=[]),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
-    "train without an unknown workload": trained(exclude_workloads="edit"),
     "train beside no report": trained(crossfit_report="none"),
 }
 

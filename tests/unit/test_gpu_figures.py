@@ -32,7 +32,7 @@ def ran(method, number, speed, load=8, forced=True, outputs=()):
 
 
 def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
-    from figures import rows
+    from figures import price_of_forcing, rows
 
     one, other = ((0, "a"), (1, "b"), (2, "c")), ((0, "a"), (1, "x"), (7, "c"))
     runs = [ran("none", at, speed, outputs=one) for at, speed in enumerate((10.0, 20.0, 40.0))]
@@ -46,16 +46,11 @@ def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
     assert eagle["speedup_by_round"] == [3.0, 1.0, 2.5]
     assert eagle["graphs"] == {"target": {"FULL": 6, "NONE": 3}}
     assert eagle["outputs_as_none"] == 0.5
+    runs = [ran("none", 0, 90.0), ran("none", 0, 99.0, forced=False), ran("none", 0, 5.0, load=1)]
+    assert price_of_forcing(runs) == {"8": pytest.approx(1.1)}
     (alone,) = rows(iter([ran("eagle3-2", 0, 30.0)]))
     assert (alone["speedup"], alone["speedup_by_round"]) == (None, [])
     assert alone["outputs_as_none"] is None
-
-
-def test_the_price_of_forcing_is_time_over_time():
-    from figures import price_of_forcing
-
-    runs = [ran("none", 0, 90.0), ran("none", 0, 99.0, forced=False), ran("none", 0, 5.0, load=1)]
-    assert price_of_forcing(runs) == {"8": pytest.approx(1.1)}
 
 
 def test_only_nearly_tied_tokens_may_differ():

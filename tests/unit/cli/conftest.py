@@ -1,12 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
 from adaspec.cli.main import run
-
-# Logged traffic of known truth serves here too.
-sys.path.append(str(Path(__file__).parents[1] / "train"))
 
 
 @pytest.fixture

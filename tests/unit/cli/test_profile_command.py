@@ -46,6 +46,9 @@ def kept():
 
 def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     tasks = asked(0.01)
+    assert command(tmp_path, "--no-keep") == 0
+    assert kept() is None
+    tasks.clear()
     assert command(tmp_path, "--json", "--batches", "2,1") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
@@ -68,12 +71,6 @@ def test_a_noisy_machines_profile_is_kept_only_on_demand(asked, tmp_path, capsys
         assert "warning: this machine was too noisy to trust" in said.err
         assert "where a step's time goes" in said.out
         assert "not measured: a: b" in said.out
-
-
-def test_no_keep_keeps_nothing(asked, tmp_path):
-    asked(0.01)
-    assert command(tmp_path, "--no-keep") == 0
-    assert kept() is None
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from synthetic import Workload, synthesize
 
@@ -13,9 +10,6 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
-
-# Logged traffic of known truth serves here too.
-sys.path.append(str(Path(__file__).parents[1] / "train"))
 
 WORKLOADS = (
     Workload("edits", (30, 60), (16, 40), 0.6, 12.0, 0.3, 0.8, 0.3),

@@ -17,7 +17,6 @@ from adaspec.evaluate.grids import (
     UNTIL,
     Grid,
     Lines,
-    Setting,
     grid_of,
     grow,
 )
@@ -28,13 +27,6 @@ from adaspec.replay.recording import build_recording
 @pytest.fixture(scope="module")
 def recording(requests_of):
     return build_recording(requests_of(count=1), 8)
-
-
-@pytest.fixture(scope="module")
-def bare(requests_of):
-    """A recording whose trace lacks the drafted tokens."""
-    kept = [replace(r, drafted_tokens=None, confidences=None) for r in requests_of(count=1)]
-    return build_recording(kept, 8)
 
 
 def heads(found):
@@ -59,8 +51,9 @@ READING = {
 }
 
 
-def test_rules_that_read_drafts_are_tried_where_the_trace_holds_them(bare, recording):
-    assert heads(grid_of(bare)) == RULES
+def test_rules_that_read_drafts_are_tried_where_the_trace_holds_them(requests_of, recording):
+    bare = [replace(r, drafted_tokens=None, confidences=None) for r in requests_of(count=1)]
+    assert heads(grid_of(build_recording(bare, 8))) == RULES
     assert heads(grid_of(recording)) == RULES | READING
 
 
@@ -122,16 +115,13 @@ def test_a_grid_grows_towards_a_winner_beyond_its_edge(recording, top):
     assert len(grid) < 120
 
 
+def test_what_a_trace_does_not_hold_is_an_edge_and_never_tried(requests_of):
+    grid, _ = grown(build_recording(requests_of(count=1, cap=3), 3), peak(5, 10, 8))
+    assert max(each.rule.neural_len for each in grid) == 3
+
+
 def test_a_winner_that_the_last_round_leaves_on_an_edge_is_flagged(recording, monkeypatch):
     monkeypatch.setattr(grids, "ROUNDS", 2)
     grid, speeds = grown(recording, peak(5, 48, 2))
     winner = grid[best(grid, speeds)[0]]
     assert Lines(grid).edge(winner, 48) == ("M=6", "KN=18", "KE=2")
-
-
-def test_what_a_trace_does_not_hold_is_an_edge_and_never_tried(requests_of):
-    short = build_recording(requests_of(count=1, cap=3), 3)
-    grid, _ = grown(short, peak(5, 10, 8))
-    assert max(each.rule.neural_len for each in grid) == 3
-    three = Setting(Grid("fixed:neural", FIXED, ((1, 2, 3),)), (3,))
-    assert Lines([three]).edge(three, 48) == ("K=3",)

@@ -45,14 +45,6 @@ def test_only_the_named_policies_run_with_a_row_per_workload_and_no_mix(run):
     assert report["protocol"] == report["cost"] == "specdecode-bench"
 
 
-def test_the_random_rows_depend_on_the_seed_alone(run):
-    def speedups(seed):
-        return [r["speedup"] for r in run(["fixed:ngram:3"], concurrency=(8,), seed=seed)["rows"]]
-
-    assert speedups(0) == speedups(0)
-    assert speedups(0) != speedups(1)
-
-
 def test_a_request_without_the_recorded_list_is_named(run, requests_of):
     bare = [replace(r, workload="gsm8k") for r in requests_of(count=1, workloads=1)]
     with pytest.raises(EvaluationError, match="request gsm8k/0-0 lacks a recorded list"):

@@ -17,43 +17,14 @@ from adaspec.replay.recording import build_recording
 pytestmark = pytest.mark.slow
 
 NAMED = "hybrid-splice:4:20:2:2:5"
-ROW = {
-    "workload",
-    "concurrency",
-    "policy",
-    "tokens_per_s",
-    "speedup",
-    "ci95",
-    "accepted_per_step",
-    "drafted_per_step",
-    "neural_steps_share",
-    "detail",
-}
-HEADLINE = {
-    "workload",
-    "concurrency",
-    "policy",
-    "lift_over_static_best",
-    "lift_ci95",
-    "lift_over_static_tuned",
-    "lift_over_static_tuned_ci95",
-    "lift_over_static_fresh",
-    "lift_over_static_fresh_ci95",
-    "lift_over_static_memory",
-    "lift_over_static_memory_ci95",
-    "lift_over_suffix",
-    "lift_over_suffix_ci95",
-    "lift_over_static_one",
-    "lift_over_adaptive_best",
-    "lift_over_adaptive_best_ci95",
-    "lift_over_hybrid_best",
-    "lift_over_fixed_best",
-    "lift_over_fixed_best_ci95",
-    "gap_closed",
-    "gap_closed_combine",
-    "worst_workload_lift",
-    "decide_share_of_step",
-}
+CELL = {"workload", "concurrency", "policy"}
+ROW = CELL | {"tokens_per_s", "speedup", "ci95", "neural_steps_share", "detail"}
+ROW |= {"accepted_per_step", "drafted_per_step"}
+RIVALS = ("static_tuned", "static_fresh", "static_memory", "suffix", "adaptive_best", "fixed_best")
+HEADLINE = CELL | {f"lift_over_{rival}{end}" for rival in RIVALS for end in ("", "_ci95")}
+HEADLINE |= {f"lift_over_{rival}" for rival in ("static_best", "static_one", "hybrid_best")}
+HEADLINE |= {"lift_ci95", "gap_closed", "gap_closed_combine"}
+HEADLINE |= {"worst_workload_lift", "decide_share_of_step"}
 BASELINES = ["fixed:best", "hybrid:best", "static:best", "static:one", "adaptive:best"]
 LOOP_ORACLES = [f"oracle:{kind}" for kind in ("ngram", "neural", "combine", "plan", "plan-splice")]
 DP = ["oracle:dp", "oracle:dp-splice"]

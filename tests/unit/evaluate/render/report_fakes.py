@@ -8,6 +8,7 @@ import numpy as np
 
 WORKLOADS = ("cnn", "gsm8k", "instructcoder", "sharegpt")
 CONCURRENCIES = (1, 8, 32, 128)
+PLANTED = "</script><script>window.planted=1</script><img src=x onerror=window.planted=2>"
 
 _SPEEDUPS = {
     "none": (1.0, 1.0, 1.0, 1.0),
@@ -76,6 +77,14 @@ def report(
         "rows": rows,
         "headline": headline,
     }
+
+
+def planted_report() -> dict[str, Any]:
+    """A report with markup planted in every name that it shows."""
+    made = report((f"mine{PLANTED}", "hybrid"), ("edits", f"talk{PLANTED}"), (1, 4))
+    names = ("target", "drafter")
+    made["traces"] |= {"sources": [PLANTED], **dict.fromkeys(names, PLANTED)}
+    return made | {"cost": PLANTED, "command": f"adaspec eval {PLANTED}"}
 
 
 def protocol_report() -> dict[str, Any]:

@@ -4,7 +4,6 @@ import pytest
 import report_fakes as fakes
 from rich.console import Console
 
-from adaspec.errors import EvaluationError
 from adaspec.evaluate.render.contents import contents_of
 from adaspec.evaluate.render.terminal import print_contents
 from adaspec.evaluate.report import Report
@@ -125,11 +124,6 @@ def test_one_workload_alone_is_called_by_its_name():
     text = printed(fakes.report(workloads=("gsm8k",), concurrencies=(8,)))
     assert "mine on gsm8k" in text
     assert "worst" not in text
-
-
-def test_a_newer_schema_is_refused():
-    with pytest.raises(EvaluationError, match="schema 2 is not 1"):
-        printed({**fakes.report(), "schema": 2})
 
 
 def test_a_policy_that_is_the_winner_has_no_lift_of_zero():
