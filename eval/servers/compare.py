@@ -48,8 +48,6 @@ class Comparison:
     def __init__(self, plan: dict[str, Any], prompts: Sequence[str], folder: Path) -> None:
         self.plan, self.folder = plan, folder
         self._prompts = prompts
-        self.commands: dict[str, str] = {}
-        """A server's command per method, and a benchmark's."""
 
     def requests(self, load: int) -> int:
         """How many requests a load sends: in few waves, those that end together would count."""
@@ -81,7 +79,6 @@ class Comparison:
         server = Server(self.plan["model"], self.plan["engine"], self.plan["methods"][method], log)
         try:
             server.wait()
-            self.commands[method] = shlex.join(server.command)
             self._bench(server, number, method, WARM_UP, max(left))
             for load in left:
                 self._bench(server, number, method, load, load)
@@ -113,11 +110,12 @@ class Comparison:
             done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
             raise ServerError(f"vllm bench serve failed: {main_line(log)} (all of it: {log})")
-        completed = json.loads(unread.read_text())["completed"]
-        if completed != count:
-            raise ServerError(f"only {completed} of {count} requests were answered: see {log}")
+        said = json.loads(unread.read_text())
+        if said["completed"] != count:
+            raise ServerError(f"only {said['completed']} of {count} requests were answered: {log}")
+        said["commands"] = [shlex.join(server.command), shlex.join(command)]
+        unread.write_text(json.dumps(said))
         unread.replace(result)
-        self.commands["vllm bench serve"] = shlex.join(command)
 
     def _deal(self, number: int) -> None:
         """Write the prompts of each load of a round; none comes twice, as servers remember."""
@@ -212,7 +210,7 @@ def compare(plan: dict[str, Any], files: Sequence[Path], folder: Path) -> list[d
         "hardware": hardware(),
         **plan,
         "rows": rows,
-        "commands": comparison.commands,
+        "commands": {method: results[loads[0], method, 0]["commands"] for method in methods},
     }
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     return rows

@@ -43,7 +43,8 @@ pytestmark = pytest.mark.skipif(
 
 def start(script, setting, *arguments, **environment):
     code = f"{setting}\nimport runpy\nrunpy.run_path({str(script)!r}, run_name='__main__')"
-    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+    known = (str(CHECKOUT), str(SERVE.parent), os.environ.get("PYTHONPATH", ""))
+    path = os.pathsep.join(known)
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,

@@ -113,11 +113,14 @@ def test_methods_take_turns_on_the_same_prompts_and_ratios_are_paired(compare, t
     assert (mine["requests"], mine["output_tokens_per_s"]) == (24, 15.0)
     assert (mine["acceptance_rate"], mine["acceptance_length"]) == (0.75, 2.5)
     assert rows[3, "none"]["acceptance_rate"] is None
-    assert set(report["commands"]) == {"none", "mine", "vllm bench serve"}
+    serve, bench = report["commands"]["mine"]
+    assert " serve M " in serve and '{"method": "adaspec"}' in serve
+    assert " bench serve " in bench
     (tmp_path / "said").unlink()
     (tmp_path / "out" / "results" / "1-mine-3.json").unlink()
     assert compare().returncode == 0
     assert [what for what, *_ in said(tmp_path)] == ["serve", "bench", "bench"]
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
 
 
 def test_what_cannot_be_measured_ends_in_one_line(compare, tmp_path):

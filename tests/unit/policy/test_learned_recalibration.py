@@ -53,7 +53,7 @@ def test_a_source_that_rests_for_days_is_taken_at_its_word_again(memory: Memory)
     memory.record["drafts"] *= 1e-290
     for _ in range(90_000):
         update_record(memory, NGRAM, 0.0, 0.0, 0)
-    assert memory.record["expected"][NGRAM] == 0
+    assert memory.record["expected"][NGRAM] < 1e-300
     assert factor_of(memory, KNOBS, NGRAM) == 1.0
 
 
