@@ -8,6 +8,7 @@ def mistake(capsys, tmp_path):
     """The one line that a command says of a mistake, having left nothing behind."""
 
     def said(*words):
+        capsys.readouterr()
         before = sorted(tmp_path.rglob("*"))
         assert run([*map(str, words)]) == 2
         out, err = capsys.readouterr()

@@ -49,6 +49,7 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     assert command(tmp_path, "--no-keep") == 0
     assert kept() is None
     tasks.clear()
+    capsys.readouterr()
     assert command(tmp_path, "--json", "--batches", "2,1") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
