@@ -15,7 +15,6 @@ import pytest
 from synthetic import Workload, write_synthetic
 
 import adaspec
-from adaspec.policy.own import STAGES
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +32,6 @@ class Drafts(adaspec.BasePolicy):
         return adaspec.Proposal(
             np.where(batch.holds_neural, drafts.count, 0), np.zeros(len(batch), np.int32)
         )
-
-
-class Fails(Drafts):
-    name = "fails"
-
-    def plan(self, batch):
-        raise RuntimeError("lost my way")
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +59,8 @@ def test_importing_loads_nothing_and_dir_names_everything():
     assert done.stdout.split() == []
 
 
-@pytest.mark.parametrize("name", adaspec.__all__)
-def test_every_name_is_there_and_says_what_it_is(name):
-    assert getattr(adaspec, name).__doc__
-
-
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_every_name_is_there_and_says_what_it_is_and_no_other():
+    assert all(getattr(adaspec, name).__doc__ for name in adaspec.__all__)
     with pytest.raises(AttributeError, match="no attribute 'evalute'"):
         adaspec.evalute  # noqa: B018
 
@@ -135,11 +123,6 @@ def test_lists_make_a_request_as_well_as_arrays(tmp_path):
     assert adaspec.read_trace(tmp_path / "t").manifest.neural_cap == 2
 
 
-def test_a_fault_in_a_policy_of_ones_own_names_the_stage(trace):
-    with pytest.raises(adaspec.AdaspecError, match=r"'fails' failed in plan.*lost my way"):
-        adaspec.evaluate_policies(trace, Fails(), **QUICK)
-
-
 def request_of(**changes):
     known = {"workload": "w", "id": "1", "prompt_tokens": [1], "output_tokens": [2, 3]}
     return adaspec.Request(**(known | changes))
@@ -165,11 +148,6 @@ def written(*requests, **options):
     return lambda trace, folder: adaspec.write_trace(folder / "w", requests, **options)
 
 
-def lacks_plan():
-    stages = {stage: (lambda self, *facts: None) for stage in STAGES if stage != "plan"}
-    return type("Lacks", (), stages)()
-
-
 def named(name):
     policy = Drafts()
     policy.name = name
@@ -180,12 +158,9 @@ WRONG = {
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
     "read a path with a null": lambda trace, folder: adaspec.read_trace("a\0b"),
     "write nothing": written(),
-    "write no list": lambda trace, folder: adaspec.write_trace(folder / "w", 5),
     "write dicts": written({"prompt_tokens": [1]}),
     "write texts for tokens": written(request_of(prompt_tokens="abc")),
-    "write floats for tokens": written(request_of(output_tokens=[0.5])),
     "write huge tokens": written(request_of(output_tokens=[2**40])),
-    "write ragged tokens": written(request_of(output_tokens=[[1], [2, 3]])),
     "write huge counts": written(request_of(neural_accepted=[-1, 2**20])),
     "write a number as an id": written(request_of(id=7)),
     "write half a surrogate as a workload": written(request_of(workload="\ud800")),
@@ -198,16 +173,12 @@ WRONG = {
         "json", folder, folder / "t"
     ),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
-    "load a trace as a policy": lambda trace, folder: adaspec.load_policy(trace),
-    "load an unknown spec": lambda trace, folder: adaspec.load_policy("fixd:neural:3"),
-    "load what lacks a stage": lambda trace, folder: adaspec.load_policy(lacks_plan()),
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),
     "load what goes by a baseline's name": lambda trace, folder: adaspec.load_policy(named("none")),
     "load unknown costs": lambda trace, folder: adaspec.load_cost("h1000"),
     "evaluate nothing": evaluated(traces=[]),
     "evaluate no policy": evaluated(policies=[object()]),
     "evaluate two of one name": evaluated(policies=[Drafts(), Drafts()]),
-    "evaluate at a negative concurrency": evaluated(concurrency=-1),
     "evaluate at a text": evaluated(concurrency="1,8"),
     "evaluate in no order": evaluated(orders=0),
     "evaluate with True as seed": evaluated(seed=True),
@@ -215,12 +186,8 @@ WRONG = {
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
-    "evaluate an unknown workload": evaluated(workload="edit"),
-    "exclude an unknown request": evaluated(exclude_requests="edits/none"),
     "train on nothing": trained(traces=[]),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
-    "train with a huge seed": trained(seed=2**40),
-    "train without an unknown workload": trained(exclude_workloads="edit"),
     "train beside no report": trained(crossfit_report="none"),
 }
 
@@ -235,7 +202,6 @@ def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")
 def test_the_pages_example_runs_as_it_stands(tmp_path):
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

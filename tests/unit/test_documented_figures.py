@@ -125,14 +125,11 @@ def test_tables_and_summary_are_those_of_the_committed_reports():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("number", ["2.37x", "+7.6%", "1.2 ms", "0.86", "3 to 4 minutes"])
-def test_a_measured_number_is_seen(number):
-    assert list(numbers(f"It is {number} here.")) == [number]
-
-
-@pytest.mark.parametrize("text", ["24 tokens", "section 1.", "1 to 32 tokens", "8 such steps"])
-def test_a_count_is_no_measured_number(text):
-    assert list(numbers(f"It is {text} here.")) == []
+def test_a_measured_number_is_seen_and_a_count_is_none():
+    for text in ("2.37x", "+7.6%", "1.2 ms", "0.86", "3 to 4 minutes"):
+        assert list(numbers(f"It is {text} here.")) == [text]
+    for text in ("24 tokens", "section 1.", "1 to 32 tokens", "8 such steps"):
+        assert list(numbers(f"It is {text} here.")) == []
 
 
 def test_a_wrong_number_is_noticed():

@@ -32,13 +32,12 @@ MISTAKES = {
     "NaN": ("[NaN]", "NaN is no finite number"),
     "infinity": ("[-Infinity]", "-Infinity is no finite number"),
     "a float too large": ("[1e999]", "1e999 is no finite number"),
-    "a float of many digits": ("[" + "9" * 400 + ".0]", "is no finite number"),
     "5,000 digits": ("-" + "9" * 5_000, "Exceeds the limit"),
     "surrogates not allowed": ('{"a": "\\ud800"}', "surrogates not allowed"),
-    "the other half": ('{"a": "\\uDFFF"}', "surrogates not allowed"),
     "as a key": ('{"\\ud800": 1}', "surrogates not allowed"),
     "unescaped": ('"\ud800"', "surrogates not allowed"),
     "5,000 levels": ("[" * 5_000 + "]" * 5_000, "maximum recursion depth"),
+    "no UTF-8": (b'"\xed\xa0\x80"', "can't decode byte"),
     "unclosed": ("[" * 100_000, "maximum recursion depth"),
 }
 
@@ -52,12 +51,6 @@ def test_what_is_no_strict_json_is_refused_in_one_line(text, why):
     assert said.endswith("): mend it")
     assert why in said
     assert "\n" not in said
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe{}", b'"\xed\xa0\x80"'])
-def test_bytes_that_are_no_utf8_are_refused(content):
-    with pytest.raises(AdaspecError, match="can't decode byte"):
-        parse_json(content, "file", AdaspecError)
 
 
 def test_what_is_strict_json_is_read():

@@ -12,11 +12,10 @@ import numpy as np
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "eval"))
 
-from drift import fresh_requests, unadapted  # noqa: E402
+from drift import fresh_requests  # noqa: E402
 
 from adaspec.evaluate.selection import Wanted, select  # noqa: E402
 from adaspec.policy.learned import load_policy  # noqa: E402
-from adaspec.policy.planner.memory import RECALIBRATE  # noqa: E402
 from adaspec.trace.reader import TraceReader  # noqa: E402
 from adaspec.trace.writer import TraceWriter  # noqa: E402
 
@@ -48,10 +47,3 @@ def test_no_request_is_replayed_that_a_policy_was_trained_on_under_whatever_cont
     fresh = fresh_requests(options, [policy])
     assert {each.id for each in fresh.requests} == {each.id for each in unseen}
     assert len(unseen) > 20
-
-
-def test_an_unadapted_policy_is_another_one() -> None:
-    policy, other = load_policy(POLICY), unadapted(load_policy(POLICY))
-    assert policy.knobs[RECALIBRATE] == 1
-    assert other.knobs[RECALIBRATE] == 0
-    assert (policy.knobs == other.knobs).sum() == len(policy.knobs) - 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import shlex
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,18 +15,13 @@ REPORTS = CHECKOUT / "eval" / "reports"
 
 
 @pytest.fixture(scope="module")
-def evidence() -> ModuleType:
+def evidence() -> SimpleNamespace:
     if not SCRIPT.exists():
         pytest.skip("eval/ is not here: a source distribution leaves it out")
-    spec = importlib.util.spec_from_file_location("evidence", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
-def test_every_report_has_a_command_that_writes_it_or_a_reason(evidence: ModuleType) -> None:
+def test_every_report_has_a_command_that_writes_it_or_a_reason(evidence: SimpleNamespace) -> None:
     folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
     commands = evidence.reports()
     assert folders == {name.partition("/")[0] for name in commands} | set(evidence.BY_HAND)
@@ -39,7 +34,7 @@ def test_every_report_has_a_command_that_writes_it_or_a_reason(evidence: ModuleT
             assert words[words.index("-o") + 1] == f"eval/reports/{name}"
 
 
-def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) -> None:
+def test_what_commands_read_is_committed_or_made_before(evidence: SimpleNamespace) -> None:
     for name, command in evidence.reports().items():
         words = shlex.split(command)
         if words[0] == "make":
@@ -61,7 +56,7 @@ def test_what_commands_read_is_committed_or_made_before(evidence: ModuleType) ->
 
 
 def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_replace(
-    evidence: ModuleType,
+    evidence: SimpleNamespace,
 ) -> None:
     for name, command in evidence.reports().items():
         if shlex.split(command)[0] == "adaspec":

@@ -32,35 +32,25 @@ def ran(method, number, speed, load=8, forced=True, outputs=()):
 
 
 def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
-    from figures import rows
+    from figures import price_of_forcing, rows
 
-    runs = [ran("none", at, speed) for at, speed in enumerate((10.0, 20.0, 40.0))]
-    runs += [ran("eagle3-2", at, speed) for at, speed in enumerate((30.0, 20.0, 100.0))]
+    one, other = ((0, "a"), (1, "b"), (2, "c")), ((0, "a"), (1, "x"), (7, "c"))
+    runs = [ran("none", at, speed, outputs=one) for at, speed in enumerate((10.0, 20.0, 40.0))]
+    runs += [
+        ran("eagle3-2", at, speed, outputs=other) for at, speed in enumerate((30.0, 20.0, 100.0))
+    ]
     runs += [ran("none", 0, 999.0, forced=False)]
     eagle, none = rows(iter(runs))
     assert (none["tokens_per_s"], none["speedup"]) == (20.0, 1.0)
     assert (eagle["tokens_per_s"], eagle["speedup"]) == (30.0, 1.5)
     assert eagle["speedup_by_round"] == [3.0, 1.0, 2.5]
     assert eagle["graphs"] == {"target": {"FULL": 6, "NONE": 3}}
+    assert eagle["outputs_as_none"] == 0.5
+    runs = [ran("none", 0, 90.0), ran("none", 0, 99.0, forced=False), ran("none", 0, 5.0, load=1)]
+    assert price_of_forcing(runs) == {"8": pytest.approx(1.1)}
     (alone,) = rows(iter([ran("eagle3-2", 0, 30.0)]))
     assert (alone["speedup"], alone["speedup_by_round"]) == (None, [])
     assert alone["outputs_as_none"] is None
-
-
-def test_outputs_are_compared_request_by_request():
-    from figures import rows
-
-    none = ran("none", 0, 1.0, outputs=((0, "a"), (1, "b"), (2, "c")))
-    other = ran("adaspec-v2", 0, 1.0, outputs=((0, "a"), (1, "x"), (7, "c")))
-    row, _ = rows(iter([none, other]))
-    assert row["outputs_as_none"] == 0.5
-
-
-def test_the_price_of_forcing_is_time_over_time():
-    from figures import price_of_forcing
-
-    runs = [ran("none", 0, 90.0), ran("none", 0, 99.0, forced=False), ran("none", 0, 5.0, load=1)]
-    assert price_of_forcing(runs) == {"8": pytest.approx(1.1)}
 
 
 def test_only_nearly_tied_tokens_may_differ():

@@ -187,12 +187,6 @@ def test_two_forwards_are_planned_and_no_plan_is_worth_more() -> None:
     assert differences == sorted(differences, reverse=True)
 
 
-def test_one_forward_would_give_this_step_the_better_ratio() -> None:
-    one, one_s = step_of(PLANS["as chosen, but one forward"])
-    two, two_s = step_of(PLANS["as chosen: two forwards"])
-    assert one / one_s > two / two_s
-
-
 def test_drafting_ends_after_two_forwards_and_each_request_chooses_again() -> None:
     assert goes_on_after(once_seen(spliced=False), 1)
     memory = once_seen(spliced=True)

@@ -11,26 +11,16 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
+    mistake, tmp_path, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
-
-    def mistake(command, *more):
-        assert run([*COMMANDS[command], "--model", "M", *more]) == 2
-        return capsys.readouterr().err
-
-    return mistake
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_a_drafter_is_is_not_said_without_one(said, command):
-    assert "--draft-method eagle says what --draft is" in said(command, "--draft-method", "eagle")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_kind_of_drafter_is_refused_with_those_known(said, command):
-    line = said(command, "--draft", "H", "--draft-method", "egale")
+    words = [*COMMANDS[command], "--model", "M"]
+    line = mistake(*words, "--draft-method", "eagle")
+    assert "--draft-method eagle says what --draft is" in line
+    line = mistake(*words, "--draft", "H", "--draft-method", "egale")
     assert "'egale'" in line
     assert "draft_model" in line
 

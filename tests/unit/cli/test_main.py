@@ -5,15 +5,12 @@ import os
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
 
-from adaspec import __version__
-from adaspec.cli.group import NamingGroup
-from adaspec.cli.main import COMMANDS, _usage, adaspec, run
+from adaspec.cli.main import COMMANDS, adaspec, run
 from adaspec.errors import AdaspecError, TraceError
 
 
@@ -68,12 +65,9 @@ def refusal(number):
     [
         (TraceError("a/part-3.parquet row 17: no"), 2, ["error: a/part-3.parquet row 17: no"]),
         (AdaspecError("here:\n  this"), 2, ["error: here: this"]),
-        (AdaspecError("my  traces: no such folder"), 2, ["my  traces:"]),
         (KeyError("lost"), 1, ["KeyError", "not yours", "ADASPEC_TRACEBACK=1"]),
         (KeyboardInterrupt(), 130, ["error: interrupted"]),
         (refusal(errno.ENOSPC), 2, ["error: /somewhere/report.json: No space", "free some space"]),
-        (refusal(errno.EACCES), 2, ["/somewhere/report.json: ", "check its permissions"]),
-        (refusal(errno.EROFS), 2, ["/somewhere/report.json: ", "can be written"]),
         (refusal(errno.ENAMETOOLONG), 2, ["/somewhere/report.json: ", "shorter"]),
     ],
     ids=lambda value: repr(value)[:40],
@@ -129,11 +123,8 @@ def test_a_full_disk_behind_standard_output_is_said_once():
     ("arguments", "expected"),
     [
         (["prob"], "no command 'prob'; did you mean 'probe'?"),
-        (["xyzzy"], "no command 'xyzzy' (commands: import,"),
         (["probe", "--polcy", "x"], "no option '--polcy'; did you mean '--policy'?"),
-        (["probe", "--hlp"], "no option '--hlp'; did you mean '--help'?"),
         (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
-        (["probe", "--policy"], "requires an argument"),
         (["probe", "stray"], "unexpected extra argument"),
         ([], "no command given (commands: import,"),
     ],
@@ -148,15 +139,6 @@ def test_a_command_line_that_does_not_parse_exits_with_2(command, capsys, argume
     assert line.endswith(f"(see '{path} --help')")
 
 
-def test_a_bare_group_lists_its_commands_instead_of_its_help():
-    group = NamingGroup("probe", commands=[click.Command("one"), click.Command("other")])
-    with pytest.raises(click.UsageError) as caught:
-        group.make_context("probe", [], parent=click.Context(group, info_name="adaspec"))
-    assert _usage(caught.value, []) == (
-        "no command given (commands: one, other) (see 'adaspec probe --help')"
-    )
-
-
 def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, monkeypatch):
     for module, _ in COMMANDS.values():
         monkeypatch.setitem(sys.modules, module, None)
@@ -167,17 +149,8 @@ def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, m
         assert all(name in out and text in out for name, (_, text) in COMMANDS.items())
 
 
-def test_the_version_is_the_packages_by_python_dash_m_too():
-    done = subprocess.run(
-        [sys.executable, "-m", "adaspec", "--version"], capture_output=True, text=True, check=True
-    )
-    assert __version__ in done.stdout
-
-
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_prints_json_for_machines(name):
-    if find_spec(COMMANDS[name][0]) is None:
-        pytest.skip(f"'adaspec {name}' is not there yet")
     found = import_module(COMMANDS[name][0]).command
     leaves = found.commands.values() if isinstance(found, click.Group) else [found]
     for leaf in leaves:

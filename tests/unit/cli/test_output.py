@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from adaspec.cli.output import ProgressBar, print_json, remarks, results
+from adaspec.cli.output import ProgressBar, print_json
 
 
 def test_json_is_plain_readable_and_null_where_nothing_was_computed(capsys):
@@ -21,36 +21,12 @@ def test_json_is_plain_readable_and_null_where_nothing_was_computed(capsys):
     assert other == {"ci95": [None] * 3, "deep": {"größe": [None]}}
 
 
-def test_results_and_remarks_go_separate_ways(capsys):
-    results().print("a table")
-    remarks().print("a remark")
-    assert capsys.readouterr() == ("a table\n", "a remark\n")
-
-
-def screen(terminal):
-    return Console(file=io.StringIO(), force_terminal=terminal, width=80)
-
-
-def test_no_bar_is_drawn_where_nobody_watches_or_for_what_is_soon_done():
-    for terminal, patience_s in ((False, 0.0), (True, 1e9)):
-        console = screen(terminal)
-        with ProgressBar(console, patience_s=patience_s) as bar:
+def test_a_bar_is_drawn_where_somebody_watches_once_patience_ends():
+    for terminal, patience_s, drawn in ((False, 0.0, False), (True, 1e9, False), (True, 0.0, True)):
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        with pytest.raises(KeyError), ProgressBar(console, patience_s=patience_s) as bar:
             bar("replaying", 1, 2)
-        assert console.file.getvalue() == ""
-
-
-def test_a_bar_is_drawn_once_patience_ends():
-    console = screen(terminal=True)
-    with ProgressBar(console, patience_s=0.0) as bar:
-        bar("replaying", 1, 2)
-        bar("intervals", 0, 40)
-        bar("replaying", 2, 2)
-    drawn = console.file.getvalue()
-    assert "replaying" in drawn
-    assert "intervals" in drawn
-
-
-def test_a_bar_survives_what_is_raised_inside_it():
-    with pytest.raises(KeyError), ProgressBar(screen(terminal=True), patience_s=0.0) as bar:
-        bar("replaying", 1, 2)
-        raise KeyError
+            bar("intervals", 0, 40)
+            raise KeyError
+        for word in ("replaying", "intervals"):
+            assert (word in console.file.getvalue()) is drawn

@@ -45,6 +45,10 @@ def kept():
 
 def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     tasks = asked(0.01)
+    assert command(tmp_path, "--no-keep") == 0
+    assert kept() is None
+    tasks.clear()
+    capsys.readouterr()
     assert command(tmp_path, "--json", "--batches", "2,1") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
@@ -60,27 +64,12 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
 
 def test_a_noisy_machines_profile_is_kept_only_on_demand(asked, tmp_path, capsys):
     asked(0.5)
-    assert command(tmp_path) == 0
-    assert kept() is None
-    said = capsys.readouterr()
-    assert "warning: this machine was too noisy to trust" in said.err
-    assert "not measured: a: b" in said.out
-    assert command(tmp_path, "--keep") == 0
-    assert kept() is not None
-
-
-def test_no_keep_keeps_nothing(asked, tmp_path):
-    asked(0.01)
-    assert command(tmp_path, "--no-keep") == 0
-    assert kept() is None
-
-
-def test_a_place_where_no_file_can_be_is_refused_before_anything_is_measured(asked, tmp_path):
-    tasks = asked(0.01)
-    assert command(tmp_path / ("x" * 300)) == 2
-    assert run(["profile", "--model", "M", "-o", f"{tmp_path}/{'x' * 250}"]) == 2
-    assert run(["profile", "--model", "M", "-o", "/proc/c.json"]) == 2
-    assert tasks == []
+    for more, keeps in (([], False), (["--keep"], True)):
+        assert command(tmp_path, *more) == 0
+        assert (kept() is not None) is keeps
+        said = capsys.readouterr()
+        assert "warning: this machine was too noisy to trust" in said.err
+        assert "not measured: a: b" in said.out
 
 
 @pytest.mark.parametrize(
@@ -89,18 +78,20 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_measured(ask
         (["--model", "M"], "-o"),
         (["-o", "c.json"], "--model"),
         (["--model", "M", "-o", "nowhere/c.json"], "no such folder"),
+        (["--model", "M", "-o", "/proc/c.json"], "/proc/c.json"),
         (["--model", "M", "-o", "c.json", "--batches", "0"], "is not a whole number from 1"),
         (["--model", "M", "-o", "c.json", "--engine", "[1]"], "is not a JSON object"),
         (["--model", "M", "-o", "c.json", "--engine", '{"a": NaN}'], "broken JSON"),
         (["--model", "M", "-o", "c.json", "--rounds", "1"], "--rounds"),
     ],
 )
-def test_a_users_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+def test_a_users_mistake_is_one_line_before_anything_is_measured(
+    words, said, asked, tmp_path, monkeypatch, mistake
+):
     monkeypatch.chdir(tmp_path)
-    assert run(["profile", *words]) == 2
-    line = capsys.readouterr().err.strip()
-    assert said in line
-    assert "\n" not in line
+    tasks = asked(0.01)
+    assert said in mistake("profile", *words)
+    assert tasks == []
 
 
 def test_without_vllm_it_says_what_is_missing(tmp_path):

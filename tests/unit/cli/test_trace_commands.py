@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from synthetic import write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.cli.main import run
-from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recording
 
+Mistake = Callable[..., str]
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
 
 
@@ -46,38 +47,21 @@ def test_import_says_what_neural_counts_are_good_for(tmp_path: Path) -> None:
     )
 
 
-def test_import_leaves_errors_to_the_caller_and_an_existing_trace_alone(tmp_path: Path) -> None:
+def test_import_leaves_an_existing_trace_alone(tmp_path: Path, mistake: Mistake) -> None:
     (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
-    arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
-    CliRunner().invoke(import_command, arguments)
-    result = CliRunner().invoke(import_command, arguments)
-    assert isinstance(result.exception, TraceError)
-    assert "--force" in str(result.exception)
-    assert CliRunner().invoke(import_command, [*arguments, "--force"]).exit_code == 0
+    words = ["import", "jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
+    assert run(words) == 0
+    assert "--force" in mistake(*words)
 
 
-def test_record_refuses_a_file_as_its_folder_before_it_looks_for_an_engine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
-    (tmp_path / "file").touch()
-    words = ["record", "--model", "M", "--prompts", str(tmp_path / "prompts.jsonl")]
-    assert run([*words, "-o", str(tmp_path / "file")]) == 2
-    assert "file: is a file: choose another folder" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("place", ["/proc/traces", "x" * 250])
+@pytest.mark.parametrize("place", ["prompts.jsonl", "/proc/traces", "x" * 250])
 def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engine(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
+    tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
     monkeypatch.setattr(recording, "prepare_vllm", lambda _: pytest.fail("it went on"))
-    words = ["record", "--model", "M", "--prompts", str(tmp_path / "prompts.jsonl")]
-    assert run([*words, "-o", str(tmp_path / place)]) == 2
-    assert "choose a" in capsys.readouterr().err
+    words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
+    assert "choose a" in mistake(*words, "-o", tmp_path / place)
 
 
 GOOD = {"workload": "w", "prompt_tokens": [1], "output_tokens": [2, 3]}
@@ -91,47 +75,34 @@ DEEP = "[" * 5_000 + "]" * 5_000
     ("format", "line"),
     [
         ("jsonl", json.dumps(GOOD | {"id": "\ud800"})),
-        ("jsonl", json.dumps(GOOD | {"id": True})),
         ("jsonl", json.dumps(GOOD | {"id": 0}).replace(": 0", ": " + "9" * 5_000)),
         ("jsonl", json.dumps(NEURAL | {"margin": [[], [10**400]]})),
         ("jsonl", json.dumps(NEURAL)[:-1] + ', "id": ' + DEEP + "}"),
         ("specdecode-bench", json.dumps({"id": "\ud800", "prompt_token_ids": [1]})),
-        ("vllm-responses", json.dumps(ANSWER | {"usage": {"completion_tokens": True}})),
         ("vllm-responses", json.dumps(ANSWER | {"usage": {"completion_tokens": 10**400}})),
-        ("vllm-responses", json.dumps(ANSWER | {"id": True})),
-        ("vllm-responses", DEEP),
     ],
 )
 def test_a_line_that_no_reader_should_take_is_the_users_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str, line: str
+    tmp_path: Path, mistake: Mistake, format: str, line: str
 ) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text(line)
-    assert run(["import", format, str(file), "-o", str(tmp_path / "t")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert str(file) in said
-    assert not (tmp_path / "t").exists()
+    assert str(file) in mistake("import", format, file, "-o", tmp_path / "t")
 
 
-@pytest.mark.parametrize("broken", [DEEP, '"\\ud800"'])
 @pytest.mark.parametrize("name", ["manifest.json", "complete.json"])
 def test_a_traces_file_of_hostile_json_is_the_users_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, broken: str
+    tmp_path: Path, mistake: Mistake, name: str
 ) -> None:
     write_synthetic(tmp_path / "t", requests_per_workload=1)
     file = tmp_path / "t" / name
-    text = file.read_text()
-    file.write_text(text.replace("{", '{"x": ' + broken + ", ", 1))
-    assert run(["inspect", str(tmp_path / "t")]) == 2
-    assert str(file) in capsys.readouterr().err
+    file.write_text(file.read_text().replace("{", f'{{"x": {DEEP}, ', 1))
+    assert str(file) in mistake("inspect", tmp_path / "t")
 
 
-@pytest.mark.parametrize("words", [["--target", "\udc80"], ["--drafter", "\udc80"]])
 def test_a_name_that_is_no_text_is_refused_and_not_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+    tmp_path: Path, mistake: Mistake
 ) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(NEURAL))
-    arguments = ["import", "jsonl", str(tmp_path / "x.jsonl"), "-o", str(tmp_path / "t"), *words]
-    assert run(arguments) == 2
-    assert "not a text" in capsys.readouterr().err
+    words = ["import", "jsonl", tmp_path / "x.jsonl", "-o", tmp_path / "t"]
+    assert "not a text" in mistake(*words, "--drafter", "\udc80")

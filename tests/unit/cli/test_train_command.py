@@ -44,22 +44,6 @@ def policy(trace, crossed, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def mistake(capsys, tmp_path):
-    """The one line that a command says of a mistake, having left nothing behind."""
-
-    def said(*arguments):
-        before = sorted(tmp_path.rglob("*"))
-        assert run([*map(str, arguments)]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.count("\n") == 1
-        assert sorted(tmp_path.rglob("*")) == before
-        return err.removeprefix("adaspec: error: ").rstrip("\n")
-
-    return said
-
-
 def test_what_train_writes_is_inspected_and_judged_on_unseen_requests(policy, trace, capsys):
     assert run(["inspect", str(policy), "--json"]) == 0
     trained_on = json.loads(capsys.readouterr().out)["manifest"]["training_requests"]
@@ -82,20 +66,6 @@ def test_include_training_keeps_every_request_and_marks_the_rows(policy, trace, 
     assert marked == {"mine", "static:tuned"}
 
 
-def test_train_refuses_what_it_cannot_learn_from(trace, mistake, tmp_path):
-    out = tmp_path / "policy"
-    assert "there is no such folder" in mistake("train", tmp_path / "none", "-o", out)
-    assert "did you mean 'edits'?" in mistake(
-        "train", trace, "-o", out, "--exclude-workload", "edit"
-    )
-    for more in ([], ["--crossfit", "2"]):
-        said = mistake("train", trace, "-o", out, "--exclude-request", "edits/none", *more)
-        assert "no request 'edits/none' to exclude" in said
-    assert "no cost model 'h200'" in mistake("train", trace, "-o", out, "--cost", "h200")
-    write_synthetic(tmp_path / "few", 0, WORKLOADS, requests_per_workload=4)
-    assert "too few requests" in mistake("train", tmp_path / "few", "-o", out)
-
-
 def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
@@ -112,28 +82,19 @@ def test_logged_traces_train_too(tmp_path, capsys):
     assert run(["inspect", str(folder)]) == 0
 
 
-# --- cross-fitting --------------------------------------------------------------------------------
-
-
-def test_crossfit_writes_a_report_that_says_so_and_no_policy(crossed):
+def test_crossfit_writes_and_prints_a_report_that_says_so(crossed, trace, capsys):
     names = {path.name for path in crossed.iterdir()}
     assert names == {"report.html", "report.json"}
-    report = json.loads((crossed / "report.json").read_text())
-    assert report["traces"]["requests"] == {"edits": 24}
-    assert report["cross_fitted"]["folds"] == 2
-    assert {entry["policy"] for entry in report["headline"]} == {"crossfit:2"}
-    assert report["command"].split()[0] == "adaspec"
-    assert report["keep_alive_forwards"] == 1
-
-
-def test_crossfit_needs_no_folder_and_prints_the_reports_document(crossed, trace, capsys):
     # Two processes find what one does.
     assert run(["train", str(trace), "--crossfit", "2", "--json", *QUICK, "--jobs", "2"]) == 0
     printed = json.loads(capsys.readouterr().out)
     written = json.loads((crossed / "report.json").read_text())
     for report in (printed, written):
-        del report["command"]
+        assert report.pop("command").split()[0] == "adaspec"
     assert printed == written
+    assert written["traces"]["requests"] == {"edits": 24}
+    assert written["cross_fitted"]["folds"] == 2
+    assert {entry["policy"] for entry in written["headline"]} == {"crossfit:2"}
 
 
 def test_a_card_gives_the_cross_fitted_figure_first(policy, crossed):
@@ -147,23 +108,40 @@ def test_a_card_gives_the_cross_fitted_figure_first(policy, crossed):
         assert mine["lift_over_static_best"] == lift
 
 
-def test_crossfit_refuses_what_it_cannot_do(policy, crossed, trace, mistake, tmp_path):
-    fit = ("train", trace, "--crossfit")
-    assert "1 is not in the range x>=2" in mistake(*fit, 1)
-    assert (
-        "has 24 different requests (turns of a dialogue count as one), fewer than folds"
-        in mistake(*fit, 25)
-    )
-    assert "is a policy's folder, and --crossfit writes a report" in mistake(*fit, 2, "-o", policy)
-    assert "is a policy's folder" in mistake(*fit, 2, "-o", policy, "--force")
-    assert "exists: choose another folder" in mistake(*fit, 2, "-o", crossed)
-    assert "leave one of the two out" in mistake(*fit, 2, "--crossfit-report", crossed)
-    assert "Missing option '-o'" in mistake("train", trace)
-    assert "holds no SHA256SUMS" in mistake("train", trace, "-o", crossed, "--force")
+FIT = "train TRACE --crossfit"
+MISTAKES = {
+    "train nowhere -o out": "there is no such folder",
+    "train TRACE": "Missing option '-o'",
+    "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
+    "train TRACE -o out --exclude-request edits/none": "no request 'edits/none' to exclude",
+    "train TRACE -o out --cost h200": "no cost model 'h200'",
+    "train TRACE -o CROSSED --force": "holds no SHA256SUMS",
+    "train TRACE -o out --crossfit-report TRACE": "report.json",
+    f"{FIT} 1": "1 is not in the range x>=2",
+    f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), fewer than folds",
+    f"{FIT} 2 --exclude-request edits/none": "no request 'edits/none' to exclude",
+    f"{FIT} 2 -o POLICY --force": "is a policy's folder, and --crossfit writes a report",
+    f"{FIT} 2 -o CROSSED": "exists: choose another folder",
+    f"{FIT} 2 --crossfit-report CROSSED": "leave one of the two out",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), MISTAKES.items(), ids=MISTAKES)
+def test_a_mistake_is_said_in_one_line(
+    policy, crossed, trace, tmp_path, monkeypatch, mistake, words, said
+):
+    monkeypatch.chdir(tmp_path)
+    places = {"TRACE": trace, "CROSSED": crossed, "POLICY": policy}
+    assert said in mistake(*(places.get(word, word) for word in words.split()))
+
+
+def test_too_few_requests_and_a_report_of_no_crossfit_are_refused(trace, mistake, tmp_path):
+    out = tmp_path / "policy"
+    write_synthetic(tmp_path / "few", 0, WORKLOADS, requests_per_workload=4)
+    assert "too few requests" in mistake("train", tmp_path / "few", "-o", out)
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "report.json").write_text(json.dumps({"schema": 1}))
-    out = tmp_path / "policy"
     assert "is no cross-fitted report" in mistake(
         "train", trace, "-o", out, "--crossfit-report", plain
     )

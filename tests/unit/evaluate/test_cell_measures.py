@@ -24,33 +24,18 @@ def result(**changes):
     return Result(**(given | changes))
 
 
-def test_throughput_is_the_mean_over_runs_not_the_pooled_ratio():
-    found = measure([result(), result(tokens=300.0, time_s=10.0)])
-    assert found.tokens_per_s == pytest.approx(20.0)
-    slow = measure([result(), result(time_s=90.0)])
-    assert slow.tokens_per_s == pytest.approx((10 + 100 / 90) / 2)
-
-
-def test_accepted_and_drafted_are_per_row_and_step_and_neural_steps_per_engine_step():
-    found = measure([result(), result(accepted=60.0, row_steps=120.0, drafted=40.0, steps=60.0)])
+def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
+    given = {"accepted": 60.0, "row_steps": 120.0, "drafted": 40.0, "steps": 60.0}
+    long = result(time_s=90.0, deciding_s=4.0, token_s=np.arange(51.0, 101.0), **given)
+    found = measure([result(deciding_s=1.0, token_s=np.arange(51.0)), long])
+    assert found.tokens_per_s == pytest.approx((10 + 100 / 90) / 2)
     assert found.accepted_per_step == pytest.approx(80 / 200)
     assert found.drafted_per_step == pytest.approx(100 / 200)
     assert found.neural_steps_share == pytest.approx(20 / 100)
-
-
-def test_latencies_are_over_all_requests_of_all_runs():
-    found = measure([result(token_s=np.arange(51.0)), result(token_s=np.arange(51.0, 101.0))])
-    assert found.token_s_median == 50.0
-    assert found.token_s_p95 == 95.0
+    assert (found.token_s_median, found.token_s_p95) == (50.0, 95.0)
+    assert found.decision_share == 5 / 100
 
 
 def test_a_bound_without_steps_has_no_shares():
     found = measure([result(steps=0, row_steps=0, token_s=np.array([]))])
-    assert found.accepted_per_step is None
-    assert found.neural_steps_share is None
-    assert found.token_s_median is None
-
-
-def test_deciding_is_a_share_of_the_time_of_all_runs():
-    assert measure([result(deciding_s=1.0), result(deciding_s=3.0)]).decision_share == 0.2
-    assert measure([result(deciding_s=1.0), result()]).decision_share == 0.05
+    assert (found.accepted_per_step, found.neural_steps_share, found.token_s_median) == (None,) * 3

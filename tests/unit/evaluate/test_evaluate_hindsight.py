@@ -47,31 +47,6 @@ def test_each_family_and_cell_has_its_own_winner():
     assert winners[None, 1]["static:best"].edge == ("K=5",)
 
 
-def test_static_one_wins_by_the_geometric_mean_over_loads_not_by_the_sum():
-    speeds = np.array([[10.0, 10.0], [1.0, 40.0], [2.0, 2.0], [3.0, 3.0]])
-    winners = static_winners(GRID, speeds, CELLS[:2], 48)
-    assert {winners[cell]["static:one"].spec for cell in CELLS[:2]} == {"none"}
-
-
-def test_static_one_is_chosen_for_each_workload_by_itself():
-    speeds = np.array([[9.0, 9.0, 1.0, 1.0], [1.0, 1.0, 9.0, 9.0], [2.0] * 4, [2.0] * 4])
-    winners = static_winners(GRID, speeds, CELLS, 48)
-    assert winners[None, 8]["static:one"].spec == "none"
-    assert winners["chat", 8]["static:one"].spec == "fixed:neural:1"
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_grid_speeds_are_what_the_player_says_of_each_setting(requests_of, jobs):
-    player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 48)
-    grid = grid_of(player.recording)[::97]
-    orders = {cell: draw_orders(player.recording, None, cell[1], 0, 2) for cell in CELLS[:2]}
-    speeds = grid_speeds(player, grid, orders, Options(jobs=jobs), silent)
-    for at, each in enumerate(grid):
-        for column, (cell, drawn) in enumerate(orders.items()):
-            runs = [player.play(each.policy(), order, cell[1]).tokens_per_s for order in drawn]
-            assert speeds[at, column] == pytest.approx(np.mean(runs))
-
-
 @pytest.mark.parametrize("engine", ["sync", "async"])
 def test_grids_grow_until_no_winner_could_do_better_one_step_beyond_an_edge(requests_of, engine):
     player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 20, engine=engine)

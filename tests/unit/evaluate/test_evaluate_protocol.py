@@ -39,23 +39,10 @@ def test_only_the_named_policies_run_with_a_row_per_workload_and_no_mix(run):
     keys = [(row["workload"], row["policy"], row["concurrency"]) for row in report["rows"]]
     assert sorted(keys) == sorted(("gsm8k", spec, n) for spec in specs for n in (1, 8))
     assert report["headline"] == []
+    for row in report["rows"]:
+        assert row["tokens_per_s"] > 0
+        assert (row["ci95"], row["drafted_per_step"]) == (None, None)
     assert report["protocol"] == report["cost"] == "specdecode-bench"
-
-
-def test_what_the_protocol_does_not_compute_is_null(run):
-    (row,) = run(["oracle:neural"], concurrency=(2,))["rows"]
-    for key in ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share"):
-        assert row[key] is None
-    assert row["speedup"] > 0
-    assert row["tokens_per_s"] > 0
-
-
-def test_the_random_rows_depend_on_the_seed_alone(run):
-    def speedups(seed):
-        return [r["speedup"] for r in run(["fixed:ngram:3"], concurrency=(8,), seed=seed)["rows"]]
-
-    assert speedups(0) == speedups(0)
-    assert speedups(0) != speedups(1)
 
 
 def test_a_request_without_the_recorded_list_is_named(run, requests_of):
@@ -64,12 +51,7 @@ def test_a_request_without_the_recorded_list_is_named(run, requests_of):
         run(["oracle:ngram"], bare)
 
 
-@pytest.mark.parametrize("spec", ["hybrid", "none", "oracle:plan", "fixed:ngram:3:2", "budget:3"])
+@pytest.mark.parametrize("spec", ["hybrid", "oracle:plan", "fixed:ngram:3:2"])
 def test_what_the_simulator_does_not_know_is_refused(run, spec):
     with pytest.raises(EvaluationError, match=spec):
         run([spec])
-
-
-def test_without_a_policy_there_is_nothing_to_run(run):
-    with pytest.raises(EvaluationError, match="name one"):
-        run([])

@@ -87,12 +87,6 @@ def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(
         assert 0.90 <= count / REPETITIONS <= 0.99, (name, count)
 
 
-def test_the_interval_of_a_policy_against_itself_is_exactly_its_ratio(population):
-    cell = cell_of(population[:30], 0)
-    for spec in SPECS:
-        assert cell.ratio_interval(spec, spec) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize("prefill", [False, True], ids=["decoding", "prefill"])
 def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
     population, monkeypatch, prefill
@@ -113,13 +107,8 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
     assert np.ptp(replayed, axis=0).min() > 0
 
 
-def test_without_two_replicates_there_is_no_interval():
-    assert interval(1.5, np.array([])) is None
+def test_one_replicate_and_a_workload_of_one_request_have_no_interval():
     assert interval(1.5, np.array([1.4])) is None
-
-
-def test_a_workload_of_one_request_has_no_interval():
-    assert math.isinf(variance_ratio([1], 8, 3))
     assert math.isinf(variance_ratio([1, 300], 8, 3))
     assert interval(1.5, np.array([1.4, 1.6]), math.inf) is None
 
@@ -131,7 +120,7 @@ def test_an_interval_is_centred_on_the_point_and_follows_students_t():
     assert high - 2.0 == pytest.approx(12.7062 * math.sqrt(2) / 2, rel=1e-5)
 
 
-@pytest.mark.parametrize("size", [7, 100, 160, 400])
+@pytest.mark.parametrize("size", [7, 160, 400])
 @pytest.mark.parametrize("orders", [1, 3])
 def test_the_variance_ratio_is_that_of_a_mean_over_entries(size, orders):
     """Against simulation: the statistic is the mean of a number that each request carries."""
@@ -147,6 +136,8 @@ def test_the_variance_ratio_is_that_of_a_mean_over_entries(size, orders):
         replicates.append(again[entry_draw(size, rng)].mean() - values.mean())
     found = np.var(points) / np.var(replicates)
     assert found == pytest.approx(variance_ratio([size], 1, orders), rel=0.12)
+    # A mix is as wide as its widest workload.
+    assert variance_ratio([size, 5000], 1, orders) == variance_ratio([size], 1, orders)
 
 
 def entry_draw(size, rng):
@@ -155,11 +146,3 @@ def entry_draw(size, rng):
     while len(drawn) < 160:
         drawn += rng.permutation(size).tolist()
     return drawn[:160]
-
-
-def test_with_one_order_only_the_small_sample_matters():
-    assert variance_ratio([1000], 8, 1) == pytest.approx(1000 / 999)
-
-
-def test_a_mix_is_as_wide_as_its_widest_workload():
-    assert variance_ratio([40, 5000], 8, 3) == variance_ratio([40], 8, 3)

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from logged_traffic import write_logged
+from synthetic import Workload, synthesize
 
 from adaspec.api import evaluate_policies
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -17,58 +19,18 @@ from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.paths import walk_rule
 from adaspec.replay.recording import build_recording
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep
-from adaspec.trace.writer import TraceWriter
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
 RUNNING = 4
 OPTIONS = Options(resamples=10)
 
 
-def steps_of(request, lengths, rng, further=0, **changes):
-    """Neural drafts whose lengths are drawn from `lengths(accepted)`: {length: probability}.
-
-    The drafter goes on for `further` tokens that nobody verifies.
-    """
-    output, step, position = request.output_tokens, 0, 1
-    while position < len(output):
-        right = int(request.neural_accepted[position])
-        chances = lengths(right)
-        drafted = int(rng.choice(list(chances), p=list(chances.values())))
-        accepted = min(right, drafted)
-        # What the drafter would say: the text as far as it is right, and then another token.
-        said = output[position : position + drafted + further].copy()
-        said[right : right + 1] += 1
-        values = {
-            "draft_len": drafted,
-            "accepted": accepted,
-            "source": "neural" if drafted else "none",
-            "position": position,
-            "context_tokens": len(request.prompt_tokens) + position,
-            "running": RUNNING,
-            "neural_len": drafted,
-            "ngram_len": 0,
-            "unverified_tokens": said[drafted:] if further else None,
-            "prompt_tokens": None if step else request.prompt_tokens,
-            "output_tokens": None if step else output,
-        }
-        yield LoggedStep(request.workload, request.id, step, **(values | changes))
-        step += 1
-        position += accepted + 1
-
-
 @pytest.fixture
 def write(tmp_path):
-    def make(requests, lengths, further=0, **changes):
-        rng = np.random.default_rng(0)
+    def make(requests, lengths, **more):
         folder = tmp_path / f"log-{len(list(tmp_path.iterdir()))}"
-        with TraceWriter(folder, Manifest(kind="logged", synthetic=True)) as writer:
-            for request in requests:
-                for step in steps_of(request, lengths, rng, further, **changes):
-                    writer.add(step)
-        return folder
+        return write_logged(folder, requests, lengths, **({"running": RUNNING} | more))
 
     return make
 
@@ -98,16 +60,9 @@ def true_emitted(requests, spec):
 
 
 @pytest.fixture(scope="module")
-def many(request):
-    from synthetic import Workload, synthesize
-
+def many():
     kind = Workload("talk", (20, 40), (60, 90), 0.05, 5.0, 0.5, 0.75, 0.35)
     return list(synthesize(3, (kind,), 250, 8))
-
-
-def knowing(right):
-    """A policy that knows better than any feature: it drafts far where drafts are right."""
-    return {1: 0.1, 4: 0.9} if right >= 2 else {1: 0.8, 4: 0.2}
 
 
 @pytest.mark.parametrize("spec", ["fixed:ngram:6:2", "hybrid:3:8:0"])
@@ -142,7 +97,7 @@ def test_the_path_elsewhere_is_near_the_true_one(many, log_of_requests):
 
 @pytest.mark.parametrize("further", [0, 3])
 def test_a_log_shows_no_more_of_a_draft_than_is_true(many, log_of_requests, further):
-    log = log_of_requests(many[:40], knowing, further=further)
+    log = log_of_requests(many[:40], lambda right: {1: 0.4, 4: 0.6}, further=further)
     truth = build_recording(many[:40], 8).columns.neural[log.at]
     assert (log.right == np.minimum(truth, log.shown))[log.shown < log.left].all()
     assert (log.shown > log.neural_len).any() == (further > 0)
@@ -171,10 +126,8 @@ def test_unverified_tokens_widen_what_is_known_without_a_bias(many, log_of_reque
     ("lengths", "spec", "said"),
     [
         ({2: 1.0}, "fixed:neural:3", "shows 0 times whether neural token 3"),
-        ({0: 1.0}, "fixed:neural:1", "shows 0 times whether neural token 1"),
         ({2: 1.0}, "hybrid-agree", "it reads drafts"),
         ({2: 1.0}, "budget:4", "cannot be judged by a logged trace"),
-        ({2: 1.0}, "oracle:plan", "cannot be judged by a logged trace"),
         ({2: 1.0}, "fixed:neural:33", "at most 32 neural tokens"),
     ],
 )
@@ -184,56 +137,37 @@ def test_a_policy_without_support_is_refused(requests_of, write, lengths, spec, 
         evaluate_policies(folder, [spec])
 
 
-def test_a_policy_that_drafts_where_the_log_never_did_is_refused(requests_of, log_of_requests):
-    log = log_of_requests(requests_of(count=40), lambda right: {3: 1.0} if right else {0: 1.0})
-    with pytest.raises(EvaluationError, match="of the logged decisions it drafts farther"):
-        judge(log, [parse_contender("fixed:neural:3")], COST, OPTIONS)
+TEXTS = {"prompt_tokens": None, "output_tokens": None}
 
 
-def test_logs_that_lack_what_is_needed_are_refused(requests_of, write):
-    requests, lengths = requests_of(count=10), lambda right: {2: 1.0}
-    with pytest.raises(EvaluationError, match="how many requests ran"):
-        evaluate_policies(write(requests, lengths, running=None))
-    texts = {"prompt_tokens": None, "output_tokens": None}
-    with pytest.raises(EvaluationError, match="without their text"):
-        evaluate_policies(write(requests, lengths, **texts))
-    with pytest.raises(EvaluationError, match="--concurrency is of replays"):
-        evaluate_policies(write(requests, lengths), concurrency=2)
-    with pytest.raises(EvaluationError, match="--no-prefill is of replays"):
-        evaluate_policies(write(requests, lengths), prefill=False)
+@pytest.mark.parametrize(
+    ("changes", "asked", "said"),
+    [
+        ({"running": None}, {}, "how many requests ran"),
+        (TEXTS, {}, "without their text"),
+        ({}, {"concurrency": 2}, "--concurrency is of replays"),
+        ({}, {"prefill": False}, "--no-prefill is of replays"),
+        ({}, {"workload": "nosuch"}, "no workload 'nosuch'"),
+        ({}, {"exclude_requests": "nosuch/1"}, "no request 'nosuch/1' to exclude"),
+    ],
+)
+def test_what_a_log_lacks_is_refused(requests_of, write, changes, asked, said):
+    folder = write(requests_of(count=10), lambda right: {2: 1.0}, **changes)
+    with pytest.raises(EvaluationError, match=said):
+        evaluate_policies(folder, **asked)
 
 
-def test_names_that_a_log_does_not_have_are_refused(requests_of, write):
-    folder = write(requests_of(count=10), lambda right: {2: 1.0})
-    with pytest.raises(EvaluationError, match="no workload 'nosuch'"):
-        evaluate_policies(folder, workload="nosuch")
-    with pytest.raises(EvaluationError, match="no request 'nosuch/1' to exclude"):
-        evaluate_policies(folder, exclude_requests="nosuch/1")
-
-
-def test_no_speculation_stands_in_a_logs_report_once(requests_of, write):
-    folder = write(requests_of(count=30), lambda right: {0: 0.1, 4: 0.9})
-    rows = evaluate_policies(folder, ["none"], resamples=0).rows
-    places = [(row["workload"], row["policy"]) for row in rows]
-    assert len(places) == len(set(places))
-
-
-def test_a_report_is_shown_and_written(requests_of, write, tmp_path):
-    folder = write(requests_of(count=30), lambda right: {0: 0.1, 4: 0.9})
-    report = evaluate_policies(folder, ["fixed:neural:2"], resamples=5)
-    assert "fixed:neural:2" in str(report)
-    report.write(tmp_path / "report")
-    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert "<code>fixed:neural:2</code>" in page
-
-
-def test_an_older_log_with_the_chances_of_drafts_is_read(requests_of, write):
+def test_a_log_is_reported_and_an_older_one_with_chances_of_drafts_alike(requests_of, write):
     folder = write(requests_of(count=30), lambda right: {4: 1.0})
-    before = evaluate_policies(folder, ["fixed:neural:2"], resamples=5).rows
+    report = evaluate_policies(folder, ["none", "fixed:neural:2"], resamples=5)
+    assert "<code>fixed:neural:2</code>" in report.page()
+    before = report.rows
+    places = [(row["workload"], row["policy"]) for row in before]
+    assert len(places) == len(set(places))
     (shard,) = folder.glob("*.parquet")
     table = pq.read_table(shard).drop_columns("unverified_tokens")
     chances = pa.array([[1.0]] * len(table), pa.list_(pa.field("element", pa.float32())))
     chance = pa.array([1.0] * len(table), pa.float64())
     table = table.append_column("neural_propensity", chances).append_column("propensity", chance)
     pq.write_table(table, shard)
-    assert evaluate_policies(folder, ["fixed:neural:2"], resamples=5).rows == before
+    assert evaluate_policies(folder, ["none", "fixed:neural:2"], resamples=5).rows == before

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,37 +13,49 @@ from adaspec.trace.writer import TraceWriter
 
 
 def logged_steps(
-    request: Request, lengths: dict[int, float], rng: np.random.Generator, text: bool = True
+    request: Request,
+    lengths: dict[int, float] | Callable[[int], dict[int, float]],
+    rng: np.random.Generator,
+    text: bool = True,
+    further: int = 0,
+    **changes: Any,
 ) -> Iterator[LoggedStep]:
-    """Neural drafts of lengths drawn from `lengths` (length to probability), 0 drafting nothing."""
+    """Neural drafts of lengths drawn from `lengths` (length to probability), 0 drafting nothing.
+
+    A function is asked for them with what would be accepted. The drafter goes on for `further`
+    tokens that nobody verifies.
+    """
     output, prompt = request.output_tokens, request.prompt_tokens
-    accepted_at = request.neural_accepted
-    assert accepted_at is not None
+    assert request.neural_accepted is not None
     position = 1
     step = 0
     while position < len(output):
-        drafted = int(rng.choice(list(lengths), p=list(lengths.values())))
-        accepted = min(int(accepted_at[position]), drafted)
-        yield LoggedStep(
-            request.workload,
-            request.id,
-            step,
-            draft_len=drafted,
-            accepted=accepted,
-            source="neural" if drafted else "none",
-            position=position,
-            context_tokens=len(prompt) + position,
-            neural_len=drafted,
-            ngram_len=0,
-            output_len=len(output),
-            prompt_tokens=prompt if text and step == 0 else None,
-            output_tokens=output if text and step == 0 else None,
-        )
+        right = int(request.neural_accepted[position])
+        chances = lengths(right) if callable(lengths) else lengths
+        drafted = int(rng.choice(list(chances), p=list(chances.values())))
+        accepted = min(right, drafted)
+        # What the drafter would say: the text as far as it is right, and then another token.
+        said = output[position : position + drafted + further].copy()
+        said[right : right + 1] += 1
+        values: dict[str, Any] = {
+            "draft_len": drafted,
+            "accepted": accepted,
+            "source": "neural" if drafted else "none",
+            "position": position,
+            "context_tokens": len(prompt) + position,
+            "neural_len": drafted,
+            "ngram_len": 0,
+            "output_len": len(output),
+            "unverified_tokens": said[drafted:] if further else None,
+            "prompt_tokens": prompt if text and step == 0 else None,
+            "output_tokens": output if text and step == 0 else None,
+        }
+        yield LoggedStep(request.workload, request.id, step, **(values | changes))
         step += 1
         position += accepted + 1
 
 
-def write_logged(path, requests, lengths, seed=0, text=True, vocabulary_hash=None):
+def write_logged(path, requests, lengths, seed=0, vocabulary_hash=None, **more):
     rng = np.random.default_rng(seed)
     manifest = Manifest(
         kind="logged",
@@ -53,6 +66,6 @@ def write_logged(path, requests, lengths, seed=0, text=True, vocabulary_hash=Non
     )
     with TraceWriter(path, manifest) as writer:
         for request in requests:
-            for step in logged_steps(request, lengths, rng, text):
+            for step in logged_steps(request, lengths, rng, **more):
                 writer.add(step)
     return path

@@ -8,6 +8,7 @@ import numpy as np
 
 WORKLOADS = ("cnn", "gsm8k", "instructcoder", "sharegpt")
 CONCURRENCIES = (1, 8, 32, 128)
+PLANTED = "</script><script>window.planted=1</script><img src=x onerror=window.planted=2>"
 
 _SPEEDUPS = {
     "none": (1.0, 1.0, 1.0, 1.0),
@@ -16,16 +17,13 @@ _SPEEDUPS = {
     "adaptive:best": (1.85, 1.78, 1.60, 1.36),
     "static:one": (2.14, 2.04, 1.69, 1.29),
     "static:best": (2.26, 2.06, 1.70, 1.38),
-    "oracle:ngram": (1.66, 1.60, 1.52, 1.33),
-    "oracle:neural": (2.21, 2.02, 1.81, 1.60),
     "oracle:combine": (2.83, 2.17, 1.78, 1.56),
-    "oracle:plan": (2.86, 2.39, 2.20, 1.93),
     "oracle:plan-splice": (3.12, 2.62, 2.37, 2.04),
 }
 _SPECS = {
     "fixed:best": ("fixed:neural:3", "fixed:neural:3", "fixed:neural:3", "fixed:neural:2"),
     "hybrid:best": ("hybrid:4:16:3", "hybrid:4:16:3", "hybrid:5:12:3", "hybrid:6:8:1"),
-    "adaptive:best": ("budget:3", "budget:3", "budget:2", "batch-table:1-8=3,9-64=2,65-256=1"),
+    "adaptive:best": ("budget:3", "budget:3", "budget:2", "ema"),
     "static:one": ("hybrid-splice:6:12:2:3:3",) * 4,
     "static:best": (
         "hybrid-splice:4:48:2:2:5",
@@ -41,9 +39,8 @@ def report(
     policies: tuple[str, ...] = ("mine",),
     workloads: tuple[str, ...] = WORKLOADS,
     concurrencies: tuple[int, ...] = CONCURRENCIES,
-    batching: str = "closed-loop",
 ) -> dict[str, Any]:
-    """What the closed loop (or lockstep) reports, design section 8's keys and the optional ones."""
+    """What `adaspec eval` finds of these policies."""
     rng = np.random.default_rng(7)
     rows: list[dict[str, Any]] = []
     headline: list[dict[str, Any]] = []
@@ -52,21 +49,14 @@ def report(
         for concurrency in concurrencies:
             at = min(int(np.log2(concurrency) / 2), 3)
             speeds = {name: 1 + (by[at] - 1) * hard for name, by in _SPEEDUPS.items()}
-            if batching == "lockstep":
-                speeds["oracle:dp"] = speeds["oracle:plan"] * 1.04
-                speeds["oracle:dp-splice"] = speeds["oracle:plan-splice"] * 1.04
-            lifts = {}
             for index, name in enumerate(policies):
-                lifts[name] = _LIFTS[at] - 0.03 * index + rng.normal(0, 0.01)
-                speeds[name] = speeds["static:best"] * (1 + lifts[name])
-            for name, speed in speeds.items():
-                rows.append(_row(workload, concurrency, name, speed, at))
-            for name in policies:
-                headline.append(_headline(workload, concurrency, name, speeds, lifts[name]))
+                lift = _LIFTS[at] - 0.03 * index + rng.normal(0, 0.01)
+                speeds[name] = speeds["static:best"] * (1 + lift)
+                headline.append(_headline(workload, concurrency, name, speeds))
+            rows += [_row(workload, concurrency, name, by, at) for name, by in speeds.items()]
     return {
         "schema": 1,
         "cost": "h100-llama-3.1-8b",
-        "batching": batching,
         "traces": {
             "sources": ["traces/specdecode-bench"],
             "target": "meta-llama/Llama-3.1-8B-Instruct",
@@ -88,33 +78,38 @@ def report(
     }
 
 
+def planted_report() -> dict[str, Any]:
+    """A report with markup planted in every name that it shows."""
+    made = report((f"mine{PLANTED}", "hybrid"), ("edits", f"talk{PLANTED}"), (1, 4))
+    names = ("target", "drafter")
+    made["traces"] |= {"sources": [PLANTED], **dict.fromkeys(names, PLANTED)}
+    return made | {"cost": PLANTED, "command": f"adaspec eval {PLANTED}"}
+
+
 def protocol_report() -> dict[str, Any]:
     """What `--protocol specdecode-bench` reports: only what was named, a workload at a time."""
-    rows = [
-        {
-            "workload": workload,
-            "concurrency": concurrency,
-            "policy": policy,
-            "tokens_per_s": 139.9 * concurrency,
-            "speedup": 1.2 + 0.2 * index + 0.1 * at,
-            "ci95": None,
-            "accepted_per_step": None,
-            "drafted_per_step": None,
-            "neural_steps_share": None,
-            "detail": {},
-        }
-        for at, workload in enumerate(WORKLOADS)
-        for concurrency in (1, 16, 64)
-        for index, policy in enumerate(("fixed:ngram:3", "fixed:neural:3", "oracle:combine"))
-    ]
+    policies = ["fixed:ngram:3", "fixed:neural:3", "oracle:combine"]
+    unknown = ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share")
     return {
         "schema": 1,
         "cost": "specdecode-bench",
-        "batching": "lockstep",
         "protocol": "specdecode-bench",
         "traces": {"requests": dict(zip(WORKLOADS, (219, 204, 345, 230), strict=True))},
-        "policies": ["fixed:ngram:3", "fixed:neural:3", "oracle:combine"],
-        "rows": rows,
+        "policies": policies,
+        "rows": [
+            {
+                "workload": workload,
+                "concurrency": concurrency,
+                "policy": policy,
+                "tokens_per_s": 139.9 * concurrency,
+                "speedup": 1.2 + 0.2 * index + 0.1 * at,
+                **dict.fromkeys(unknown),
+                "detail": {},
+            }
+            for at, workload in enumerate(WORKLOADS)
+            for concurrency in (1, 16, 64)
+            for index, policy in enumerate(policies)
+        ],
         "headline": [],
     }
 
@@ -126,14 +121,14 @@ def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> d
     if name in _SPECS:
         detail["spec"] = _SPECS[name][at]
         detail["edge"] = ["KN"] if _SPECS[name][at].startswith("hybrid-splice:4:48") else []
-    oracle = name.startswith("oracle:")
+    known = name.startswith("oracle:") or name == "none"
     return {
         "workload": workload,
         "concurrency": concurrency,
         "policy": name,
         "tokens_per_s": 139.9 * concurrency**0.87 * speed,
         "speedup": speed,
-        "ci95": None if oracle or name == "none" else [speed * 0.985, speed * 1.017],
+        "ci95": None if known else [speed * 0.985, speed * 1.017],
         "accepted_per_step": 1.7 * (speed - 1),
         "drafted_per_step": 3.1 * (speed - 1),
         "neural_steps_share": 0.0 if name == "none" else 0.82,
@@ -142,20 +137,19 @@ def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> d
 
 
 def _headline(
-    workload: str, concurrency: int, name: str, speeds: dict[str, float], lift: float
+    workload: str, concurrency: int, name: str, speeds: dict[str, float]
 ) -> dict[str, Any]:
     speed, fixed = speeds[name], speeds["fixed:best"]
+    rivals = ("static:best", "static:one", "adaptive:best", "hybrid:best", "fixed:best")
+    lifts = {f"lift_over_{each.replace(':', '_')}": speed / speeds[each] - 1 for each in rivals}
+    lift = lifts["lift_over_static_best"]
     return {
         "workload": workload,
         "concurrency": concurrency,
         "policy": name,
-        "lift_over_static_best": lift,
+        **lifts,
         "lift_ci95": [lift - 0.018, lift + 0.016],
         "lift_over_static_tuned": None,
-        "lift_over_static_one": speed / speeds["static:one"] - 1,
-        "lift_over_adaptive_best": speed / speeds["adaptive:best"] - 1,
-        "lift_over_hybrid_best": speed / speeds["hybrid:best"] - 1,
-        "lift_over_fixed_best": speed / fixed - 1,
         "gap_closed": (speed - fixed) / (speeds["oracle:plan-splice"] - fixed),
         "gap_closed_combine": (speed - fixed) / (speeds["oracle:combine"] - fixed),
         "worst_workload_lift": 0.013 if workload == "all" else None,

@@ -20,21 +20,19 @@ def judged():
     return {"concurrency": [1, 8], "bins": BINS, "sources": sources}
 
 
-def test_a_line_per_source_and_depth(judged):
-    (table,) = calibration(judged)
-    assert [row.cells[:3] for row in table.rows] == [
+def test_a_line_per_source_and_depth_and_per_drafted_token(
+    judged,
+):
+    before = {"auc": 0.5, "log_loss": 0.69}
+    token = {"token": 1, **judged["sources"]["neural"][0], "before": before}
+    sources, table = calibration({**judged, "drafted": [token]})
+    for each in (sources, table):
+        assert {len(row.cells) for row in each.rows} == {len(each.columns)}
+    assert [row.cells[:3] for row in sources.rows] == [
         ["n-gram", "S(1)", "900"],
         ["n-gram", "S(2)", "900"],
         ["neural", "S(1)", "900"],
     ]
-    assert {len(row.cells) for row in table.rows} == {len(table.columns)}
-    assert table.rows[0].cells[6] == "–"
-
-
-def test_a_line_per_drafted_token_with_what_was_thought_before_it_was_seen(judged):
-    before = {"auc": 0.5, "log_loss": 0.69}
-    token = {"token": 1, **judged["sources"]["neural"][0], "before": before}
-    _, table = calibration({**judged, "drafted": [token]})
-    assert [len(row.cells) for row in table.rows] == [len(table.columns)]
-    cells = table.rows[0].cells
+    assert sources.rows[0].cells[6] == "–"
+    (cells,) = (row.cells for row in table.rows)
     assert (cells[0], cells[1], cells[5]) == ("1", "900", "0.500")

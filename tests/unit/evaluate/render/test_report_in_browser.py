@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from page_fakes import PLANTED, document
+import report_fakes as fakes
 
 from adaspec.evaluate.report_folder import EvaluationReport
 
@@ -25,7 +25,7 @@ def browser(tmp_path_factory):
     from selenium.webdriver.chrome.service import Service
 
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(EvaluationReport(document()).page(), encoding="utf-8")
+    path.write_text(EvaluationReport(fakes.planted_report()).page(), encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
@@ -65,7 +65,7 @@ def seen(driver):
 def test_workload_and_load_are_picked_and_the_page_fits_everywhere(browser):
     assert browser.execute_script("return document.documentElement.dataset.ready")
     assert browser.execute_script("return window.planted") is None
-    assert PLANTED in browser.execute_script("return document.body.innerText")
+    assert fakes.PLANTED in browser.execute_script("return document.body.innerText")
     first = seen(browser)
     assert set(first["chosen"]) == {"1"}
     pick(browser, "load", 1)
