@@ -51,7 +51,7 @@ def settings(report: Report) -> Table:
     left_out = "; ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
     few_left = report.few_left()
     batching = [
-        document.get("protocol") or document.get("batching") or NULL,
+        document.get("protocol") or "closed loop",
         *(f"{key} {document[key]}" for key in ("orders", "resamples", "seed") if key in document),
         f"draft_len up to {document['cap']}" if "cap" in document else "",
         "prefill charged" if document.get("prefill") else "prefill not counted",
