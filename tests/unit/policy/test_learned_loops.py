@@ -15,6 +15,7 @@ from random_recordings import random_cost, with_hidden_overhead
 from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import forwards_table
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
@@ -77,15 +78,49 @@ def test_the_class_and_the_compiled_loop_are_one(
 
 
 @pytest.mark.parametrize("kind", ["bare", "confidences"])
-def test_they_are_one_while_admission_refuses_and_probes(kind: str) -> None:
+def test_they_are_one_while_admission_refuses_and_probes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = let_go = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
         recording = random_recording(seed, kind, requests=12)
-        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-        policy = random_policy(rng, tables, evidence=True, cap=48, neural_cap=5)
+        policy = random_policy(
+            rng,
+            TableMaker(recording, 0).make(np.ones(len(recording), np.bool_)),
+            evidence=True,
+            cap=48,
+            neural_cap=5,
+        )
         # The dearer one is refused at once, the cheaper one once it is seen to bring too little.
         drafting = 3.0 if seed % 2 else 0.2
         cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, drafting, 0.0)
         order = rng.integers(0, len(recording), 120).astype(np.int32)
-        played = assert_one(recording, policy, order, 4, cost, 20)
-        assert played.neural_steps < played.steps / 2
+        seen, kept = [], []
+        admits, keeps = stages.admits, stages.keeps
+
+        def watched(*facts: object) -> bool:
+            seen.append(bool(admits(*facts)))  # noqa: B023
+            return seen[-1]  # noqa: B023
+
+        def listening(*facts: object) -> bool:
+            kept.append(bool(keeps(*facts)))  # noqa: B023
+            return kept[-1]  # noqa: B023
+
+        monkeypatch.setattr(stages, "admits", watched)
+        monkeypatch.setattr(stages, "keeps", listening)
+        slow = run_policy(recording, policy, order, 4, cost, 20)
+        monkeypatch.setattr(stages, "admits", admits)
+        monkeypatch.setattr(stages, "keeps", keeps)
+        fast = run_learned(recording, policy, order, 4, cost, 20)
+        assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
+        assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
+            slow.steps,
+            slow.drafted,
+            slow.accepted,
+            slow.neural_steps,
+        )
+        refused += seen.count(False)
+        let_go += kept.count(False)
+    assert refused > 50
+    assert let_go > 0
