@@ -32,6 +32,7 @@ def cache(request):
     return request.config.cache.mkdir("engine")
 
 
+@pytest.mark.thorough
 def test_one_part_runs_by_itself_and_is_not_done_again(tmp_path, cache, models):
     for again in (False, True):
         done = run(tmp_path, cache, "--stages", "pair")
