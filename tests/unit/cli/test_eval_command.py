@@ -215,7 +215,7 @@ def test_an_interrupted_evaluation_leaves_nothing_and_says_so(trace, tmp_path):
     command = [sys.executable, "-m", "adaspec", "eval", str(trace), "-o", str(tmp_path / "r")]
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
-        [*command, "--orders", "1000", "--json"],
+        [*command, "--orders", "60", "--json"],
         stdout=subprocess.PIPE,
         stderr=terminal,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "TERM": "xterm"},
