@@ -37,7 +37,7 @@ def read(
 ) -> None:
     """Fill in a row's token, and its confidences at the forward's number."""
     row = tl.program_id(0)
-    line = logits + row.to(tl.int64) * tl.multiple_of(row_stride, vector)
+    line = logits + tl.multiple_of(row.to(tl.int64) * row_stride, vector)
     lowest, zero = -float("inf"), tl.zeros((), tl.float32)
     best, second = zero + lowest, zero + lowest
     token = tl.zeros((), tl.int32)

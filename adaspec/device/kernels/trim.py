@@ -66,7 +66,7 @@ def trim(
         left, known = tl.full((), 0, tl.int32) + budget, tl.full((), 0, tl.int32)
         digits = tl.arange(0, DIGIT_LANES)
         for place in tl.static_range(DIGITS):
-            shift: tl.constexpr = (DIGITS - 1 - place) * DIGIT_BITS
+            shift = (DIGITS - 1 - place) * DIGIT_BITS
             counts = tl.zeros((DIGIT_LANES,), tl.int32)
             for start in range(0, rows, block):
                 row = start + tl.arange(0, block)

@@ -10,9 +10,9 @@ from interpreter import DEVICE, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.device.kernels import logits as kernels  # noqa: E402
-from adaspec.device.kernels.logits import LogitsReader  # noqa: E402
-from adaspec.vllm.proposers import read_logits  # noqa: E402
+from adaspec.device.kernels import logits as kernels
+from adaspec.device.kernels.logits import LogitsReader
+from adaspec.vllm.proposers import read_logits
 
 INF, NAN = float("inf"), float("nan")
 FORWARDS = 3

@@ -10,10 +10,10 @@ from interpreter import DEVICE, host_tensors, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from vllm.v1.worker.gpu.spec_decode import adaptive_verification as theirs  # noqa: E402
+from vllm.v1.worker.gpu.spec_decode import adaptive_verification as theirs
 
-from adaspec.device.kernels import trim as kernels  # noqa: E402
-from adaspec.vllm.v2 import trimming  # noqa: E402
+from adaspec.device.kernels import trim as kernels
+from adaspec.vllm.v2 import trimming
 
 SLOTS, BONUS = 40, 1
 
