@@ -15,6 +15,7 @@ from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, me
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
 from adaspec.cost.load import save_cost
 from adaspec.cost.model import CostModel
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import (
     DRAFT,
@@ -73,10 +74,10 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
             kind.parts.clear()
         known = CostModel(
             name=subject.model,
-            hardware=engine.hardware,
+            hardware=hardware(),
             captured_sizes=engine.captured_sizes,
         )
-        facts = {"vllm": engine.version, "dtype": engine.dtype, "drafter": subject.draft}
+        facts = {"vllm": installed_version(), "dtype": engine.dtype, "drafter": subject.draft}
         facts |= {"arguments": subject.engine, "trims": engine.trims}
         return fit_profile(measurement, known, grid.seed, facts)
 

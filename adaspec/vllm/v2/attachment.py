@@ -12,11 +12,9 @@ from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
-from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.following import follow
-from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
-from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
@@ -30,7 +28,7 @@ def attach(runner: Any, options: Options) -> None:
     """Make the runner's speculator follow the policy that the options name."""
     if runner.speculator is None:
         return
-    check_runner_v2()
+    check_functions(FUNCTIONS_V2)
     keep_text_on_device(runner)
     runner.adaspec_worker = worker_of(runner, options)
     speculator.take_over(runner, runner.adaspec_worker)
@@ -115,8 +113,7 @@ def _with_requests(runner: Any, original: Any) -> Any:
 
     def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("dummy_run"):
-            told = getattr(scheduler_output, MODE, None)
-            follow(runner.adaspec_worker, told, getattr(scheduler_output, GUARD, None))
+            follow(runner.adaspec_worker, scheduler_output)
             runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 runner.adaspec_worker.arrive(_request(request))

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from adaspec.draft.answers import IN_ANSWERS
+from adaspec.policy.protocol import Ints
 from adaspec.step.cut import Cut
-from adaspec.vllm.batch import Verification
-from adaspec.vllm.v2.drafted_step import Batch, Context, DraftedStep, Drafts, Proposal, Step
+from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
 from adaspec.vllm.v2.running import Pending, Request
 
 
-def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> DraftedStep:
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the rows have emitted."""
+
+    outputs: list[list[int]]
+
+    def tail(self, count: int) -> Ints:
+        """(rows, count) the last emitted tokens of each row, flush right."""
+        rows = np.full((len(self.outputs), count), -1, np.int32)
+        for row, tokens in enumerate(self.outputs):
+            last = tokens[-count:] if count else []
+            rows[row, count - len(last) :] = last
+        return rows
+
+
+def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> EngineStep:
     """What was drafted in a step whose report has come."""
     decided, report = pending.decided, pending.decided.report
     assert report is not None
@@ -29,21 +46,26 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
         request = running.get(name)
         outputs.append([] if request is None else request.output)
     position = (report.context - decided.prompt_tokens).astype(np.int32)
-    step = Step(
-        batch=Batch(position, Context(outputs)),
-        proposal=Proposal(report.available),
+    # As far as observers ask.
+    step: Any = SimpleNamespace(
+        batch=SimpleNamespace(position=position, context=Context(outputs)),
+        proposal=SimpleNamespace(ngram_len=report.available),
         holds_neural=decided.holds_neural,
         context_tokens=report.context,
         forwards=decided.forwards,
+        cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
+    )
+    drafts: Any = SimpleNamespace(
+        tokens=report.drafted, confidences=report.confidences, count=pending.drafter_runs
     )
     chosen = [report.tokens[row, :length].tolist() for row, length in enumerate(lengths.tolist())]
-    return DraftedStep(
+    return EngineStep(
         number=pending.number,
         requests=pending.requests,
+        engine_rows=pending.rows,
         step=step,
-        drafts=Drafts(report.drafted, report.confidences, pending.drafter_runs),
+        drafts=drafts,
         recorded=pending.recorded,
-        cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
         chosen=chosen,
         decision_s=pending.decision_s,
         proposes=proposes,
@@ -76,7 +98,7 @@ def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
     ]
     complete = bool(verified.known.any()) and set(after.requests) <= set(before.requests)
     return Verification(
-        event,  # type: ignore[arg-type]
+        event,
         verified.known,
         verified.drafted,
         verified.neural_drafted,
@@ -85,7 +107,6 @@ def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
         verified.emitted_tokens,
         verified.known & ~before.recorded,
         dropped,
-        bool(verified.known.any()),
         complete,
         step_s=before.decided.step_s,
         took_s=after.began_s - before.began_s if complete else None,

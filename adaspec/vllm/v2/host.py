@@ -29,7 +29,7 @@ from adaspec.policy.planner.rate import rate_of
 from adaspec.policy.planner.recalibration import factor_of
 from adaspec.policy.planner.state import Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
-from adaspec.vllm.v2.report import Report
+from adaspec.vllm.v2.report import Layout, Report
 
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
@@ -210,23 +210,9 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     host.enter(0, 1, 1)
     host.keeps(1, 1, 1)
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
-    decided.budget, cap = host.budget(1), setup.cap
-    decided.report = Report(
-        context=one,
-        sampled=one,
-        rejected=one,
-        wanted=one,
-        neural=one,
-        length=one,
-        ngram_value=np.zeros(1),
-        available=one,
-        remembered=one,
-        emitted=np.ones((1, cap + 1), np.int32),
-        tokens=np.ones((1, cap), np.int32),
-        survival=np.full((1, cap), 0.5),
-        drafted=np.zeros((1, 0), np.int32),
-        confidences=np.zeros((1, 0, 3), np.float32),
-    )
+    decided.budget = host.budget(1)
+    layout = Layout(setup.cap, 0)
+    decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(decided, True)
     known = np.ones(1, np.bool_)
     host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted), 1)

@@ -109,6 +109,14 @@ class Layout:
         )
 
 
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it."""
+    host = torch.from_numpy(values)
+    if device.type == "cpu":
+        return host
+    return host.pin_memory().to(device, non_blocking=True)
+
+
 class Copy:
     """A tensor on its way to the host."""
 

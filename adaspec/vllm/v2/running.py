@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.batch import EngineStep
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Decided
 from adaspec.vllm.v2.report import Copy
 
@@ -102,7 +102,7 @@ class Pending:
     """How often the drafter ran; for recorded requests oftener than was decided."""
     decision_s: float = 0.0
     began_s: float = 0.0
-    event: DraftedStep | None = None
+    event: EngineStep | None = None
     """What observers were told of it."""
     ended: Bools | None = None
     """The rows whose request had ended before: an engine learns of that a step late."""

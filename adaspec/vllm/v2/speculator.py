@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
-from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.proposers import read_logits
 from adaspec.vllm.v2.graphs import capture_forwards
@@ -95,8 +94,8 @@ def _propose(base: Any, is_neural: bool) -> Any:
     ) -> Tensor:
         def run_drafter(forwards: int) -> Tensor:
             most = self.num_speculative_steps
-            if not _runs_fewer(base):
-                # This drafter runs as often as it says, and at least once.
+            if base.__name__ == "StandaloneARSpeculator":
+                # Whatever it is asked for, it runs as often as it says, and at least once.
                 self.num_speculative_steps = max(forwards, 1)
             try:
                 drafted: Tensor = base.propose(
@@ -143,11 +142,6 @@ def _propose(base: Any, is_neural: bool) -> Any:
     return propose
 
 
-def _runs_fewer(base: Any) -> bool:
-    """Whether the drafter itself runs fewer forwards when asked for them."""
-    return base.__name__ != "StandaloneARSpeculator"
-
-
 def batch_of(states: Any, slots: Tensor, holds: Tensor, sampled: Tensor, rejected: Tensor) -> Batch:
     """The device's view of a batch, given the engine's state of all requests."""
     return Batch(
@@ -166,6 +160,8 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
     slots = np.asarray(input_batch.idx_mapping_np, np.int64)
     read = input_batch.num_computed_prefill_tokens_np + input_batch.num_scheduled_tokens
     context = input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
+    drafts = input_batch.num_draft_tokens_per_req
+    verified = np.zeros(input_batch.num_reqs) if drafts is None else np.asarray(drafts)
     return Rows(
         requests=list(input_batch.req_ids),
         slots=slots,
@@ -173,13 +169,5 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
         reads=input_batch.num_computed_prefill_tokens_np < input_batch.prefill_len_np,
-        verified=_scheduled_drafts(input_batch),
+        verified=verified.astype(np.int32),
     )
-
-
-def _scheduled_drafts(input_batch: Any) -> Ints:
-    """How many drafted tokens of each row were scheduled."""
-    drafts = input_batch.num_draft_tokens_per_req
-    if drafts is None:
-        return np.zeros(input_batch.num_reqs, np.int32)
-    return np.asarray(drafts, np.int32)

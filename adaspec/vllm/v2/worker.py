@@ -37,9 +37,8 @@ from adaspec.vllm.v2.drafting import Drafting, Step
 from adaspec.vllm.v2.events import drafted_event, verified_event
 from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
-from adaspec.vllm.v2.report import Copy
+from adaspec.vllm.v2.report import Copy, to_device
 from adaspec.vllm.v2.running import Pending, Request, Rows
-from adaspec.vllm.v2.transfer import to_device
 
 
 class Worker:
@@ -154,7 +153,7 @@ class Worker:
                     self.host.budget(running), most if limit is None else min(most, limit)
                 )
             except Exception as error:
-                self.breaker.fault(self.step, "plan", error, running)
+                self.breaker.fault("plan", error, running)
         return self._budget
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
@@ -220,9 +219,9 @@ class Worker:
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
-                self.breaker.fault(self.step, "time", slow)
+                self.breaker.fault("time", slow)
                 return drafts
-            self.breaker.note(self.step, "time", slow)
+            self.breaker.note("time", slow)
         self.breaker.step_succeeded()
         return drafts
 
@@ -340,7 +339,7 @@ class Worker:
         except Exception as error:
             self.memory.give_up()
             self.memory = None
-            self.breaker.note(self.step, "memory", error)
+            self.breaker.note("memory", error)
 
     def _take_report(self, pending: Pending) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
@@ -415,4 +414,4 @@ class Worker:
 
     def _fault(self, stage: str, error: Exception, rows: int) -> None:
         self._current = self._reported = self._drafted = None
-        self.breaker.fault(self.step, stage, error, rows)
+        self.breaker.fault(stage, error, rows)

@@ -140,10 +140,11 @@ def test_a_guard_that_failed_is_counted():
     )
     breaker = SimpleNamespace(off=False)
     drift = SimpleNamespace(step=lambda: None)
-    serves = SimpleNamespace(observers=observers, drift=drift, step=7, breaker=breaker)
-    follow(serves, None, Guarded("plan", 0, nan, nan, problem="broken"))
-    follow(serves, None, Guarded("plan", 0, nan, nan))
-    assert faults == [Fault(7, "guard", "broken", False)]
+    serves = SimpleNamespace(observers=observers, drift=drift, breaker=breaker)
+    for problem in ("broken", None):
+        said = Guarded("plan", 0, nan, nan, problem=problem)
+        follow(serves, SimpleNamespace(**{ATTRIBUTE: said}))
+    assert faults == [Fault("guard", False)]
 
 
 def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):
