@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adaspec.cli.options import (
-    Finite,
     check_drafter,
     draft_method_option,
     draft_option,
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--minutes",
-    type=Finite(min=0),
+    type=click.FloatRange(min=0),
     help="Begin no further round after so long; two are made in any case.  [default: no limit]",
 )
 @seed_option
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
     help="Whether servers on this machine take it as their default.  "
     "[default: unless the machine was too noisy]",
 )
-@engine_option()
+@engine_option
 @json_option("Print everything measured for machines.")
 def command(
     model: str,
