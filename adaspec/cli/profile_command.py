@@ -20,14 +20,7 @@ from adaspec.cli.options import (
     seed_option,
     whole_option,
 )
-from adaspec.cli.output import (
-    ProgressBar,
-    cost_table,
-    print_json,
-    print_lines,
-    remarks,
-    results,
-)
+from adaspec.cli.output import ProgressBar, cost_table, print_json, print_lines, remarks, results
 from adaspec.errors import CostError
 from adaspec.files import check_writable
 from adaspec.vllm.options import MAX_VERIFIED
@@ -124,10 +117,7 @@ def command(
         kept = keep_profile(profile.cost, profile.fit, model, draft, profile.cost.hardware)
     if as_json:
         document = profile.document()
-        document["files"] = {
-            "cost": str(out),
-            "kept": None if kept is None else str(kept),
-        }
+        document["files"] = {"cost": str(out), "kept": kept and str(kept)}
         print_json(document)
     else:
         _print(profile)
