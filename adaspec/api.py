@@ -178,20 +178,10 @@ def train_policy(
     earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or memory):
+    if logged and (earlier is not None or memory or cluster is not None or engine != SYNC):
         raise TrainingError(
-            "--crossfit-report and --memory rest on replays, which logged traces do not allow: "
-            "leave them out, or train on dense traces"
-        )
-    if logged and cluster is not None:
-        raise TrainingError(
-            "--dask takes rollouts, which logged traces do not allow: leave it out, or train on "
-            "dense traces"
-        )
-    if logged and engine != SYNC:
-        raise TrainingError(
-            "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
-            "on dense traces"
+            "--crossfit-report, --memory, --dask and --engine async rest on replays, which logged "
+            "traces do not allow: leave them out, or train on dense traces"
         )
     model = _cost(cost)
     if logged:
