@@ -25,6 +25,7 @@ from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -128,7 +129,16 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
         options = getattr(config.speculative_config, ATTRIBUTE, None)
     if options is not None:
         _set_scheduler(config.scheduler_config, options)
+        if options.runner == "V2" and not _names_graph_sizes(args):
+            add_coarse_sizes(config)
     return config
+
+
+def _names_graph_sizes(args: Any) -> bool:
+    """Whether the operator has named the sizes of CUDA graphs."""
+    given = (args, args.compilation_config)
+    names = ("cudagraph_capture_sizes", "max_cudagraph_capture_size")
+    return any(getattr(each, name) is not None for each in given for name in names)
 
 
 def _set_scheduler(config: Any, options: Options) -> None:

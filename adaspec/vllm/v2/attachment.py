@@ -20,6 +20,7 @@ from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
+from adaspec.vllm.v2.graphs import report_capture
 from adaspec.vllm.v2.running import Request
 from adaspec.vllm.v2.worker import Worker
 
@@ -35,6 +36,7 @@ def attach(runner: Any, options: Options) -> None:
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
+    runner.capture_model = report_capture(runner, runner.capture_model)
     runner.execute_model = _with_requests(runner, runner.execute_model)
     runner.sample_tokens = _with_length(runner, runner.sample_tokens)
 

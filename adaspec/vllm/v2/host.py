@@ -51,6 +51,8 @@ class Decided:
     factors: NDArray[np.float64]
     budget: int = 0
     """How many of their tokens the next step verified, all rows together."""
+    was_cut: bool = False
+    """Whether that is less than the policy wanted, for want of room or by a limit."""
     report: Report | None = None
     """What the device said of them, of just these rows; None until it has come."""
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -161,7 +163,7 @@ class Host:
         late.wanted[:rows] = report.wanted
         late.reach[:rows] = _reach(report, decided.lengths)
         late.step["price"] = max(decided.lowest_price, 0.0)
-        note_choice(late, decided.slots, decided.price)
+        note_choice(late, decided.slots, decided.price, decided.was_cut)
 
     def learn(self, decided: Decided, verified: Verified, forwards: int) -> None:
         """Take in what became of a step's drafts."""

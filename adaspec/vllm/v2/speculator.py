@@ -11,7 +11,7 @@ from torch import Tensor
 from adaspec.device.predictor import Batch
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.proposers import read_logits
-from adaspec.vllm.v2.graphs import capture_forwards
+from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
 from adaspec.vllm.v2.running import Rows
 from adaspec.vllm.v2.worker import Worker
 
@@ -25,7 +25,7 @@ def take_over(runner: Any, worker: Worker) -> None:
     if is_neural:
         members["sample_draft"] = _sample_draft
     if hasattr(base, "_generate_fused_drafts"):
-        members["init_cudagraph_manager"] = _init_cudagraph_manager(base)
+        members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
     # A class with one base has the layout of the object that it is given to.
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
@@ -64,11 +64,13 @@ def _sample_draft(
     return tokens
 
 
-def _init_cudagraph_manager(base: Any) -> Any:
+def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
     """`init_cudagraph_manager` of the base, and a word on what to capture."""
 
     def init_cudagraph_manager(self: Any, cudagraph_mode: Any) -> None:
         base.init_cudagraph_manager(self, cudagraph_mode)
+        if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
+            take_any_length(self, cudagraph_mode)
         capture_forwards(self, range(2, self.adaspec_worker.host.most_forwards + 1))
 
     return init_cudagraph_manager
@@ -94,6 +96,7 @@ def _propose(base: Any, is_neural: bool) -> Any:
     ) -> Tensor:
         def run_drafter(forwards: int) -> Tensor:
             most = self.num_speculative_steps
+            tell_longest_row(self, input_batch)
             if base.__name__ == "StandaloneARSpeculator":
                 # Whatever it is asked for, it runs as often as it says, and at least once.
                 self.num_speculative_steps = max(forwards, 1)

@@ -91,7 +91,7 @@ class Worker:
         """The last step that was drafted for; its report comes during the next one."""
         self._drafted: Pending | None = None
         """The one before: its report has come, its drafts are being verified."""
-        self._budget = 0
+        self._budget, self._was_cut = 0, False
         self._limits: Tensor | None = None
         self._rows = 0
 
@@ -144,14 +144,14 @@ class Worker:
 
     def budget(self, running: int, most: int) -> int:
         """How many drafted tokens the coming step verifies, of at most so many."""
-        self._budget = 0
+        self._budget, self._was_cut = 0, False
         serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
         if serves and self._reported is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
-                self._budget = min(
-                    self.host.budget(running), most if limit is None else min(most, limit)
-                )
+                wanted = self.host.budget(running)
+                self._budget = min(wanted, most if limit is None else min(most, limit))
+                self._was_cut = self._budget < wanted
             except Exception as error:
                 self.breaker.fault("plan", error, running)
         return self._budget
@@ -347,6 +347,7 @@ class Worker:
         whole = self.drafting.layout.unpacked(pending.copy.wait(), pending.drafter_runs)
         report = whole.of(pending.rows)
         pending.decided.report, pending.decided.budget = report, self._budget
+        pending.decided.was_cut = self._was_cut
         self._budget = 0
         self.host.note(pending.decided, self.trims)
         before, self._drafted = self._drafted, pending

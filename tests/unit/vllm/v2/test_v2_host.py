@@ -79,6 +79,20 @@ def test_a_budget_follows_what_rows_wanted():
     assert 0 < budgets[0] < budgets[1]
 
 
+def test_a_budget_that_was_cut_is_no_sign_that_more_is_wanted():
+    slots, found = np.arange(4, dtype=np.int32), {}
+    for was_cut in (False, True):
+        host = host_of()
+        for _ in range(60):
+            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided.report, decided.budget = report_of([[0.95] * 6] * 4, [0] * 4), 3
+            decided.was_cut = was_cut
+            host.note(decided, True)
+        found[was_cut] = host.budget(4)
+    # Without the cut, what was kept out of three tokens says to verify more and more.
+    assert found[True] <= 24 < found[False]
+
+
 def test_a_request_whose_prompt_takes_steps_is_counted_from_its_first_draft_on():
     host, both = host_of({1: (1, 3)}), np.arange(2, dtype=np.int32)
 
