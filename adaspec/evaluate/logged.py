@@ -186,7 +186,8 @@ def _ran(sample: Sample, cost: CostModel) -> Array:
     copied = np.where(log.neural_len > 0, 0, log.drafted)
     drafts = np.stack([copied, log.neural_len, log.drafted - log.neural_len - copied], axis=1)
     holds = (np.bincount(log.request, log.neural_len) > 0)[log.request]
-    facts = (each.astype(np.int64) for each in (log.running, log.context_tokens, drafts))
+    context = log.recording.columns.prompt[log.request] + log.position
+    facts = (each.astype(np.int64) for each in (log.running, context, drafts))
     seconds = seconds_of(cost.constants(), *facts, holds)
     emitted = np.minimum(log.accepted + 1, log.left)
     steps = emitted, seconds, np.ones(len(seconds))

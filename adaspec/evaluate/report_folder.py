@@ -111,8 +111,4 @@ def check_destination(folder: Path, force: bool = False) -> None:
     check_folder(folder, _KIND, force)
 
 
-def _belongs_to_report(name: str) -> bool:
-    return name in {REPORT, PAGE}
-
-
-_KIND = Kind("a report", REPORT, _belongs_to_report, EvaluationError)
+_KIND = Kind("a report", REPORT, {REPORT, PAGE}.__contains__, EvaluationError)

@@ -20,6 +20,7 @@ from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
 from adaspec.replay.logged import Log
 from adaspec.replay.paths import rule_columns
+from adaspec.replay.recording import Columns
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -34,8 +35,6 @@ IMAGINARY = 10.0
 class Plans(NamedTuple):
     """A rule's plan at every flat position of the recording."""
 
-    cell: Longs
-    """The survival model's."""
     seconds: Array
     emitted: Longs
     """Emitted tokens if no neural one is accepted."""
@@ -81,7 +80,6 @@ def plans_of(log: Log, rule: StaticRule, cap: int, cost: CostModel) -> Plans:
     drafts = np.stack([copied, neural, spliced], axis=1).astype(np.int64)
     context, holds = columns.prompt[request] + position, np.full(len(at), most > 0)
     return Plans(
-        np.digitize(log.recording.columns.match, MATCHES),
         seconds_of(cost.constants(), running, context, drafts, holds),
         np.minimum(np.minimum(columns.run, copied) + 1, left).astype(np.int64),
         np.minimum(neural, left - 1).astype(np.int64),
@@ -97,7 +95,13 @@ def path_of(log: Log, plans: Plans, counts: Array) -> Array:
     columns = log.recording.columns
     known = np.zeros((len(plans.neural), 2), np.int64)
     known[log.at] = np.stack([log.shown, log.right], axis=1)
-    own_reached, own_taken = own = _drafts(log, plans)
+    cell = np.digitize(columns.match, MATCHES)
+    own = np.zeros((2, len(log.recording), len(MATCHES) + 1, int(plans.neural.max(initial=0))))
+    (own_reached, own_taken), at = own, (log.request, cell[log.at])
+    for token in range(own.shape[-1]):
+        shows = log.reached(token + 1)
+        np.add.at(own_reached[:, :, token], at, shows)
+        np.add.at(own_taken[:, :, token], at, shows & (log.right > token))
     reached, taken = (np.tensordot(counts, each, 1) for each in own)
     pooled = taken.sum(1) / np.maximum(reached.sum(1), 1.0)
     by_cell = (taken + IMAGINARY * pooled[:, None]) / (reached + IMAGINARY)
@@ -105,29 +109,16 @@ def path_of(log: Log, plans: Plans, counts: Array) -> Array:
     totals = []
     for count, hazards in zip(counts, by_cell, strict=True):
         likely = (taken + IMAGINARY * hazards) / (reached + IMAGINARY)
-        totals.append(_walk(columns.offset, columns.length, count, plans, known, likely))
+        totals.append(_walk(columns, count, plans, cell, known, likely))
     return np.array(totals).T
-
-
-def _drafts(log: Log, plans: Plans) -> tuple[Array, Array]:
-    """Drafts that the log shows up to a token, and those right so far, by (request, cell, token).
-
-    Behind the text's end, nothing is shown.
-    """
-    shape = len(log.recording), len(MATCHES) + 1, int(plans.neural.max(initial=0))
-    reached, taken, cell = np.zeros(shape), np.zeros(shape), plans.cell[log.at]
-    for token in range(shape[-1]):
-        shows = log.reached(token + 1)
-        np.add.at(reached[:, :, token], (log.request, cell), shows)
-        np.add.at(taken[:, :, token], (log.request, cell), shows & (log.right > token))
-    return reached, taken
 
 
 @compiled
 def _walk(
-    offset: Longs, length: Longs, counts: Array, plans: Plans, known: Longs, likely: Array
+    columns: Columns, counts: Array, plans: Plans, cell: Longs, known: Longs, likely: Array
 ) -> tuple[float, float, float, float]:
     """What is expected of a sample; `known` says how many tokens are shown, and right of these."""
+    offset, length = columns.offset, columns.length
     tokens = seconds = steps = steps_shown = 0.0
     for r in range(length.shape[0]):
         visits = np.zeros(length[r] + 1)
@@ -144,7 +135,7 @@ def _walk(
             if neural <= shown or right < shown:
                 steps_shown += counts[r] * visit
             for j in range(neural):
-                more = likely[r, plans.cell[at], j]
+                more = likely[r, cell[at], j]
                 if j < shown:
                     more = 1.0 if j < right else 0.0
                 visits[min(p + emitted, length[r])] += visit * chance * (1 - more)
