@@ -50,8 +50,9 @@ _DOUBTFUL_WAIT = 16
 """Steps between two probes where what they say varies too much to tell which is faster."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
-_CLEAN = 2
-"""Steps of a probe behind those that the change-over blurs."""
+_CLEAN, _LONG_PROBE, _LONG_PROBES = 2, 8, 12
+"""Steps of a probe behind those that the change-over blurs; where steps of some kind are new, and
+for how many probes at most."""
 _SAMPLES, _LEAST_SAMPLES = 64, 4
 """Steps without speculation that are remembered of either kind, and with which it is judged."""
 _RECENT, _WATCHED = 15, 4
@@ -181,6 +182,12 @@ class _Bucket:
     """Steps that speculate until the next probe."""
 
     @property
+    def is_new(self) -> bool:
+        """Whether some kind of its steps is not judged yet, and there is hope that it will be."""
+        known = (len(kind.recent) < _WATCHED or kind.factor > 0 for kind in self.kinds)
+        return self.probes <= _LONG_PROBES and not all(known)
+
+    @property
     def loss(self) -> float:
         """What a step loses on average."""
         return self.slower.mean - self.extra.mean
@@ -243,7 +250,7 @@ class Guard:
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
             bucket.wait = self._wait(bucket)
-            self._probing = self._lag + _CLEAN
+            self._probing = self._lag + (_LONG_PROBE if bucket.is_new else _CLEAN)
         if self._probing > 0:
             self._probing -= 1
             return PROBE
@@ -253,6 +260,8 @@ class Guard:
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""
         least = _FIRST_PROBE << min(bucket.probes, 6)
+        if bucket.is_new:
+            return min(least, _DOUBTFUL_WAIT)
         if not bucket.noted:
             return least
         if abs(bucket.loss) < 3 * bucket.doubt.mean:
@@ -340,7 +349,7 @@ class Guard:
             nearest = min(known, key=lambda each: abs(each[0] - key[0]) + abs(each[1] - key[1]))
             other = self._buckets[nearest]
             bucket.kinds[False].factor = other.kinds[False].factor
-            bucket.probes = max(other.probes - 2, 0)
+            bucket.probes = min(max(other.probes - 2, 0), 6)
             if other.held > 0:
                 bucket.held = min(other.held, _FIRST_HOLD)
                 bucket.extra.variance = other.extra.variance

@@ -78,7 +78,7 @@ def test_a_plan_that_accepts_nothing_costs_less_than_two_percent(rows, slower, l
 def test_a_plan_that_gains_is_left_alone(rows, believed):
     engine = Engine(believed=believed)
     unguarded = (1 + 0.95) / 1.3
-    assert engine.run(6000, rows, 1.3, 0.95) >= 0.985 * unguarded  # of which 1% is chance
+    assert engine.run(6000, rows, 1.3, 0.95) >= 0.97 * unguarded  # of which 2% is chance
     assert engine.share(HOLD) < 0.02
     assert 0 < engine.share(PROBE) < 0.03
 
