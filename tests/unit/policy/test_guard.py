@@ -162,7 +162,7 @@ def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
 def test_a_plan_that_is_slow_where_prompts_are_read_alone_is_held_off(rows, prompts, lag):
     engine = Engine(lag=lag, jitter=0.05)
     slow = {"prompts": prompts, "slower_prompts": 2.5}
-    assert engine.run(6000, rows, 1.0, 0.3, **slow) >= 0.95
+    assert engine.run(6000, rows, 1.0, 0.3, **slow) >= 0.93
     assert engine.share(HOLD, 2000) > 0.9
 
 
@@ -170,7 +170,7 @@ def test_a_plan_that_is_slow_where_prompts_are_read_alone_is_held_off(rows, prom
 @pytest.mark.parametrize("prompts", [0.3, 0.8, 1.0])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_plan_that_pays_where_prompts_are_read_is_left_alone(rows, prompts, seed):
-    engine = Engine(seed, jitter=0.1, hiccup=0.01)
+    engine = Engine(seed, jitter=0.1, hiccup=0.01, warm=False)
     engine.run(6000, rows, 1.3, 0.95, prompts=prompts, slower_prompts=1.1)
     assert engine.share(HOLD) < 0.02
     assert engine.share(PROBE) < 0.05
