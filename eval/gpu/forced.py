@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from inspect import signature
 from typing import Any, Self
 
@@ -102,8 +101,6 @@ class Forcing:
         """Force the engines of a model runner, V1 or V2."""
         with ExitStack() as replaced:
             (self._install_v2 if runner == "V2" else self._install_v1)(replaced)
-            for name in ("adaspec.vllm.proposers", "adaspec.vllm.v2.speculator"):
-                replace(replaced, import_module(name), "read_logits", self._read_logits)
             yield
 
     def _read_logits(self, original: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,7 +168,8 @@ class Forcing:
             known = states.total_len.gpu[slots].long()
             depth = draft_step.reshape(1).long().expand(len(slots))
             which = states.recording[slots]
-            tokens, _ = forcing._drafted = forcing.recordings.draft_at(which, known, depth)
+            tokens, confidences = forcing.recordings.draft_at(which, known, depth)
+            forcing._drafted = tokens, confidences
             try:
                 drafted: Tensor = base.sample_draft(
                     self,
@@ -186,7 +184,13 @@ class Forcing:
                 )
             finally:
                 forcing._drafted = None
-            return tokens.where(tokens >= 0, drafted)
+            found = tokens >= 0
+            if hasattr(self, "adaspec_reading"):
+                step = draft_step.reshape(1)
+                kept = self.adaspec_reading.confidences[:, : len(slots)]
+                said = kept.index_select(0, step)
+                kept.index_copy_(0, step, confidences.where(found[:, None], said))
+            return tokens.where(found, drafted)
 
         def compute_draft_logits(self: Any, hidden_states: Tensor, *args: Any) -> Tensor:
             logits: Tensor = base.compute_draft_logits(self, hidden_states, *args)
@@ -203,6 +207,7 @@ class Forcing:
     def _install_v1(self, replaced: ExitStack) -> None:
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
+        from adaspec.vllm import proposers
         from adaspec.vllm.proposers import HeadMixin
 
         recordings = self.recordings
@@ -246,6 +251,7 @@ class Forcing:
         replace(replaced, GPUModelRunner, "__init__", init)
         replace(replaced, GPUModelRunner, "_sample", sample)
         replace(replaced, HeadMixin, "_sample_draft_tokens", sample_draft)
+        replace(replaced, proposers, "read_logits", self._read_logits)
 
 
 def replace(replaced: ExitStack, owner: Any, name: str, replacement: Callable[..., Any]) -> None:

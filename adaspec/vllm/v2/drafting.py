@@ -28,6 +28,11 @@ Step = Any
 Pack = Callable[[Layout, Made, Tensor | None, int], Drafts]
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether kernels do what torch's operations say, on tensors of this device."""
+    return device.type in _ACCELERATORS or KERNELS_ON_CPU
+
+
 class Drafting:
     """The policy's choices per row, and what it remembers of the request in each slot."""
 
@@ -107,7 +112,7 @@ def _on(
     device: torch.device, policy: LearnedPolicy, slots: int, cap: int, answers: Answers | None
 ) -> tuple[Any, Pack]:
     """The policy's predictor, and what packs its drafts: kernels on an accelerator, torch else."""
-    if device.type not in _ACCELERATORS and not KERNELS_ON_CPU:
+    if not has_kernels(device):
         model = DeviceModel(policy.model, device)
         return Predictor(model, policy.late_knobs, slots, cap, answers), packing.pack
     from adaspec.device.kernels.predictor import FusedPredictor

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
-from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.proposers import read_logits
 from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
+from adaspec.vllm.v2.reading import Reading
 from adaspec.vllm.v2.running import Rows
 from adaspec.vllm.v2.worker import Worker
 
@@ -23,7 +22,7 @@ def take_over(runner: Any, worker: Worker) -> None:
     is_neural = hasattr(base, "sample_draft")
     members: dict[str, Any] = {"propose": _propose(base, is_neural)}
     if is_neural:
-        members["sample_draft"] = _sample_draft
+        members |= {"sample_draft": _sample_draft, "load_model": _load_model(base)}
     if hasattr(base, "_generate_fused_drafts"):
         members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
     # A class with one base has the layout of the object that it is given to.
@@ -31,9 +30,7 @@ def take_over(runner: Any, worker: Worker) -> None:
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
     speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
     warm_up(runner, worker)
-    speculator.adaspec_confidences = torch.full(
-        (cap, rows, len(CONFIDENCES)), torch.nan, device=runner.device
-    )
+    speculator.adaspec_reading = Reading(speculator, rows, runner.device)
     if not is_neural:
         speculator.draft_token_confidence_probs = torch.zeros(rows, cap, device=runner.device)
 
@@ -58,10 +55,18 @@ def _sample_draft(
     spec_step_idx: int = 0,
 ) -> Tensor:
     """Draft greedily, and keep what the logits say of the token."""
-    tokens, evidence = read_logits(self.compute_draft_logits(hidden_states, spec_step_idx))
-    kept = self.adaspec_confidences[:, : len(tokens)]
-    kept.index_copy_(0, draft_step.reshape(1), evidence[None, :, 1:])
+    tokens: Tensor = self.adaspec_reading.read(hidden_states, draft_step, spec_step_idx)
     return tokens
+
+
+def _load_model(base: Any) -> Any:
+    """`load_model` of the base, and a look at the head that it loaded."""
+
+    def load_model(self: Any, *args: Any, **kwargs: Any) -> None:
+        base.load_model(self, *args, **kwargs)
+        self.adaspec_reading.load()
+
+    return load_model
 
 
 def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
@@ -132,7 +137,7 @@ def _propose(base: Any, is_neural: bool) -> Any:
         drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
         if is_neural and (forwards or worker.keeps_alive):
             drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
-        drafts = worker.finish(drafted, self.adaspec_confidences[:, :count])
+        drafts = worker.finish(drafted, self.adaspec_reading.confidences[:, :count])
         target = self.draft_tokens if is_neural else self.drafts
         survival = self.draft_token_confidence_probs[:count]
         if drafts is None:

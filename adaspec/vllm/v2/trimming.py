@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from adaspec.vllm.v2.transfer import to_device
 from adaspec.vllm.v2.worker import Worker
 
 
@@ -27,6 +29,14 @@ def take_over(manager: Any, worker: Worker, largest_graph: int | None) -> None:
     manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     manager.adaspec_worker, manager.adaspec_largest_graph = worker, largest_graph
     manager._confidence_probs.zero_()
+    warm_up(manager)
+
+
+def warm_up(manager: Any) -> None:
+    """Compile what trims drafts: the same for any batch and any budget."""
+    manager._batch_budget = ({}, {}, 0)
+    slots = torch.zeros(0, dtype=torch.int64, device=manager.query_start_loc.device)
+    manager.reallocate_drafts([], slots)
 
 
 class _Trimming:
@@ -36,6 +46,8 @@ class _Trimming:
     adaspec_largest_graph: int | None
     req_states: Any
     num_bonus_tokens: int
+    query_start_loc: Tensor
+    _cu_num_logits: Tensor
     _max_total_logits: int
     _confidence_probs: Tensor
     _batch_budget: Any
@@ -52,11 +64,9 @@ class _Trimming:
         self._confidence_probs[req_idx].zero_()
 
     def record_confidences(self, confidence_probs: Tensor, input_batch: Any) -> None:
-        """Take in the survival of this step's drafts, as the ratios that vLLM multiplies up."""
+        """Take in the survival of this step's drafts; vLLM would keep what makes it up."""
         survival = confidence_probs[: input_batch.num_reqs]
-        ratios = survival.clone()
-        ratios[:, 1:] = (survival[:, 1:] / survival[:, :-1]).nan_to_num(0.0, 0.0, 0.0)
-        self._confidence_probs[input_batch.idx_mapping] = ratios
+        self._confidence_probs.index_copy_(0, input_batch.idx_mapping, survival)
 
     def get_num_tokens(
         self, num_tokens_per_req: dict[str, int], draft_tokens: dict[str, list[int]]
@@ -76,6 +86,29 @@ class _Trimming:
         budget = self.adaspec_worker.budget(running, most)
         self._batch_budget = (drafts, others, budget)
         return without + budget
+
+    def reallocate_drafts(
+        self, req_ids: list[str], idx_mapping: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        """Where each row's logits and tokens begin on the device, and how many drafts there are."""
+        from adaspec.device.kernels.trim import trim_at_once
+
+        (drafts, others, budget), self._batch_budget = self._batch_budget, None
+        rows = len(req_ids)
+        facts = np.array(
+            [[drafts[name] for name in req_ids], [others[name] for name in req_ids]], np.int32
+        )
+        trim_at_once(
+            self._confidence_probs,
+            idx_mapping,
+            to_device(facts, self.query_start_loc.device),
+            budget,
+            int(facts[0].sum()),
+            self.num_bonus_tokens,
+            self._cu_num_logits,
+            self.query_start_loc,
+        )
+        return self._cu_num_logits[: rows + 1], self.query_start_loc, budget
 
 
 def largest_graph(config: Any) -> int | None:

@@ -1,64 +1,112 @@
 """Compile every kernel for an H100, where none is needed; prints one line per kernel.
 
+With an argument `keys`, nothing is compiled: a line is printed for each kernel that steps of any
+size would have compiled anew after a server's start, and one that counts the others.
+
 Run as a program: Triton must not have been imported for its interpreter.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 for folder in (".", "../policy", "../replay", "../vllm/v2"):
     sys.path.append(str(Path(__file__).parent / folder))
 
-import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import triton  # noqa: E402
 from random_models import random_model  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.runtime.jit import JITFunction  # noqa: E402
-from v2_made import NEURAL_CAP, made_of  # noqa: E402
+from triton.runtime.jit import JITFunction, compute_cache_key  # noqa: E402
+from v2_fakes import no_tables  # noqa: E402
 
 from adaspec.device.answers import Answers  # noqa: E402
-from adaspec.device.kernels.predictor import FusedPredictor  # noqa: E402
-from adaspec.device.predictor import Batch, Predictor  # noqa: E402
+from adaspec.device.kernels.logits import LogitsReader  # noqa: E402
+from adaspec.device.predictor import Batch  # noqa: E402
 from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
-from adaspec.policy.planner.memory import knob_row  # noqa: E402
-from adaspec.predict.tables import packed  # noqa: E402
-from adaspec.vllm.v2 import packing  # noqa: E402
-from adaspec.vllm.v2.report import Layout  # noqa: E402
+from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.vllm.v2 import drafting, trimming  # noqa: E402
+from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
 
-SLOTS, ROWS, CONTEXT, CAP = 6, 4, 300, 12
+SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
+CPU = torch.device("cpu")
+drafting.KERNELS_ON_CPU = True
 
 
-def run_steps(predictor: Predictor, device: torch.device, forwards: int, budget: bool) -> None:
-    """A request enters, and two steps follow of which the second learns the first one's outcome."""
-    counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
-    few = torch.ones(ROWS, dtype=torch.int32, device=device)
-    batch = Batch(
-        slots=torch.arange(ROWS, device=device),
-        tokens=torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device),
-        context_tokens=counts,
-        prompt_tokens=counts // 2,
-        holds_neural=torch.ones(SLOTS, dtype=torch.bool, device=device),
-        sampled=few,
-        rejected=few - 1,
-    )
-    price = torch.zeros((), dtype=torch.float64, device=device)
-    predictor.enter(torch.zeros(1, dtype=torch.int64, device=device))
-    for _ in range(2):
-        step = predictor.begin(batch)
-        predictor.expect(step, price, torch.ones(3, dtype=torch.float64, device=device))
-        for _ in range(forwards):
-            predictor.revise(step, few, torch.zeros((ROWS, 3), device=device))
-        lengths = (
-            predictor.choose_within(step, counts[0], price) if budget else predictor.choose(step)
+class Server:
+    """What a server launches, at its start and in its steps."""
+
+    def __init__(self, evidence: bool, remembers: bool, cap: int = CAP) -> None:
+        model = random_model(3, no_tables(), evidence=evidence)
+        policy = LearnedPolicy("random", model, {}, cap, NEURAL_CAP)
+        answers = Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, CPU) if remembers else None
+        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, CPU, answers)
+        self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32)
+        self.counts = torch.full((SLOTS,), 100, dtype=torch.int32)
+        self.holds = torch.ones(SLOTS, dtype=torch.bool)
+        self.confidences = torch.zeros((NEURAL_CAP, SLOTS, 3))
+        self.drafted = torch.ones((SLOTS, cap), dtype=torch.int64)
+        self.reader = LogitsReader(self.confidences)
+        ends = torch.zeros(SLOTS + 1, dtype=torch.int32)
+        self.manager: Any = type("Manager", (), {})()
+        vars(self.manager).update(
+            num_bonus_tokens=1,
+            query_start_loc=ends,
+            _cu_num_logits=torch.zeros_like(ends),
+            _confidence_probs=torch.zeros((SLOTS, cap)),
         )
-        proposal = predictor.propose(step, predictor.extended(step, lengths))
-        batch = batch._replace(
-            context_tokens=counts + proposal.neural_len.sum(), sampled=few + proposal.neural_len
+
+    def start(self) -> None:
+        """Warm up as `vllm.v2` does: by a step, by trimming, and by a forward of the head."""
+        slots = torch.zeros(1, dtype=torch.int64)
+        self.drafting.warm_up(self._batch(slots, slots.int()))
+        trimming.take_over(self.manager, SimpleNamespace(), None)
+        self.read(SLOTS, 0)
+
+    def read(self, rows: int, padding: int) -> None:
+        """A forward of the head."""
+        logits = torch.zeros((rows, VOCABULARY + padding))[:, :VOCABULARY]
+        self.reader.read(logits, torch.tensor(0), torch.zeros(VOCABULARY, dtype=torch.int64))
+
+    def step(self, rows: int, forwards: int, limited: bool, budget: int) -> None:
+        """A step of the engine, which allocates whole what it says of its rows."""
+        slots = torch.arange(rows)
+        batch = self._batch(slots, slots.int())
+        settings = torch.ones(4, dtype=torch.float64)
+        limits = torch.zeros((rows, 2), dtype=torch.int32) if limited else None
+        drafted = self.drafted[:rows, :forwards].clone()
+        step = self.drafting.begin(batch, settings)
+        self.drafting.revise(step, drafted, self.confidences[:forwards, :rows])
+        self.drafting.finish(step, drafted, self.confidences[:, :rows], limits)
+        names = [str(row) for row in range(rows)]
+        lengths = dict.fromkeys(names, min(budget, 2))
+        self.manager._batch_budget = lengths, dict.fromkeys(names, 1), budget
+        self.manager.reallocate_drafts(names, slots)
+
+    def _batch(self, slots: torch.Tensor, few: torch.Tensor) -> Batch:
+        return Batch(
+            slots=slots,
+            tokens=self.text,
+            context_tokens=self.counts,
+            prompt_tokens=self.counts,
+            holds_neural=self.holds,
+            sampled=few,
+            rejected=few,
         )
+
+    def choose_within(self) -> None:
+        """What replay's bounds ask of the kernels, and no server does."""
+        predictor = self.drafting.predictor
+        slots = torch.arange(4)
+        step = predictor.begin(self._batch(slots, slots.int()))
+        price = torch.zeros((), dtype=torch.float64)
+        predictor.expect(step, price, torch.ones(3, dtype=torch.float64))
+        predictor.revise(step, slots, torch.zeros((4, 3)))
+        predictor.choose_within(step, self.counts[0], price)
 
 
 class _Driver:
@@ -74,8 +122,7 @@ class _Driver:
         return 0
 
 
-def main() -> None:
-    triton.runtime.driver.set_active(_Driver())
+def compile_all() -> None:
     run, compiled = JITFunction.run, set()
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -86,20 +133,46 @@ def main() -> None:
         return kernel
 
     JITFunction.run = compile_only
-    empty, device = np.empty(0, np.float32), torch.device("cpu")
-    tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.1, 0.1, 1, 1), 3)
     for evidence in (True, False):
-        model = random_model(3, tables, evidence=evidence)
-        for answers in (None, Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, device)):
-            predictor = FusedPredictor(model, knob_row({}), SLOTS, CAP, device, answers=answers)
-            for within in (True, False):
-                run_steps(predictor, device, 2, within)
-    for forwards in (0, 1, 2):
-        made, limits = made_of(0, 4, CAP, forwards)
-        made = made._replace(drafted=made.drafted.clone())
-        for rows in (None, limits):
-            packing.pack_at_once(Layout(CAP, NEURAL_CAP), made, rows, 100)
+        for remembers in (False, True):
+            server = Server(evidence, remembers)
+            server.start()
+            server.choose_within()
+    for dtype in (torch.bfloat16, torch.float16):
+        server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
+
+
+def count_keys() -> None:
+    known: set[str] = set()
+    started = launched = 0
+    serving = False
+
+    def note_key(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        nonlocal launched
+        *_, binder = self.device_caches[0]
+        _, specialization, options = binder(*args, **kwargs)
+        key = f"{self.__name__} {compute_cache_key({}, specialization, options)}"
+        launched += 1
+        if serving and key not in known:
+            print(key, flush=True)
+        known.add(key)
+
+    JITFunction.run = note_key
+    for evidence, remembers, cap in product((True, False), (True, False), (1, CAP, 16)):
+        known.clear()
+        serving = False
+        server = Server(evidence, remembers, cap)
+        server.start()
+        started, serving = started + len(known), True
+        for rows in (1, 2, 3, 15, 16, 17, 32, SLOTS):
+            for padding in (0, 14):
+                server.read(rows, padding)
+            for forwards in range(min(NEURAL_CAP, cap) + 1):
+                for budget in (0, 1, 2, 15, 16, 32):
+                    server.step(rows, forwards, bool(budget % 2), budget)
+    print("counted", started, launched)
 
 
 if __name__ == "__main__":
-    main()
+    triton.runtime.driver.set_active(_Driver())
+    count_keys() if sys.argv[1:] == ["keys"] else compile_all()

@@ -1,4 +1,4 @@
-"""The kernels compile for a GPU that is not there."""
+"""The kernels compile for a GPU that is not there, and all of them before a server serves."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("vllm", reason="vLLM is not installed")
 
-@pytest.mark.slow
-def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
-    program = Path(__file__).parent / "compile_kernels.py"
+PROGRAM = Path(__file__).parent / "compile_kernels.py"
+
+
+def lines_of(tmp_path: Path, *arguments: str) -> list[list[str]]:
+    """The words of each line that the program prints."""
     variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(
-        [sys.executable, str(program)],
+        [sys.executable, str(PROGRAM), *arguments],
         env=variables | {"TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    compiled = [line.split()[0] for line in ran.stdout.splitlines()]
-    names = set(compiled)
+    return [line.split() for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
+    compiled = [name for name, *_ in lines_of(tmp_path)]
     wanted = {
         "scan",
         "observe",
@@ -34,7 +41,18 @@ def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
         "extend",
         "propose",
         "pack",
+        "read",
+        "trim",
     }
-    assert names == wanted
+    assert set(compiled) == wanted
     # With limits and without, however many forwards ran: a server has compiled it at its start.
     assert compiled.count("pack") == 2
+
+
+def test_no_step_of_any_size_has_a_kernel_compiled_anew(tmp_path: Path) -> None:
+    """Triton compiles once more for a 1, for multiples of 16, and for where a tensor begins."""
+    *new, (counted, started, launched) = lines_of(tmp_path, "keys")
+    assert counted == "counted"
+    assert not new
+    assert int(started) > 0
+    assert int(launched) > 100 * int(started)
