@@ -141,10 +141,14 @@ def _request(data: Any) -> Request:
 
 
 def _with_length(runner: Any, original: Any) -> Any:
-    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be."""
+    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be, and observers all else.
+
+    By now the device has all of the step's work.
+    """
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
         output = original(*args, **kwargs)
+        runner.adaspec_worker.tell()
         length = runner.adaspec_worker.length
         made = getattr(output, "model_runner_output", output)
         if made is not None and length is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from adaspec.policy.protocol import Ints
 from adaspec.step.cut import Cut
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
-from adaspec.vllm.v2.running import Pending, Request
+from adaspec.vllm.v2.running import Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Context:
         return rows
 
 
-def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> EngineStep:
+def drafted_event(pending: Pending, proposes: bool) -> EngineStep:
     """What was drafted in a step whose report has come."""
     decided, report = pending.decided, pending.decided.report
     assert report is not None
@@ -41,10 +40,8 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
     neural = np.minimum(report.neural, lengths).astype(np.int32)
     # Where it lies is known to the device alone.
     start = np.where(report.remembered > 0, IN_ANSWERS, -1)
-    outputs = []
-    for name in pending.requests:
-        request = running.get(name)
-        outputs.append([] if request is None else request.output)
+    requests = pending.requests.tolist()
+    outputs = [each.output for each in requests]
     position = (report.context - decided.prompt_tokens).astype(np.int32)
     # As far as observers ask.
     step: Any = SimpleNamespace(
@@ -61,7 +58,7 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
     chosen = [report.tokens[row, :length].tolist() for row, length in enumerate(lengths.tolist())]
     return EngineStep(
         number=pending.number,
-        requests=pending.requests,
+        requests=[each.name for each in requests],
         engine_rows=pending.rows,
         step=step,
         drafts=drafts,
@@ -91,11 +88,8 @@ def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
     assert event is not None and report is not None
     expected = expected_tokens(report, verified.drafted)
     event.expected = expected[:, :2].sum(axis=1).astype(np.float32)
-    dropped = [
-        name
-        for row, name in enumerate(before.requests)
-        if len(event.proposed[row]) and not verified.drafted[row]
-    ]
+    rows = zip(event.requests, event.proposed, verified.drafted.tolist(), strict=True)
+    dropped = [name for name, proposed, drafted in rows if proposed and not drafted]
     complete = bool(verified.known.any()) and set(after.requests) <= set(before.requests)
     return Verification(
         event,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.vllm.v2.transfer import to_device
+from adaspec.vllm.v2.report import to_device
 from adaspec.vllm.v2.worker import Worker
 
 
