@@ -5,36 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from engines import CHECKOUT, write_shapes
 
-from adaspec.cost.builtin import DEFAULT, TARGET
+from adaspec.cost.builtin import TARGET
 
-PARTS = ("lossless", "costs", "throughput", "pair")
+PARTS = ("lossless", "costs")
 LIMIT_S = 480.0
 """No stage takes longer by itself: it is ended, and its cells are kept."""
 PAIR_HEAD = CHECKOUT / "training" / "reference_pair" / "eagle3"
 TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
 EXACT = "TRITON_ATTN"
 """The attention backend in vLLM's wheel that computes in float32."""
-DRY_METHODS = (
-    "none",
-    "eagle3-2",
-    "ngram-gpu",
-    "adaptive",
-    "suffix",
-    "adaspec-v1",
-    "adaspec-v2",
-)
-"""In a dry run those of which the others are settings are left out."""
-ONCE = ("ngram", "adaspec-v2-48")
-"""Settings whose price is that of steps, which the larger models tell."""
 _SHARE = {"gpu_memory_utilization": 0.24, "kv_cache_memory_bytes": 14 << 30}
-"""Memory of an engine beside others, enough for the requests of `throughput`."""
-DRAFTED = 4
-"""Tokens that adaptive verification always drafts, and then trims."""
+"""Memory of an engine beside others."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,6 @@ class Wanted:
 
     out: Path
     dry_run: bool
-    rounds: int
     target: Path
     """The reference pair's target."""
     wheel: Path | None
@@ -74,11 +58,7 @@ class Wanted:
 
 def stages(wanted: Wanted) -> list[Stage]:
     """All stages in their order."""
-    # A machine that is gone before the last round has measured all methods before.
-    rounds = sorted(
-        [*_throughput(wanted), *_pair(wanted)], key=lambda stage: stage.settings.get("round", 0)
-    )
-    return [*_lossless(wanted), *_costs(wanted), *rounds]
+    return [*_lossless(wanted), *_costs(wanted)]
 
 
 def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
@@ -194,99 +174,6 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
 
 def _profile(name: str, settings: dict[str, Any]) -> Stage:
     return Stage(name, "costs", "profile", name.split("-")[1].upper(), settings)
-
-
-def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
-    """The methods side by side: the model runner and vLLM's speculative config of each.
-
-    `model` stands for the stage's own head.
-    """
-    eagle = {"method": "eagle3", "model": "head"}
-    ngram = {"num_speculative_tokens": 5, "prompt_lookup_min": 3, "prompt_lookup_max": 7}
-    ours = {"method": "adaspec", "model": "head", "draft_method": "eagle3", "policy": policy}
-    adaptive = {"enable_adaptive_verification": True, "num_speculative_tokens": DRAFTED}
-    return {
-        "none": ("V2", None),
-        **{f"eagle3-{k}": ("V2", {**eagle, "num_speculative_tokens": k}) for k in (1, 2, 3)},
-        "ngram": ("V2", {"method": "ngram", **ngram}),
-        "ngram-gpu": ("V2", {"method": "ngram_gpu", **ngram}),
-        "adaptive": ("V2", eagle | adaptive),
-        "suffix": ("V1", {"method": "suffix"}),
-        "adaspec-v1": ("V1", ours),
-        "adaspec-v2": ("V2", ours),
-        # Drafts as long as on V1, where V2 by default schedules 16 tokens a request.
-        "adaspec-v2-48": ("V2", {**ours, "num_speculative_tokens": 48}),
-    }
-
-
-def _throughput(wanted: Wanted) -> Iterator[Stage]:
-    target, head = write_shapes(wanted.out / "models", wanted.dry_run)
-    made = {"skip_tokenizer_init": True, "load_format": "dummy"}
-    settings = _loads(wanted) | {
-        "target": target,
-        "head": head,
-        "forced": True,
-        "traces": str(TRACES),
-        "costs": "",
-        "engine": _engine(wanted, **made),
-        "prompt_tokens": 120 if wanted.dry_run else 1500,
-        "output_tokens": 6 if wanted.dry_run else 200,
-        "requests": 4 if wanted.dry_run else 200,
-    }
-    offered = methods(wanted.policy)
-    if wanted.dry_run:
-        offered = {name: offered[name] for name in DRY_METHODS}
-    yield from _rounds(wanted, "throughput", settings, offered, "")
-
-
-def _pair(wanted: Wanted) -> Iterator[Stage]:
-    made = {"skip_tokenizer_init": True}
-    settings = _loads(wanted) | {
-        "target": str(wanted.target),
-        "head": str(PAIR_HEAD),
-        "forced": False,
-        "traces": str(TRACES),
-        "engine": _engine(wanted, **made, **({} if wanted.dry_run else {"max_model_len": 2048})),
-        "prompt_tokens": 1500,
-        "output_tokens": 200,
-        "requests": 200,
-    }
-    offered = methods(wanted.policy)
-    if wanted.dry_run:
-        settings |= {"target": "tiny", "traces": "documents", "requests": 4, "output_tokens": 6}
-        offered = {name: offered[name] for name in ("none", "adaspec-v1", "adaspec-v2")}
-    else:
-        yield _target(wanted, "pair")
-        offered = {name: each for name, each in offered.items() if name not in ONCE}
-    yield from _rounds(wanted, "pair", settings, offered, "-pair")
-
-
-def _loads(wanted: Wanted) -> dict[str, Any]:
-    return {
-        "loads": [1, 2] if wanted.dry_run else [1, 8, 32, 128],
-        "most_requests": 3 if wanted.dry_run else 256 if wanted.short else 1000,
-        "warm_tokens": 3 if wanted.dry_run else 16,
-        "policy": wanted.policy,
-        "cache": str(wanted.cache),
-        "default_cost": DEFAULT,
-    }
-
-
-def _rounds(
-    wanted: Wanted,
-    part: str,
-    settings: dict[str, Any],
-    offered: dict[str, tuple[str, dict[str, Any] | None]],
-    suffix: str,
-) -> Iterator[Stage]:
-    """A stage per round and method; the methods of each round in an order of its own."""
-    for number in range(wanted.rounds):
-        names = Random(number).sample(sorted(offered), len(offered))
-        for name in names:
-            runner, config = offered[name]
-            more = {"method": name, "config": config, "runner": runner, "round": number}
-            more |= {"seed": number, "costs": f"{runner.lower()}{suffix}"}
-            yield Stage(f"{part}-{number + 1}-{name}", part, "throughput", runner, settings | more)
 
 
 def chosen(everything: Sequence[Stage], words: Sequence[str]) -> list[Stage]:

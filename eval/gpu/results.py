@@ -67,7 +67,7 @@ class Cells:
         """Go on with the file where it is of the same settings; begin it anew otherwise."""
         self._path, self._cells = path, dict[str, Any]()
         settings = json.loads(json.dumps(settings))
-        lines = list(_lines(path))
+        lines = list(read_lines(path))
         if lines[:1] == [{"settings": settings}]:
             self._cells = {each["key"]: each["cell"] for each in lines[1:]}
         # Written anew, the file has no line that a killed process left unfinished.
@@ -96,13 +96,14 @@ class Cells:
 
 def cells_in(path: Path, settings: dict[str, Any]) -> list[Any]:
     """The cells that a stage of these settings has written."""
-    lines = list(_lines(path))
+    lines = list(read_lines(path))
     if lines[:1] != [{"settings": json.loads(json.dumps(settings))}]:
         return []
     return [each["cell"] for each in lines[1:]]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file of JSON lines, up to one that a killed process left unfinished."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -28,6 +28,8 @@ from results import DONE, FAILED, SCHEMA, TURN, begin, read_json, write_json
 
 HERE = Path(__file__).resolve().parent
 LOG_LINES = 30
+THROUGHPUT = "throughput"
+"""The part that rounds.py measures."""
 
 
 def is_done(stage: Stage, folder: Path) -> bool:
@@ -152,7 +154,8 @@ def main() -> int:
     """Run the command line; 1 where a stage failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of all results")
-    parser.add_argument("--stages", default="", help=f"parts ({', '.join(PARTS)}) or stages")
+    parts = ", ".join((*PARTS, THROUGHPUT))
+    parser.add_argument("--stages", default="", help=f"parts ({parts}) or stages")
     parser.add_argument("--dry-run", action="store_true", help="tiny models, no GPU")
     parser.add_argument("--short", action="store_true", help="fewer requests and cells")
     parser.add_argument(
@@ -160,7 +163,6 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="name the stages, and do none")
     parser.add_argument("--max-s", type=float, help="begin no stage after so many seconds")
-    parser.add_argument("--rounds", type=int, help="rounds of throughput (2; 1 in a dry run)")
     parser.add_argument("--policy", default="reference-pair-cpu", help="a trained policy")
     parser.add_argument("--target", type=Path, help="the folder of SmolLM2-135M-Instruct")
     parser.add_argument("--wheels", type=Path, help="a folder with its package, else")
@@ -175,7 +177,6 @@ def main() -> int:
     wanted = Wanted(
         out=folder,
         dry_run=options.dry_run,
-        rounds=options.rounds or (1 if options.dry_run else 2),
         target=target.resolve(),
         wheel=find_wheel(options.wheels),
         policy=options.policy,
@@ -185,10 +186,13 @@ def main() -> int:
         shared=options.together > 1,
     )
     everything = stages(wanted)
-    asked = chosen(everything, [word for word in options.stages.split(",") if word])
+    words = [word for word in options.stages.split(",") if word]
+    in_rounds = not words or THROUGHPUT in words
+    words = [word for word in words if word != THROUGHPUT]
+    asked = [] if in_rounds and options.stages and not words else chosen(everything, words)
     if options.together < 1:
         parser.error("--together takes 1 or more")
-    if options.list or not asked:
+    if options.list or not (asked or in_rounds):
         print("\n".join(stage.name for stage in asked or everything))
         return 0 if asked else 2
     plan = {stage.name: asdict(stage) for stage in everything}
@@ -201,9 +205,21 @@ def main() -> int:
             break
         _do(group, folder)
         write_report(folder, plan_document)
+    left_s = None if options.max_s is None else options.max_s - (time.monotonic() - began_s)
+    failed = in_rounds and (left_s is None or left_s > 0) and measure_rounds(options, left_s)
     write_report(folder, plan_document)
     print(f"The report: {folder / 'report.html'}")
-    return _exit_code(asked, folder)
+    return int(failed) or _exit_code(asked, folder)
+
+
+def measure_rounds(options: argparse.Namespace, left_s: float | None) -> bool:
+    """Measure throughput, by engines side by side; whether that failed."""
+    words = [sys.executable, str(HERE / "rounds.py"), "--out", str(options.out)]
+    words += ["--groups", "A,B,C"]
+    words += ["--dry-run", "--rounds", "1"] if options.dry_run else []
+    words += [] if options.cache is None else ["--cache", str(options.cache)]
+    words += [] if left_s is None else ["--max-s", str(left_s)]
+    return subprocess.run(words, check=False).returncode != 0
 
 
 def _do(group: Sequence[Sequence[Stage]], folder: Path) -> None:

@@ -41,10 +41,6 @@ def _doing(kind: str) -> Doing:
         import lossless
 
         return {"expected": lossless.expect, "lossless": lossless.check}[kind]
-    if kind == "throughput":
-        import throughput
-
-        return throughput.measure
     import costs
 
     return {"profile": costs.profile, "kernels": costs.price_of_kernels}[kind]
