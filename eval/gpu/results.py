@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 SCHEMA = 1
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
-TURN = "ADASPEC_GPU_TURN"
-"""The variable that tells a stage's process the number of the file that is its turn."""
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -35,29 +31,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def begin(folder: Path) -> IO[str]:
-    """The turn of a process that is about to start, which is to inherit it.
-
-    Until that process measures or ends, no other one measures.
-    """
-    turn = (folder / "turn.lock").open("w")
-    fcntl.flock(turn, fcntl.LOCK_SH)
-    return turn
-
-
-@cache
-def _own_turn(folder: Path) -> IO[str]:
-    inherited = os.environ.get(TURN)
-    return begin(folder) if inherited is None else os.fdopen(int(inherited), "w")
-
-
-def wait_for_turn(folder: Path) -> None:
-    """Wait until no other process starts or measures; none does before this one has ended."""
-    # A shared lock is not made an exclusive one at once: two would wait for each other.
-    fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
-    fcntl.flock(_own_turn(folder), fcntl.LOCK_EX)
 
 
 class Cells:

@@ -293,7 +293,7 @@ class Group:
         for load in self.plan.loads:
             for served, method, workload in _turns(engines, number):
                 key = f"{number} {workload} {load} {method}"
-                if key in self.cells or not served.ready:
+                if (number and key in self.cells) or not served.ready:
                     continue
                 served.tell(self._command(served, method, workload, load, number, size))
                 found = served.answer(self.until_s + 30.0)
@@ -385,6 +385,9 @@ def run(options: argparse.Namespace) -> bool:
         engines = [asdict(engine) for engine in GROUPS[name]]
         settings = {"dry_run": options.dry_run, "engines": engines, "plan": asdict(plan)}
         cells = Cells(out / f"rounds-{name}.jsonl", settings)
+        if {"begun": plan.rounds, "of": plan.rounds} in cells.values():
+            say(f"{name}: is measured already")
+            continue
         log = out / f"rounds-{name}.log"
         with started(GROUPS[name], plan, cache, log, options.dry_run) as served:
             well &= Group(name, plan, cells, until_s).measure(served)
