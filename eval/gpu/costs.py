@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from engines import has_gpu, models_of, opened
-from results import Cells, wait_for_turn
+from results import Cells
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
@@ -39,7 +39,6 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     target, head = models_of(settings)
     subject = Subject(target, head, settings["engine"], "eagle3")
     if settings["runner"] == "V1":
-        wait_for_turn(folder)
         taken = profile_machine(subject, grid)
     else:
         taken = profile_v2(subject, grid, settings, folder)
@@ -68,7 +67,6 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
         {"max_num_seqs": max(batches), **subject.engine},
     ) as llm:
         engine = AsyncEngine(llm, grid.longest_draft, grid.seed)
-        wait_for_turn(folder)
         measurement = measure(engine, grid, batches, True, _silent)
         for kind in measurement.kinds:
             kind.parts.clear()
@@ -158,7 +156,6 @@ def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> di
     from adaspec.vllm.v2 import drafting
 
     device = torch.device("cuda" if has_gpu() else "cpu")
-    wait_for_turn(folder)
     before, drafting.KERNELS_ON_CPU = drafting.KERNELS_ON_CPU, True
     try:
         for batch in settings["batches"]:
