@@ -81,7 +81,7 @@ def evaluate_policies(
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.logged import LoggedReport, evaluate_log, refuse_replays
+    from adaspec.evaluate.logged import evaluate_log, refuse_replays
     from adaspec.evaluate.report_folder import EvaluationReport
     from adaspec.replay.logged import are_logged
 
@@ -105,17 +105,17 @@ def evaluate_policies(
         seen=frozenset() if include_training else seen_in_training(named),
     )
     folders = paths_of(traces)
+    defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
+    values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
+    values |= {"cost": cost, "warm": warm or None, "protocol": protocol}
+    given = {name: value for name, value in values.items() if value != defaults.get(name)}
     if are_logged(folders, EvaluationError, "judge by"):
-        refuse_replays(options, protocol=protocol, warm=warm or None)
+        refuse_replays(given)
         model = _cost(cost)
         document = evaluate_log(folders, wanted, named, model, options)
         note_costs(document, model, given=cost is not None)
-        return LoggedReport(document)
+        return EvaluationReport(document)
     if protocol is not None:
-        defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
-        values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
-        values |= {"cost": cost, "warm": warm or None}
-        given = {name: value for name, value in values.items() if value != defaults.get(name)}
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
@@ -178,20 +178,10 @@ def train_policy(
     earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or memory):
+    if logged and (earlier is not None or memory or cluster is not None or engine != SYNC):
         raise TrainingError(
-            "--crossfit-report and --memory rest on replays, which logged traces do not allow: "
-            "leave them out, or train on dense traces"
-        )
-    if logged and cluster is not None:
-        raise TrainingError(
-            "--dask takes rollouts, which logged traces do not allow: leave it out, or train on "
-            "dense traces"
-        )
-    if logged and engine != SYNC:
-        raise TrainingError(
-            "--engine says what is replayed, and logged traces cannot be: leave it out, or train "
-            "on dense traces"
+            "--crossfit-report, --memory, --dask and --engine async rest on replays, which logged "
+            "traces do not allow: leave them out, or train on dense traces"
         )
     model = _cost(cost)
     if logged:

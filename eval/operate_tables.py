@@ -66,9 +66,4 @@ def decide_table() -> list[list[str]]:
         by_batch = {row["batch"]: row for row in rows if row["policy"] == policy}
         name = f"`{policy}`, which {'reads' if evidence else 'knows no'} confidences"
         table.append([name, *(f"{by_batch[batch]['median_us']:.0f}" for batch in batches)])
-    fixed = min(row["reference_us"] for row in rows), max(row["reference_us"] for row in rows)
-    times_of_loop = f"{fixed[0]:.1f} to {fixed[1]:.1f}"
-    return [
-        *table,
-        ["a fixed loop, to judge the machine by", times_of_loop, *[""] * (len(batches) - 1)],
-    ]
+    return table

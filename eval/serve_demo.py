@@ -31,7 +31,6 @@ from rich.console import Console
 from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals
 
-from adaspec.bench.machine import free_memory
 from adaspec.vllm.doctor import plugin_finding
 from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, REASONS, SHORT
 
@@ -110,7 +109,8 @@ def check_engine(said: str) -> None:
 
 def check_room(target: Path) -> None:
     """Check that there is memory for the server, and disk space for a target not fetched yet."""
-    free = free_memory()
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     if free < MEMORY_BYTES:
         raise Lacking(
             f"The server needs {_gb(MEMORY_BYTES)} of memory, {_gb(free)} are free: end something "

@@ -1,4 +1,4 @@
-"""What a measurement has to know of its machine: its noise now, and its free memory."""
+"""What a measurement has to know of its machine: its noise now, and no pauses of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from adaspec.jit import compiled
 
@@ -40,13 +39,3 @@ def without_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def free_memory() -> float:
-    """The bytes of free memory; infinite if the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return float("inf")
-    found = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return 1024 * float(next(found, "inf"))

@@ -13,12 +13,7 @@ from rich.table import Table
 from adaspec.bench import decide as deciding
 from adaspec.cli.group import NamingGroup
 from adaspec.cli.options import json_option, numbers_option, whole_option
-from adaspec.cli.output import (
-    ProgressBar,
-    print_json,
-    printable,
-    results,
-)
+from adaspec.cli.output import ProgressBar, print_json, printable, results
 from adaspec.cost.load import read_cost, save_cost
 from adaspec.errors import CostError
 from adaspec.files import check_writable
@@ -52,21 +47,11 @@ def command() -> None:
     multiple=True,
     help="A trained policy; may be repeated.  [default: each shipped one]",
 )
-@numbers_option(
-    "--contexts",
-    deciding.CONTEXTS,
-    "Context lengths in tokens.",
-    kilo=True,
-    shown="1k,4k,32k",
-)
-@numbers_option(
-    "--batches", deciding.BATCHES, "How many requests one step serves.", shown="1,8,32,128,256"
-)
-@whole_option("--steps", deciding.STEPS, help="Steps per batch and context.")
+@numbers_option("--contexts", "1k,4k,32k", "Context lengths in tokens.", kilo=True)
+@numbers_option("--batches", "1,8,32,128,256", "How many requests one step serves.")
+@whole_option("--steps", 400, help="Steps per batch and context.")
 @click.option(
-    "--cold",
-    is_flag=True,
-    help="Decide from swept caches, as beside a model on the same cores.",
+    "--cold", is_flag=True, help="Decide from swept caches, as beside a model on the same cores."
 )
 @click.option(
     "--into",
@@ -87,7 +72,7 @@ def decide(
 ) -> None:
     """Time a learned policy's whole step: index, features, prediction, planning, splicing.
 
-    Several policies take turns in one run, on the same requests.
+    Several policies follow each other at every batch and context, on the same requests.
 
     Every step takes in what the last one emitted, looks up, plans, listens to a draft of three
     tokens with confidences, chooses again, splices, and learns. About half the requests have a
@@ -130,4 +115,3 @@ def _print_rows(rows: Sequence[deciding.DecideRow]) -> None:
         "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
         " while and after drafting"
     )
-    console.print(f"reference loop: {rows[0].reference_us:.1f} us in the same rounds")

@@ -49,12 +49,7 @@ def output_tokens(text: str | int) -> int | None:
     show_default=DEFAULT,
     help="What a step takes: a builtin machine, or your own JSON file.",
 )
-@numbers_option(
-    "--concurrency",
-    CONCURRENCY,
-    "Requests running at once.",
-    most=MAX_CONCURRENCY,
-)
+@numbers_option("--concurrency", CONCURRENCY, "Requests running at once.", most=MAX_CONCURRENCY)
 @whole_option("--seed", 0, least=0, help="Of orders and resamples.")
 @click.option(
     "--protocol",
@@ -71,7 +66,7 @@ def output_tokens(text: str | int) -> int | None:
     show_default=True,
     help="Leave longer outputs out.",
 )
-@exclude_request_option()
+@exclude_request_option
 @click.option(
     "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adaspec.cli.options import force_option, json_option, out_option
-from adaspec.cli.output import printable
+from adaspec.cli.output import ProgressBar, print_json, printable
 from adaspec.trace.importers.formats import FORMATS, import_trace
 
 
@@ -55,12 +52,7 @@ def command(
         --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE
       adaspec import jsonl requests.jsonl -o traces/mine
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("reading", total=None)
+    with ProgressBar() as bar:
         summary = import_trace(
             format,
             sources,
@@ -68,10 +60,10 @@ def command(
             target=target,
             drafter=drafter,
             force=force,
-            progress=lambda done, total: bar.update(task, completed=done, total=total or None),
+            progress=lambda done, total: bar("reading MB", done / 1e6, total / 1e6),
         )
     if as_json:
-        click.echo(json.dumps(summary))
+        print_json(summary)
         return
     counted = f"{summary['requests']:,} requests, {summary['output_tokens']:,} output tokens"
     if summary["kind"] == "logged":

@@ -20,7 +20,8 @@ from adaspec.cli.output import (
     results,
 )
 from adaspec.evaluate.inspection import inspect
-from adaspec.evaluate.written_report import is_report, report_of, write_page
+from adaspec.evaluate.report_folder import EvaluationReport
+from adaspec.evaluate.written_report import is_report, write_page
 
 _SOURCE_COLUMNS = (
     ("source", "source", ""),
@@ -55,13 +56,13 @@ def command(path: Path, out: Path | None, force: bool, as_json: bool) -> None:
     with ProgressBar() as bar:
         document = inspect(path, bar)
     if out is not None:
-        write_page(report_of(document["report"]), out, force)
+        write_page(EvaluationReport(document["report"]), out, force)
     if as_json:
         print_json(document)
         return
     console = results()
     if document["what"] == "report":
-        report_of(document["report"]).print(console)
+        EvaluationReport(document["report"]).print(console)
         return
     describe = {"trace": _describe_trace, "policy": _describe_policy, "cost": _describe_cost}
     sound = "sound" if document["sound"] else "not whole, see below"

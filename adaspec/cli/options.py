@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,19 +33,6 @@ def charges_options(command: Any) -> Any:
     return free(without(command))
 
 
-class Finite(click.FloatRange):
-    """A finite number; NaN is refused because it would pass every bound."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number, or a usage error."""
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
-
-
 def json_object(text: str) -> dict[str, Any]:
     """The JSON object in a text, or a usage error."""
     try:
@@ -72,11 +58,10 @@ def numbers_option(
     help: str,
     most: int | None = None,
     kilo: bool = False,
-    shown: str | bool = True,
 ) -> Option:
     """An option that takes whole numbers from 1 to `most`; they are sorted, without repeats.
 
-    With `kilo`, `4k` means 4,096; `shown` is the default as the help shows it.
+    With `kilo`, `4k` means 4,096.
     """
 
     def read(text: str) -> tuple[int, ...]:
@@ -97,7 +82,7 @@ def numbers_option(
 
     text = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return click.option(
-        flag, type=read, metavar="N,N,..", default=text, show_default=shown, help=help
+        flag, type=read, metavar="N,N,..", default=text, show_default=True, help=help
     )
 
 
@@ -131,12 +116,20 @@ draft_method_option = click.option(
     help="What HEAD is, where neither its config nor its weights' names say.",
 )
 seed_option = whole_option("--seed", 0, 0, 2**31 - 1)
-
-
-def engine_option(servers: str = "") -> Option:
-    """The option for vLLM's own arguments."""
-    help = f"vLLM's own arguments{servers}, such as '{{\"max_model_len\": 8192}}'."
-    return click.option("--engine", metavar="JSON", type=json_object, default="{}", help=help)
+engine_option = click.option(
+    "--engine",
+    metavar="JSON",
+    type=json_object,
+    default="{}",
+    help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
+)
+exclude_request_option = click.option(
+    "--exclude-request",
+    "exclude_requests",
+    metavar="W/ID",
+    multiple=True,
+    help="Leave a request out; may be repeated.",
+)
 
 
 def engine_order_option(what: str) -> Option:
@@ -148,17 +141,6 @@ def engine_order_option(what: str) -> Option:
         show_default=True,
         help=f"The order of events {what}: a sync engine decides each step when the last one's "
         "outcome is known, an async one prepares it before.",
-    )
-
-
-def exclude_request_option() -> Option:
-    """The option for requests to leave out."""
-    return click.option(
-        "--exclude-request",
-        "exclude_requests",
-        metavar="W/ID",
-        multiple=True,
-        help="Leave a request out; may be repeated.",
     )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adaspec.cli.options import (
-    Finite,
     check_drafter,
     draft_method_option,
     draft_option,
@@ -21,14 +20,7 @@ from adaspec.cli.options import (
     seed_option,
     whole_option,
 )
-from adaspec.cli.output import (
-    ProgressBar,
-    cost_table,
-    print_json,
-    print_lines,
-    remarks,
-    results,
-)
+from adaspec.cli.output import ProgressBar, cost_table, print_json, print_lines, remarks, results
 from adaspec.errors import CostError
 from adaspec.files import check_writable
 from adaspec.vllm.options import MAX_VERIFIED
@@ -66,7 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--minutes",
-    type=Finite(min=0),
+    type=click.FloatRange(min=0),
     help="Begin no further round after so long; two are made in any case.  [default: no limit]",
 )
 @seed_option
@@ -76,7 +68,7 @@ if TYPE_CHECKING:
     help="Whether servers on this machine take it as their default.  "
     "[default: unless the machine was too noisy]",
 )
-@engine_option()
+@engine_option
 @json_option("Print everything measured for machines.")
 def command(
     model: str,
@@ -125,10 +117,7 @@ def command(
         kept = keep_profile(profile.cost, profile.fit, model, draft, profile.cost.hardware)
     if as_json:
         document = profile.document()
-        document["files"] = {
-            "cost": str(out),
-            "kept": None if kept is None else str(kept),
-        }
+        document["files"] = {"cost": str(out), "kept": kept and str(kept)}
         print_json(document)
     else:
         _print(profile)

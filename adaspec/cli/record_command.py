@@ -47,7 +47,7 @@ from adaspec.vllm.options import MAX_VERIFIED
     default=10 << 30,
     show_default=True,
 )
-@engine_option()
+@engine_option
 @json_option("Print a summary for machines.")
 def command(as_json: bool, **options: Any) -> None:
     """Run prompts through vLLM and record at every position what the drafter would have done.

@@ -52,11 +52,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
 @seed_option
 @numbers_option(
-    "--concurrency",
-    CONCURRENCY,
-    "Loads to train, tune and judge at.",
-    most=MAX_CONCURRENCY,
-    shown="1,8,32,128",
+    "--concurrency", CONCURRENCY, "Loads to train, tune and judge at.", most=MAX_CONCURRENCY
 )
 @click.option(
     "--exclude-workload",
@@ -65,7 +61,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
     multiple=True,
     help="Leave a workload out; may be repeated.",
 )
-@exclude_request_option()
+@exclude_request_option
 @click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
 @engine_order_option("to train for and judge in")
 @charges_options
@@ -113,8 +109,6 @@ def command(
             )
         if dask is not None:
             raise TrainingError("--crossfit runs on this machine: leave --dask out")
-        if out is not None:
-            _check_report(out, force)
         _cross_fit(traces, folds, out, force, as_json, **options)
         return
     if out is None:
@@ -144,44 +138,20 @@ def _cross_fit(
     out: Path | None,
     force: bool,
     as_json: bool,
-    *,
     cost: str | None,
-    exclude_workloads: tuple[str, ...],
-    exclude_requests: tuple[str, ...],
-    allow_mixed: bool,
-    memory: bool,
     **options: Any,
 ) -> None:
     # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.evaluate.evaluation import note_costs
-    from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.report_folder import EvaluationReport, check_destination
     from adaspec.train.crossfit import cross_fit
 
-    evaluation_options, model = Options(**options), load_cost(cost or DEFAULT)
+    if out is not None:
+        check_destination(out, force)
+    of_training = ("exclude_workloads", "exclude_requests", "allow_mixed", "memory")
+    chosen = {name: options.pop(name) for name in of_training}
+    model = load_cost(cost or DEFAULT)
     with ProgressBar() as bar:
-        report = cross_fit(
-            traces,
-            folds,
-            model,
-            evaluation_options,
-            exclude_workloads,
-            allow_mixed,
-            bar,
-            memory,
-            exclude_requests,
-        )
+        report = cross_fit(traces, folds, model, Options(**options), progress=bar, **chosen)
     note_costs(report, model, given=cost is not None)
     publish(EvaluationReport(report), out, force, as_json)
-
-
-def _check_report(out: Path, force: bool) -> None:
-    """Raise an error, before a long evaluation, if no report can be written there."""
-    from adaspec.evaluate.report_folder import check_destination
-    from adaspec.policy.artifact import CHECKSUMS, NETWORKS
-
-    if any((out / name).exists() for name in (CHECKSUMS, NETWORKS)):
-        raise TrainingError(
-            f"{out}: is a policy's folder, and --crossfit writes a report, no policy: give -o "
-            "another folder, or leave --crossfit out"
-        )
-    check_destination(out, force)

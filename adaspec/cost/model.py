@@ -40,7 +40,7 @@ class StepShape(NamedTuple):
     holds_neural: bool = False
     """Whether any row holds the neural drafter, so that its keep-alive is paid."""
     idle: int = 0
-    """The further tokens that the target runs on although no draft fills them."""
+    """Tokens that the target runs on besides: of prompts, or for drafts that do not fill them."""
 
 
 class Deciding(Enum):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from adaspec.cost.model import CostModel, plain_step_s
+from adaspec.cost.model import CostModel, StepShape, verify_s
 
 
-def plain_seconds(cost: CostModel) -> Callable[[int, int], float]:
-    """The seconds of a step of so many rows and context tokens."""
+def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
+    """The seconds of a step of so many rows and context tokens that reads so many prompt tokens."""
     costs = cost.constants()
-    plain_step_s(costs, 1, 1)  # compiled now, and not when the first request waits
-    return lambda rows, context_tokens: float(plain_step_s(costs, rows, context_tokens))
+
+    def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
+        shape = StepShape(rows, context_tokens, 0, 0, 0, 0, False, prompt_tokens)
+        return float(verify_s(costs, shape))
+
+    seconds(1, 1, 1)  # compiled now, and not when the first request waits
+    return seconds

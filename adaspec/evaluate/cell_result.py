@@ -150,7 +150,7 @@ class CellResult:
                 "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
             }
             if name in self.winners:
-                detail["spec"] = self.winners[name].spec
+                detail["spec"] = self.winners[name].contender.name
                 detail["edge"] = list(self.winners[name].edge)
             ends = self.ratio_interval(name, NONE)
             rows.append(

@@ -25,17 +25,9 @@ from adaspec.replay.remembered import RememberedRecordings
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
-_FIXED_BY_PROTOCOL = (
-    "cost",
-    "prefill",
-    "max_output_tokens",
-    "free_decisions",
-    "engine",
-    "orders",
-    "resamples",
-    "cap",
-    "warm",
-)
+REPLAYED = ("prefill", "free_decisions", "engine", "orders", "warm")
+"""The options that only replays in a closed loop have a use for."""
+_FIXED_BY_PROTOCOL = ("cost", "max_output_tokens", "resamples", "cap", *REPLAYED)
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -96,7 +88,7 @@ def evaluate_by(
     """The same document, replayed by the player that `player_of` made."""
     parts = evaluate_closed_loop(player, named, options, progress)
     _mark_seen(parts["rows"], selection, named)
-    document = _document(selection, named, options, cost.name)
+    document = document_of(selection, named, options, cost.name)
     document |= {
         "orders": options.orders,
         "resamples": options.resamples,
@@ -172,7 +164,7 @@ def evaluate_by_protocol(
                 )
     progress("protocol", total, total)
     _mark_seen(rows, selection, named)
-    document = _document(selection, named, options, protocol, protocol)
+    document = document_of(selection, named, options, protocol, protocol)
     return document | {"rows": rows, "headline": [], "keep_alive_forwards": None}
 
 
@@ -213,13 +205,14 @@ def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
     return frozenset().union(*(_trained_on(policy) for policy in named))
 
 
-def _document(
+def document_of(
     selection: Selection,
     named: Sequence[Contender],
     options: Options,
     cost: str,
     protocol: str | None = None,
 ) -> dict[str, Any]:
+    """What all documents say: of which traces, policies and costs they are."""
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,

@@ -89,11 +89,6 @@ class Setting:
         """The setting as it is named on the command line."""
         return rule_spec(self.grid.head, *self.values)
 
-    @property
-    def family(self) -> str:
-        """The family that it competes in."""
-        return self.grid.family
-
     def policy(self) -> StaticPolicy:
         """The setting as a policy."""
         return StaticPolicy(self.spec, self.rule)

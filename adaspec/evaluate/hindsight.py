@@ -53,13 +53,9 @@ class Winner:
     """The setting that won under a name, in one cell."""
 
     contender: Contender
+    """It is named as on the command line."""
     edge: tuple[str, ...] = ()
     """The parameters whose value is on the edge of the grid."""
-
-    @property
-    def spec(self) -> str:
-        """The setting as it would be named on the command line."""
-        return self.contender.name
 
 
 def walk_grid(
@@ -158,8 +154,8 @@ def _winning(
 ) -> dict[Cell, dict[str, int]]:
     """Per cell, the place in the grid of every winner."""
     families = {
-        FIXED_BEST: [i for i, s in enumerate(grid) if s.family in (FIXED, NONE)],
-        HYBRID_BEST: [i for i, s in enumerate(grid) if s.family == HYBRID],
+        FIXED_BEST: [i for i, s in enumerate(grid) if s.grid.family in (FIXED, NONE)],
+        HYBRID_BEST: [i for i, s in enumerate(grid) if s.grid.family == HYBRID],
         STATIC_BEST: list(range(len(grid))),
     }
     winning: dict[Cell, dict[str, int]] = {
@@ -305,14 +301,11 @@ def _static_tuned(contender: Contender, engine: str = SYNC) -> Mapping[int, tupl
 def _nearest_rule(
     tuned: Mapping[int, tuple[str, ...]], concurrency: int, contender: Contender
 ) -> StaticPolicy | CrossfitRule | None:
-    below = [load for load in tuned if load <= concurrency]
-    return _tuned_rule(tuned[max(below)], contender) if below else None
-
-
-def _tuned_rule(specs: tuple[str, ...], contender: Contender) -> StaticPolicy | CrossfitRule | None:
     """One rule, or one per fold; None if only some of them hold the neural drafter."""
+    below = [load for load in tuned if load <= concurrency]
+    specs = tuned[max(below)] if below else ()
     policies = [policy for policy in map(parse_policy, specs) if isinstance(policy, StaticPolicy)]
-    if len(policies) < len(specs):
+    if not specs or len(policies) < len(specs):
         return None
     if len(set(specs)) == 1:
         return policies[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.render.contents import Contents, contents_of
+from adaspec.evaluate.render.contents import Contents, contents_of, contents_of_log
 from adaspec.evaluate.report import Report
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
 
@@ -80,13 +80,19 @@ class EvaluationReport:
 
     def contents(self) -> Contents:
         """The tables that both show."""
+        if self._is_of_log:
+            return contents_of_log(self.document)
         return contents_of(Report(self.document))
 
     def figures(self) -> list[Figure]:
-        """The figures of the page."""
+        """The figures of the page; none on logged traces, of which a few rows say it all."""
         from adaspec.evaluate.render.figures import figures_of
 
-        return figures_of(Report(self.document))
+        return [] if self._is_of_log else figures_of(Report(self.document))
+
+    @property
+    def _is_of_log(self) -> bool:
+        return self.document.get("kind") == "logged"
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -105,8 +111,4 @@ def check_destination(folder: Path, force: bool = False) -> None:
     check_folder(folder, _KIND, force)
 
 
-def _belongs_to_report(name: str) -> bool:
-    return name in {REPORT, PAGE}
-
-
-_KIND = Kind("a report", REPORT, _belongs_to_report, EvaluationError)
+_KIND = Kind("a report", REPORT, {REPORT, PAGE}.__contains__, EvaluationError)

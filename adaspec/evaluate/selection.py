@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from adaspec.errors import EvaluationError, nearest
 from adaspec.trace.identity import request_hash
-from adaspec.trace.reader import Paths, open_traces
+from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
 
 MIN_OUTPUT = 16
@@ -81,15 +81,27 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
                 "tried: eval needs a dense one (see docs/train-on-your-traffic.md)"
             )
     requests = [request for reader in readers for request in reader.requests()]
+    neural = any(reader.manifest.drafter is not None for reader in readers)
+    return selection_of(readers, requests, wanted, {}, neural)
+
+
+def selection_of(
+    readers: Sequence[TraceReader],
+    requests: Sequence[Request],
+    wanted: Wanted,
+    left_out: dict[str, Counter[str]],
+    neural: bool,
+) -> Selection:
+    """Choose the wanted ones of the readers' requests; `left_out` were unusable.
+
+    `neural` says whether requests need neural counts.
+    """
     where = ", ".join(str(reader.path) for reader in readers)
     check_names(requests, wanted, where)
-    neural = [reader for reader in readers if reader.manifest.drafter is not None]
-    caps = [reader.manifest.neural_cap for reader in neural]
-    left_out: dict[str, Counter[str]] = {}
     kept, unpaired = [], []
     for request in requests:
         if wanted.workload in (None, request.workload):
-            reason = wanted.reason_against(request, bool(neural))
+            reason = wanted.reason_against(request, neural)
             if reason is None:
                 kept.append(request)
             else:
@@ -104,13 +116,15 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
             f"{where}: no request is left to replay ({reasons or 'none was recorded'})"
             f"{_advice(set(total))}"
         )
+    manifests = [reader.manifest for reader in readers]
+    caps = [each.neural_cap for each in manifests if each.drafter is not None]
     return Selection(
         requests=tuple(kept),
         neural_cap=min((cap for cap in caps if cap is not None), default=0),
         sources=tuple(str(reader.path) for reader in readers),
-        target=distinct_names([reader.manifest.target for reader in readers]),
-        drafter=distinct_names([reader.manifest.drafter for reader in neural]),
-        synthetic=any(reader.manifest.synthetic for reader in readers),
+        target=distinct_names(each.target for each in manifests),
+        drafter=distinct_names(each.drafter for each in manifests),
+        synthetic=any(each.synthetic for each in manifests),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warning for reader in readers for warning in reader.warnings),
         unpaired=tuple(unpaired),

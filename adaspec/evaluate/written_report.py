@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from adaspec.documents import read_json
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.logged import LoggedReport
 from adaspec.evaluate.report_folder import REPORT, EvaluationReport
 from adaspec.files import new_file
 
@@ -19,12 +17,6 @@ def is_report(path: Path) -> bool:
     return (path / REPORT).is_file() or (path.name == REPORT and path.is_file())
 
 
-def report_of(document: dict[str, Any]) -> EvaluationReport:
-    """The report of a document, on dense or on logged traces."""
-    made = LoggedReport if document.get("kind") == "logged" else EvaluationReport
-    return made(document)
-
-
 def read_report(path: Path) -> EvaluationReport:
     """The report in a folder, or of its report.json, which is checked to have what is shown."""
     found = path / REPORT if path.is_dir() else path
@@ -34,7 +26,7 @@ def read_report(path: Path) -> EvaluationReport:
         raise EvaluationError(f"{found}: there is no such file: {_AGAIN}") from None
     if not isinstance(document, dict):
         raise EvaluationError(f"{found}: is no report: {_AGAIN}")
-    report = report_of(document)
+    report = EvaluationReport(document)
     try:
         report.contents()
         report.figures()

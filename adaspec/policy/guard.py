@@ -2,15 +2,27 @@
 
 Whoever runs an engine's steps asks and tells one guard, and its word holds for all ranks:
 
-    decide(rows, context_tokens, reads_prompts) -> Said     before a step: speculate, or not
-    note(said, seconds, tokens)                             after it: what it took, what it emitted
+    decide(rows, context_tokens, prompt_tokens) -> Said   before a step: speculate, or not
+    note(said, seconds, tokens, emitting)                 after it: what it took, what it emitted
 
 Loads and context lengths are put in buckets, and each bucket is judged by itself. A *probe* is a
 few steps without speculation: it says what those take. From then on every step that speculates
 loses (or gains) time against that, and where more is lost than chance would explain, speculation
-is *held off*: first briefly, and twice as long each time it fails again. Seconds are divided by
-what the cost model says of the same step without drafts, so that rows and contexts within a bucket
-may differ; however wrong the model is, it is wrong on both sides.
+is *held off*: first briefly, and twice as long each time it fails again.
+
+Seconds are divided by what the cost model says of the same step without drafts, so that rows,
+contexts and prompts within a bucket may differ; however wrong the model is, it is wrong on both
+sides. It may be wrong about prompts in another way than about the rest, and steps that read some
+may leave a CUDA graph: steps that read prompts are compared with such steps alone. What either
+kind loses goes into the bucket's one account, in steps without speculation and prompts: a step of
+
+    pace    such steps long, of a kind of which one without drafts takes
+    plain   of them, that emits
+    extra   tokens per row more than that one, loses
+
+    pace - plain - extra,
+
+because tokens that are there already save steps later, while prompts are read once in any case.
 
 A guard reads no clock and draws no random numbers.
 """
@@ -28,8 +40,9 @@ WORDS = (PLAN, PROBE, HOLD)
 """What a step does: what the policy plans; nothing, but requests keep the neural drafter; nothing,
 and requests that run in it are without the drafter from then on."""
 
-PlainSeconds = Callable[[int, int], float]
-"""What the cost model says of a step of so many rows and context tokens without drafts."""
+PlainSeconds = Callable[[int, int, int], float]
+"""What the cost model says of a step of so many rows, context tokens and prompt tokens, without
+drafts."""
 
 _FIRST_PROBE, _LONGEST_WAIT = 2, 2048
 """Steps that speculate before a bucket is probed first, and at most between two probes."""
@@ -37,17 +50,17 @@ _DOUBTFUL_WAIT = 16
 """Steps between two probes where what they say varies too much to tell which is faster."""
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
-_CLEAN, _LONGEST_PROBE = 2, 10
-"""Steps of a probe that are counted, behind those that the change-over blurs, and the most that it
-has if prompts are read in them."""
-_VAIN_WAIT = 1024
-"""Steps until the next probe where all steps of one read prompts."""
-_SAMPLES = 64
-"""Steps without speculation that a bucket remembers."""
-_WARM = 4
-"""So many steps of a bucket are taken for as fast as the fastest of them."""
-_PLAIN_CLIP, _PLAN_CLIP = 1.5, 4.0
-"""A step counts as at most so often the usual one: a hiccup is no reason to change anything."""
+_CLEAN, _LONG_PROBE, _LONG_PROBES = 2, 8, 12
+"""Steps of a probe behind those that the change-over blurs; where steps of some kind are new, and
+for how many probes at most."""
+_SAMPLES, _LEAST_SAMPLES = 64, 4
+"""Steps without speculation that are remembered of either kind, and with which it is judged."""
+_RECENT, _WATCHED = 15, 4
+"""The last steps of a kind, whose median says what is usual, and with how many it does."""
+_HICCUP = 5.0
+"""A step that takes so often the usual is no reason to change anything, and is ignored."""
+_FIRST_VERDICT = 100
+"""Steps of the engine that speculate before it is held off anywhere."""
 _MEMORY = 64
 """A bucket's averages are over about so many steps, its spread over four times as many."""
 _CERTAINTY = 40.0
@@ -56,8 +69,10 @@ one that loses in about one of exp(2 * g * 40) stretches."""
 _LEAST_LOSS = 4.0
 """What may be lost in any case, in steps without speculation."""
 _MOST_LOSS = 640.0
-"""What may be lost at most by one request alone, beside twice the least. With more requests it is
-as many times less, as their chances even out: what varies more than that is no chance."""
+"""What may be lost at most by what one request alone emits, beside twice the least. With more
+requests it is as many times less, as their chances even out: what varies more is no chance."""
+_MOST_LOSS_BY_TIMES = 160.0
+"""Likewise by what steps take, which does not even out."""
 _FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
 """Steps held off at first; after many failures; and where trying again loses much."""
 _RETRY_SHARE = 1 / 100
@@ -69,10 +84,14 @@ class Said(NamedTuple):
 
     word: str
     counts: bool
-    """Whether its time says anything: not behind a change-over, nor if it reads prompts."""
+    """Whether its time says anything: not behind a change-over."""
     key: tuple[int, int]
     rows: int
+    reads_prompts: bool
     plain_s: float
+    """What the cost model says of it without drafts and prompts."""
+    weight: float
+    """How many times as long it takes, by the same model, with its prompts."""
 
     @property
     def speculates(self) -> bool:
@@ -81,26 +100,77 @@ class Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """What is known at about one load and context length; times are in those of the cost model."""
+class _Kind:
+    """What is known of steps that read prompts, or of those that do not, in one bucket.
 
-    plain: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    """Steps without speculation."""
+    Times are in those of the cost model.
+    """
+
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """The last steps, speculating or not."""
+    plain: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    """Steps without speculation: their weight, and what they took."""
     factor: float = math.nan
-    """What such a step takes."""
+    """What such a step takes; NaN: this kind is not judged yet."""
     doubt: float = 0.0
     """The standard error of that, as a share of it."""
-    pace: float = math.nan
-    """What a step that speculates takes, on average."""
-    emitted: float = math.nan
-    """Tokens that it emits per row."""
+
+    def is_clean(self, took: float) -> bool:
+        """Take in a step; whether it took what is usual. If all get slower, so does the median."""
+        self.recent.append(took)
+        if len(self.recent) < _WATCHED:  # the first may compile something
+            return False
+        return took <= _HICCUP * sorted(self.recent)[(len(self.recent) - 1) // 2]
+
+    def note_plain(self, weight: float, took: float) -> None:
+        """Take in a step without speculation."""
+        self.plain.append((weight, took))
+        count = len(self.plain)
+        if count >= _LEAST_SAMPLES:  # a long step counts for more, as in what is lost
+            whole = sum(weight for weight, _ in self.plain)
+            self.factor = sum(weight * took for weight, took in self.plain) / whole
+            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in self.plain)
+            self.doubt = math.sqrt(apart * count / (count - 1)) / whole / self.factor
+
+
+@dataclass(slots=True)
+class _Average:
+    """A running mean, and the variance about it."""
+
+    mean: float = 0.0
     variance: float = 0.0
-    """Of what a step loses."""
+
+    def take(self, value: float, noted: int) -> None:
+        """Take in a value, which is the so many-th."""
+        self.mean += max(1 / noted, 1 / _MEMORY) * (value - self.mean)
+        share = max(1 / noted, 1 / (4 * _MEMORY))
+        self.variance += share * ((value - self.mean) ** 2 - self.variance)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What is known at about one load and context length.
+
+    Averages are over steps that speculate, in steps without speculation and prompts.
+    """
+
+    kinds: tuple[_Kind, _Kind] = field(default_factory=lambda: (_Kind(), _Kind()))
+    """Steps that do not read prompts, and steps that do."""
+    plain: _Average = field(default_factory=_Average)
+    """What a step would take without speculation."""
+    slower: _Average = field(default_factory=_Average)
+    """How much longer it takes."""
+    extra: _Average = field(default_factory=_Average)
+    """Tokens that it emits per row, beyond those without speculation."""
+    emitted: _Average = field(default_factory=_Average)
+    """All of them."""
+    doubt: _Average = field(default_factory=_Average)
+    """The standard error of `plain`."""
     most: float = math.inf
-    """What may be lost at most before speculation is held off."""
+    """What may be lost at most by what requests emit before speculation is held off."""
     noted: int = 0
     lost: float = 0.0
-    """Steps without speculation that would have taken as long as what was lost, of late."""
+    """What was lost, of late."""
     gained: float = 0.0
     """Likewise, since it was last held off."""
     held: int = 0
@@ -111,6 +181,30 @@ class _Bucket:
     wait: int = _FIRST_PROBE
     """Steps that speculate until the next probe."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether some kind of its steps is not judged yet, and there is hope that it will be."""
+        known = (len(kind.recent) < _WATCHED or kind.factor > 0 for kind in self.kinds)
+        return self.probes <= _LONG_PROBES and not all(known)
+
+    @property
+    def loss(self) -> float:
+        """What a step loses on average."""
+        return self.slower.mean - self.extra.mean
+
+    @property
+    def allowed(self) -> float:
+        """What may be lost before speculation is held off."""
+        by_chance = min(_CERTAINTY * self.extra.variance, self.most)
+        return max(
+            by_chance + min(_CERTAINTY * self.slower.variance, _MOST_LOSS_BY_TIMES), _LEAST_LOSS
+        )
+
+    def unit(self, kind: _Kind) -> float:
+        """What a step without speculation and prompts takes, as far as it is known."""
+        factor = self.kinds[False].factor
+        return kind.factor if math.isnan(factor) else factor
+
 
 class Guard:
     """Says of each step of one engine whether it speculates."""
@@ -120,27 +214,27 @@ class Guard:
         self._plain_s, self._lag = plain_s, lag
         self._buckets: dict[tuple[int, int], _Bucket] = {}
         self._key: tuple[int, int] | None = None
-        self._probing = self._unclean = 0
-        """Steps of the present probe: that may follow at most, and that must be counted still."""
+        self._probing = 0
+        """Steps that the present probe has still."""
+        self._judged = 0
+        """Clean steps that speculated, as far as they are counted."""
         self._alike = 0
         """How many steps before the present one speculated if it does, and did not if not."""
         self._speculated = True
         self.switches = 0
         """How often it has begun to hold speculation off, in any bucket."""
 
-    def decide(self, rows: int, context_tokens: int, reads_prompts: bool = False) -> Said:
+    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> Said:
         """What the next step does."""
-        plain_s = self._plain_s(rows, context_tokens)
+        plain_s = self._plain_s(rows, context_tokens, 0)
+        whole_s = self._plain_s(rows, context_tokens, prompt_tokens) if prompt_tokens else plain_s
         key = self._key = self._key_of(rows, context_tokens)
-        bucket = self._buckets.get(key) or self._new_bucket(key)
-        word = self._word(bucket)
+        word = self._word(self._buckets.get(key) or self._new_bucket(key))
         speculates = word == PLAN
         self._alike = self._alike + 1 if speculates == self._speculated else 0
         self._speculated = speculates
-        counts = self._alike >= self._lag and not reads_prompts
-        if word == PROBE:
-            self._go_on_probing(bucket, counts)
-        return Said(word, counts, key, rows, plain_s)
+        counts = self._alike >= self._lag
+        return Said(word, counts, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s)
 
     def interrupt(self) -> None:
         """Something else was served: what comes next is blurred by it."""
@@ -156,85 +250,79 @@ class Guard:
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
             bucket.wait = self._wait(bucket)
-            self._probing, self._unclean = self._lag + _LONGEST_PROBE, _CLEAN
+            self._probing = self._lag + (_LONG_PROBE if bucket.is_new else _CLEAN)
         if self._probing > 0:
+            self._probing -= 1
             return PROBE
         bucket.wait -= 1
         return PLAN
 
-    def _go_on_probing(self, bucket: _Bucket, counts: bool) -> None:
-        """Count a step of a probe, which ends where it has seen enough, or nothing for long."""
-        self._probing -= 1
-        self._unclean -= counts
-        if self._unclean == 0:
-            self._probing = 0
-        elif self._probing == 0 and self._unclean == _CLEAN:
-            bucket.wait = max(bucket.wait, _VAIN_WAIT)
-
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""
-        lift = bucket.emitted * bucket.factor / bucket.pace
-        if abs(lift - 1) < 3 * bucket.doubt:
-            return _DOUBTFUL_WAIT
-        cost = (self._lag + _CLEAN) * max(lift - 1, 0) if math.isfinite(lift) else 0.0
         least = _FIRST_PROBE << min(bucket.probes, 6)
+        if bucket.is_new:
+            return min(least, _DOUBTFUL_WAIT)
+        if not bucket.noted:
+            return least
+        if abs(bucket.loss) < 3 * bucket.doubt.mean:
+            return _DOUBTFUL_WAIT
+        pace = bucket.plain.mean + bucket.slower.mean
+        lift = (pace - bucket.loss) / pace
+        cost = (self._lag + _CLEAN) * max(lift - 1, 0)
         # What is affordable rests on what was seen so far, which is little at first.
-        seen = 8 * least * max(lift, 1.0) ** 2 if math.isfinite(lift) else least
+        seen = 8 * least * max(lift, 1.0) ** 2
         return min(max(least, int(cost / _PROBE_SHARE)), int(seen), _LONGEST_WAIT)
 
     def _retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""
-        credit = max(_allowed(bucket) / 4, bucket.hold * _RETRY_SHARE / 4)
-        bucket.lost = _allowed(bucket) - credit
+        credit = max(bucket.allowed / 4, bucket.hold * _RETRY_SHARE / 4)
+        bucket.lost = bucket.allowed - credit
         bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 6
         longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
         bucket.hold = min(2 * bucket.hold, int(longest))
 
-    def note(self, said: Said, seconds: float, tokens: int) -> None:
-        """Take in what a step took and how many tokens it emitted, all rows together."""
+    def note(self, said: Said, seconds: float, tokens: int, emitting: int) -> None:
+        """Take in what a step took, and how many tokens it emitted, of how many of its rows."""
         if not said.counts or not 0 < seconds < math.inf or said.rows <= 0:
             return
         bucket = self._buckets[said.key]
-        took = seconds / said.plain_s
-        if said.word != PLAN:
-            bucket.plain.append(took)
-            unknown = math.isnan(bucket.factor)
-            bucket.factor, bucket.doubt = _clipped_mean(bucket.plain)
-            if unknown and bucket.noted:
-                lost = bucket.noted * (bucket.pace / bucket.factor - bucket.emitted)
-                bucket.lost = min(max(lost, 0.0), _LEAST_LOSS)
-        elif bucket.held == 0:  # with steps in flight, one may come that was decided before
-            self._note_plan(bucket, took, tokens / said.rows)
-
-    def _note_plan(self, bucket: _Bucket, took: float, emitted: float) -> None:
-        bucket.noted += 1
-        share = max(1 / bucket.noted, 1 / _MEMORY)
-        if bucket.noted > _WARM:
-            took = min(took, _PLAN_CLIP * bucket.pace)
-            bucket.pace = _moved(bucket.pace, took, share)
-        else:  # these may compile something
-            took = bucket.pace = min(took, bucket.pace) if bucket.noted > 1 else took
-        bucket.emitted = _moved(bucket.emitted, emitted, share)
-        factor = bucket.factor
-        if math.isnan(factor):
+        if said.speculates and bucket.held > 0:
+            return  # with steps in flight, one may come that was decided before
+        kind = bucket.kinds[said.reads_prompts]
+        took = seconds / said.plain_s / said.weight
+        if not kind.is_clean(took):
             return
-        loss = took / factor - emitted
-        apart = loss - (bucket.pace / factor - bucket.emitted)
-        bucket.variance = _moved(bucket.variance, apart * apart, max(share / 4, 1 / bucket.noted))
-        self._lose(bucket, loss)
+        if not said.speculates:
+            kind.note_plain(said.weight, took)
+            return
+        self._judged = min(self._judged + 1, _FIRST_VERDICT)
+        if math.isnan(kind.factor):
+            return
+        noted = bucket.noted = bucket.noted + 1
+        unit = bucket.unit(kind) / said.weight
+        plain, pace = kind.factor / unit, took / unit
+        extra = (tokens - emitting) / said.rows
+        bucket.plain.take(plain, noted)
+        bucket.slower.take(pace - plain, noted)
+        bucket.extra.take(extra, noted)
+        bucket.emitted.take(tokens / said.rows, noted)
+        bucket.doubt.take(plain * kind.doubt, noted)
+        self._lose(bucket, pace - plain - extra)
 
     def _lose(self, bucket: _Bucket, loss: float) -> None:
         """Book a loss or gain; hold speculation off if too much was lost."""
         # Gains are forgotten, or a plan that was good for long could lose as long.
         bucket.lost = max(bucket.lost + loss, min(bucket.lost, 0.0))
         bucket.gained -= loss
-        allowed = _allowed(bucket)
+        allowed = bucket.allowed
         if bucket.gained > allowed:
             bucket.gained, bucket.hold = 0.0, _FIRST_HOLD
+        if self._judged < _FIRST_VERDICT:
+            bucket.lost = min(bucket.lost, allowed)
         if bucket.lost > allowed:
             # However little credit a retry has, it loses this much before it is judged. At most
             # twice what was next, or a hiccup in the first steps would cost thousands.
-            least = (self._lag + 2) * (bucket.pace / bucket.factor - bucket.emitted)
+            least = (self._lag + 2) * bucket.loss
             if least > bucket.hold * _RETRY_SHARE:
                 bucket.hold = min(2 * bucket.hold, _LONGEST_HOLD)
             bucket.held = bucket.hold
@@ -256,46 +344,27 @@ class Guard:
         """A bucket that knows what its nearest neighbour does, and judges that soon."""
         bucket = self._buckets[key] = _Bucket()
         bucket.most = 2 * _LEAST_LOSS + _MOST_LOSS / 2 ** (key[0] / 2)
-        known = [each for each, other in self._buckets.items() if not math.isnan(other.factor)]
+        known = [each for each, other in self._buckets.items() if other.noted]
         if known:
             nearest = min(known, key=lambda each: abs(each[0] - key[0]) + abs(each[1] - key[1]))
             other = self._buckets[nearest]
-            bucket.factor = other.factor
-            bucket.probes = max(other.probes - 2, 0)
+            bucket.kinds[False].factor = other.kinds[False].factor
+            bucket.probes = min(max(other.probes - 2, 0), 6)
             if other.held > 0:
-                bucket.held, bucket.variance = min(other.held, _FIRST_HOLD), other.variance
+                bucket.held = min(other.held, _FIRST_HOLD)
+                bucket.extra.variance = other.extra.variance
+                bucket.slower.variance = other.slower.variance
         return bucket
 
     def rates(self, said: Said) -> tuple[float, float]:
         """Tokens per second with speculation and without, at a step's load; NaN if unknown."""
         bucket = self._buckets[said.key]
-        per_s = said.rows / said.plain_s
-        return per_s * bucket.emitted / bucket.pace, per_s / bucket.factor
+        if not bucket.noted:
+            return math.nan, math.nan
+        step_s = said.plain_s * bucket.unit(bucket.kinds[True])
+        per_s, plain = said.rows * bucket.emitted.mean / step_s, bucket.plain.mean
+        return per_s / (plain + bucket.slower.mean), per_s / (plain + bucket.extra.mean)
 
     def holds(self, said: Said) -> int:
         """For how many steps speculation is still held off at a step's load; 0: it is not."""
         return self._buckets[said.key].held
-
-
-def _allowed(bucket: _Bucket) -> float:
-    """What may be lost before speculation is held off, in steps without it."""
-    return max(_LEAST_LOSS, min(_CERTAINTY * bucket.variance, bucket.most))
-
-
-def _moved(mean: float, value: float, share: float) -> float:
-    """A running mean after another value."""
-    return value if math.isnan(mean) else mean + share * (value - mean)
-
-
-def _clipped_mean(values: deque[float]) -> tuple[float, float]:
-    """The mean, and its standard error as a share of it.
-
-    What is far above or below the median is taken for that far only.
-    """
-    count = len(values)
-    median = sorted(values)[(count - 1) // 2]
-    low, high = median / _PLAIN_CLIP, median * _PLAIN_CLIP
-    clipped = [min(max(value, low), high) for value in values]
-    mean = sum(clipped) / count
-    spread = sum((value - mean) ** 2 for value in clipped) / max(count - 1, 1)
-    return mean, math.sqrt(spread / count) / mean

@@ -71,12 +71,6 @@ class Log(Steps):
         return (self.recording.columns.length[self.request] - self.position).astype(np.int32)
 
     @property
-    def context_tokens(self) -> Ints:
-        """Known tokens at each step."""
-        prompt = self.recording.columns.prompt[self.request]
-        return (prompt + self.position).astype(np.int32)
-
-    @property
     def neural_accepted(self) -> Ints:
         """Accepted neural tokens of each step."""
         return np.minimum(self.accepted, self.neural_len)

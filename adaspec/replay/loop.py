@@ -111,18 +111,22 @@ class _Run:
         self.loop = start(recording.columns, order, concurrency, False)
         self.guard: Guard | None = None
         self.true_costs = cost.under(engine).constants()
-        self._entered = False
-        """Whether requests have entered since the last step."""
+        self._prompt_tokens = 0
+        """Of requests that have entered since the last step, where reading them is charged."""
+        self._noted_s = 0.0
+        """Until when the guard was told of."""
         self._held_off = False
         """Whether the last step was held off: the policy knows nothing of the running requests."""
         self._admit(0)
 
     def _admit(self, first_entry: int) -> None:
         """Let in the requests that have entered, from this entry of the order on."""
-        loop, waited_s, self._entered = self.loop, 0.0, True
+        loop, waited_s, self._prompt_tokens = self.loop, 0.0, 0
         rows = int(loop.state["rows"][0])
         for row in np.flatnonzero(loop.entry[:rows] >= first_entry).tolist():
             request = self.recording.requests[loop.request[row]]
+            if loop.columns.entry_s[loop.request[row]] > 0:
+                self._prompt_tokens += len(request.prompt_tokens)
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
             loop.slot[row] = self.index.open(known)
             if not self._held_off and self.executor.admit(
@@ -138,17 +142,18 @@ class _Run:
         if guard is None:
             self._speculate()
             return
-        rows, entered, self._entered = int(loop.state["rows"][0]), self._entered, False
-        before_s, before_tokens = float(loop.totals["time_s"][0]), float(loop.totals["tokens"][0])
-        said = guard.decide(rows, self._context_tokens(), entered)
+        rows, before_tokens = int(loop.state["rows"][0]), float(loop.totals["tokens"][0])
+        said = guard.decide(rows, self._context_tokens(), self._prompt_tokens)
+        self._prompt_tokens = 0
         if said.speculates:
             if self._held_off:
                 self._readmit()
             self._speculate()
         else:
             self._go_without(said)
-        took_s = float(loop.totals["time_s"][0]) - before_s
-        guard.note(said, took_s, round(float(loop.totals["tokens"][0]) - before_tokens))
+        now_s, tokens = float(loop.totals["time_s"][0]), float(loop.totals["tokens"][0])
+        guard.note(said, now_s - self._noted_s, round(tokens - before_tokens), rows)
+        self._noted_s = now_s
 
     def _readmit(self) -> None:
         """Let the policy know of requests again that ran while it was held off."""

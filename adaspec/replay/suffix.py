@@ -98,10 +98,6 @@ class SuffixCache(Protocol):
     def cached_requests(self) -> Any:
         """Whose answers are remembered."""
 
-    @property
-    def active_requests(self) -> Any:
-        """Who runs."""
-
 
 def why_not_here() -> str | None:
     """Why suffix decoding cannot be replayed here; None where it can."""

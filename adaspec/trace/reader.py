@@ -64,10 +64,11 @@ class TraceReader:
     def requests(self, workload: str | None = None) -> Iterator[Request]:
         """The requests of a dense trace in recorded order, of one workload or of all."""
         self._expect("dense", "requests")
-
         limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
-        for request, where in self._rows(workload):
+        for request, where in self._rows():
+            if workload not in (None, request.workload):
+                continue
             if request.max_tokens is None and limit is not None:
                 request = replace(request, max_tokens=limit)
             check_request(request, self.manifest, where)
@@ -78,11 +79,11 @@ class TraceReader:
                 f"{self.path}: holds no workload {workload!r}: it has {', '.join(self.workloads())}"
             )
 
-    def steps(self, workload: str | None = None) -> Iterator[LoggedStep]:
-        """The engine steps of a logged trace in recorded order, of one workload or of all."""
+    def steps(self) -> Iterator[LoggedStep]:
+        """The engine steps of a logged trace in recorded order."""
         self._expect("logged", "steps")
         latest: dict[Key, int] = {}
-        for step, where in self._rows(workload):
+        for step, where in self._rows():
             check_step(step, where)
             key = (step.workload, step.id)
             check_order(step, latest.get(key, -1), where)
@@ -116,14 +117,13 @@ class TraceReader:
                 f"give a {kind} one"
             )
 
-    def _rows(self, workload: str | None) -> Iterator[tuple[Any, str]]:
+    def _rows(self) -> Iterator[tuple[Any, str]]:
         for shard in self.shards:
             start = 0
             for batch in self._batches(shard, None, _BATCH_ROWS):
                 where = f"{shard.path} rows {start}..{start + batch.num_rows - 1}"
                 for offset, row in enumerate(batch_rows(batch, self.manifest, where)):
-                    if workload is None or row.workload == workload:
-                        yield row, f"{shard.path} row {start + offset}"
+                    yield row, f"{shard.path} row {start + offset}"
                 start += batch.num_rows
 
     def _batches(

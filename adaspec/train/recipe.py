@@ -226,7 +226,7 @@ def tuned_rules(
     winners = static_winners(grid, speeds, list(orders), player.cap)
     return [
         {
-            concurrency: winners[str(number), concurrency][STATIC_BEST].spec
+            concurrency: winners[str(number), concurrency][STATIC_BEST].contender.name
             for concurrency in options.concurrency
         }
         for number in range(len(groups))

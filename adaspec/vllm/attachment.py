@@ -14,9 +14,7 @@ from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.following import follow
-from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
-from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
@@ -80,8 +78,7 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
         scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> Any:
         session: Session = runner.adaspec_session
-        told = getattr(scheduler_output, MODE, None)
-        follow(session, told, getattr(scheduler_output, GUARD, None))
+        follow(session, scheduler_output)
         try:
             owners = None
             if session.answers is not None:

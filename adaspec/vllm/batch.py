@@ -46,12 +46,6 @@ class EngineBatch:
     """Per row, what must be the same for a request to know another's answer; None for what must
     not be shared; empty if no answers are remembered."""
 
-    @property
-    def sampled_names(self) -> set[str]:
-        """The requests that sampled a token in this step."""
-        rows = zip(self.requests, self.sampled, strict=True)
-        return {name for name, tokens in rows if len(tokens)}
-
 
 @dataclass(slots=True)
 class RunningRequest:
@@ -263,15 +257,11 @@ class EngineStep:
             tokens: list[int] = drafted[row, :neural].tolist() if neural else []
             if ngram:
                 tokens += copied[row, :ngram].tolist()
-            if not tokens or (min(tokens) >= 0 and max(tokens) < vocabulary):
-                rows.append(tokens)
-                continue
-            for position, token in enumerate(tokens):
-                if not 0 <= token < vocabulary:
-                    del tokens[position:]
-                    cut.neural_len[row] = min(cut.neural_len[row], position)
-                    cut.ngram_len[row] = position - cut.neural_len[row]
-                    break
+            if tokens and not (min(tokens) >= 0 and max(tokens) < vocabulary):
+                sound = [0 <= token < vocabulary for token in tokens].index(False)
+                del tokens[sound:]
+                cut.neural_len[row] = min(neural, sound)
+                cut.ngram_len[row] = sound - cut.neural_len[row]
             rows.append(tokens)
         return rows
 
@@ -295,8 +285,6 @@ class Verification:
     """Whether the target judged the row's draft; an empty draft counts as judged."""
     dropped: list[str]
     """Requests with a draft of which the target judged no token."""
-    any_known: bool
-    """Whether any row is known."""
     complete: bool
     """Whether the engine's step verified this proposal and did nothing else."""
     step_s: float = 0.0
@@ -353,7 +341,6 @@ def verify(step: EngineStep, batch: EngineBatch) -> Verification:
         emitted_tokens,
         judged,
         dropped,
-        bool(verified_requests),
         bool(verified_requests) and verified_requests.issuperset(batch.requests),
     )
 

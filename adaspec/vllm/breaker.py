@@ -35,7 +35,7 @@ class CircuitBreaker:
         # no clock.
         self._outstanding_steps = 0
 
-    def note(self, step: int, stage: str, error: Exception) -> None:
+    def note(self, stage: str, error: Exception) -> None:
         """Count an error that never switches the policy off; only the first one is logged."""
         self.noted[stage] += 1
         if self.noted[stage] == 1:
@@ -45,9 +45,9 @@ class CircuitBreaker:
                 stage,
                 in_one_line(error, 300),
             )
-        self._notify(step, stage, error)
+        self._observers.notify("fault", Fault(stage, self.off))
 
-    def fault(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
+    def fault(self, stage: str, error: Exception, rows: int = 0) -> None:
         """Count a failure that leaves `rows` requests without a proposal; at 0 proposals stand."""
         self._in_a_row += 1
         self._outstanding_steps += STEPS_PER_FAULT
@@ -75,13 +75,9 @@ class CircuitBreaker:
                 else f"for failing more often than once in {STEPS_PER_FAULT} steps",
                 ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
             )
-        self._notify(step, stage, error, rows)
+        self._observers.notify("fault", Fault(stage, self.off, rows))
 
     def step_succeeded(self) -> None:
         """Note that a step was decided and learned from without a fault."""
         self._in_a_row = 0
         self._outstanding_steps = max(0, self._outstanding_steps - 1)
-
-    def _notify(self, step: int, stage: str, error: Exception, rows: int = 0) -> None:
-        fault = Fault(step, stage, in_one_line(error, 300), self.off, rows)
-        self._observers.notify("fault", fault)

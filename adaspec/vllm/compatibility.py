@@ -18,15 +18,38 @@ TESTED = ("0.32",)
 """Of these, the versions that the engine tests have run on."""
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
-_CREATE_CONFIG = f"{ENGINE_ARGS}:EngineArgs.create_speculative_config"
 _PROPOSER_METHODS = {
     "propose": ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
     "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
     "load_model": ("target_model",),
 }
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
+        "target_model_config",
+        "target_parallel_config",
+    ),
+}
+_OF_BOTH: dict[str, tuple[str, ...]] = {
+    f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
+    f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
+    "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
+    "vllm.v1.core.sched.output:SchedulerOutput.__init__": (
+        "scheduled_spec_decode_tokens",
+        "num_scheduled_tokens",
+        "total_num_scheduled_tokens",
+        "scheduled_new_reqs",
+        "finished_req_ids",
+        "num_spec_tokens_to_schedule",
+    ),
+    "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
+    "vllm.sampling_params:SamplingParams.min_tokens": (),
+    "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
+    "vllm.sampling_params:SamplingParams.extra_args": (),
+}
 FUNCTIONS: dict[str, tuple[str, ...]] = {
-    _CREATE_CONFIG: ("target_model_config", "target_parallel_config"),
+    **ARGUMENTS,
+    **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
     **{
@@ -34,20 +57,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         for name, parameters in _PROPOSER_METHODS.items()
     },
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
-    "vllm.v1.core.sched.output:SchedulerOutput.__init__": (
-        "scheduled_spec_decode_tokens",
-        "num_scheduled_tokens",
-        "total_num_scheduled_tokens",
-    ),
     f"{_SCHEDULER}.schedule": (),
-    f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
-    f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
-    "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
-    "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
-    "vllm.sampling_params:SamplingParams.min_tokens": (),
-    "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
-    "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 """Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
@@ -56,6 +67,7 @@ _GPU = "vllm.v1.worker.gpu"
 _HEADS = f"{_GPU}.spec_decode.target_dependent_ar"
 _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
+    **_OF_BOTH,
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": ("kv_cache_config",),
@@ -105,27 +117,12 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
         "prefill_len_np",
         "num_computed_prefill_tokens_np",
     ),
-    f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
-    f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
-    "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
-    "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
-    "vllm.v1.core.sched.output:SchedulerOutput.__init__": (
-        "scheduled_spec_decode_tokens",
-        "num_scheduled_tokens",
-        "total_num_scheduled_tokens",
-        "scheduled_new_reqs",
-        "finished_req_ids",
-        "num_spec_tokens_to_schedule",
-    ),
     "vllm.v1.core.sched.output:NewRequestData.__init__": (
         "req_id",
         "prefill_token_ids",
         "sampling_params",
         "lora_request",
     ),
-    "vllm.sampling_params:SamplingParams.min_tokens": (),
-    "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
-    "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 """The same for model runner V2."""
 RUNNER_ATTRIBUTES = (
@@ -163,28 +160,26 @@ def is_tested(version: str) -> bool:
     return _release(version) in TESTED
 
 
-def signature_problems(
-    paths: Iterable[str] | None = None, functions: Mapping[str, tuple[str, ...]] = FUNCTIONS
-) -> Iterator[str]:
+def signature_problems(functions: Mapping[str, tuple[str, ...]] = FUNCTIONS) -> Iterator[str]:
     """One line for every function that is missing or lacks a parameter that adaspec relies on."""
-    for path in functions if paths is None else paths:
+    for path, parameters in functions.items():
         name = path.replace(":", ".")
         try:
             function = pkgutil.resolve_name(path)
         except (ImportError, AttributeError):
             yield f"{name} is missing"
         else:
-            yield from _parameter_problems(function, functions[path], name)
+            yield from _parameter_problems(function, parameters, name)
 
 
-def check_arguments() -> None:
-    """Refuse a vLLM whose engine takes unexpected arguments."""
-    _refuse(signature_problems([_CREATE_CONFIG]))
+def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a vLLM that lacks any of these functions or their parameters."""
+    _refuse(signature_problems(functions))
 
 
 def check_runner(runner: Any, drafter: Any) -> None:
     """Refuse a runner or a neural drafter that lacks what adaspec relies on."""
-    _refuse(signature_problems(key for key in FUNCTIONS if key != _CREATE_CONFIG))
+    check_functions(FUNCTIONS)
     _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
     if drafter is not None:
         # A proposer's class may override the common methods.
@@ -193,11 +188,6 @@ def check_runner(runner: Any, drafter: Any) -> None:
             path = f"{drafter_class.__name__}.{name}"
             _refuse(_parameter_problems(getattr(drafter_class, name), parameters, path))
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
-
-
-def check_runner_v2() -> None:
-    """Refuse a model runner V2 that lacks what adaspec relies on."""
-    _refuse(signature_problems(functions=FUNCTIONS_V2))
 
 
 def _parameter_problems(function: Any, parameters: tuple[str, ...], path: str) -> Iterator[str]:

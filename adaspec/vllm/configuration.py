@@ -10,17 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adaspec.errors import ServingError, TraceError
+from adaspec.errors import ServingError
 from adaspec.trace.identity import vocabulary_hash
-from adaspec.trace.reader import TraceReader
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import choose, target_of
-from adaspec.vllm.compatibility import check_arguments, installed_version, version_problem
+from adaspec.vllm.compatibility import (
+    ARGUMENTS,
+    check_functions,
+    installed_version,
+    version_problem,
+)
 from adaspec.vllm.drafters import drafter_method
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
 
@@ -46,7 +51,7 @@ def speculative_config(
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
-    check_arguments()
+    check_functions(ARGUMENTS)
     release_runner()
     operator_config = args.speculative_config
     flags = {name: getattr(args, name) for name in _FLAGS}
@@ -124,7 +129,16 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
         options = getattr(config.speculative_config, ATTRIBUTE, None)
     if options is not None:
         _set_scheduler(config.scheduler_config, options)
+        if options.runner == "V2" and not _names_graph_sizes(args):
+            add_coarse_sizes(config)
     return config
+
+
+def _names_graph_sizes(args: Any) -> bool:
+    """Whether the operator has named the sizes of CUDA graphs."""
+    given = (args, args.compilation_config)
+    names = ("cudagraph_capture_sizes", "max_cudagraph_capture_size")
+    return any(getattr(each, name) is not None for each in given for name in names)
 
 
 def _set_scheduler(config: Any, options: Options) -> None:
@@ -197,8 +211,6 @@ def translated(
     choice = choose(options, target, method is not None)
     if options.trace_dir is not None:
         _check_writable("trace_dir", Path(options.trace_dir))
-        if options.mode == "record":
-            _check_recording(Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
     runner, problem = runner_of(options.mode, choice.policy, method, on_cpu(), why_v1)
@@ -247,18 +259,3 @@ def _check_writable(option: str, folder: Path) -> None:
             f"{option} '{folder}' cannot be written to ({error.strerror}): give a folder that the "
             "server may write to"
         ) from error
-
-
-def _check_recording(folder: Path) -> None:
-    """Refuse to record into a folder that contains anything but a dense trace."""
-    if not any(folder.iterdir()) or any(folder.glob("replica-*")):
-        return
-    try:
-        found = f"a {TraceReader(folder).manifest.kind} one"
-    except TraceError as error:
-        found = str(error)
-    if found != "a dense one":
-        raise ServingError(
-            f"trace_dir '{folder}' holds no trace that mode 'record' could go on with ({found}): "
-            "give an empty folder, or none yet"
-        )

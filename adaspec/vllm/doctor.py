@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-import sys
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.patching import V2_VARIABLE, in_one_line
 
-OLDEST_PYTHON = (3, 11)
 GPU_CAVEAT = (
     "adaspec's engine tests ran on CPUs, model runner V2 in Triton's interpreter; what it gains on "
     "this GPU is not measured yet: compare a server with mode 'off' before you rely on any figure"
@@ -54,7 +53,7 @@ def examine(
     # By default vLLM logs to standard output, which is for the result.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     parts: dict[str, Callable[[], str]] = {
-        "python": _python,
+        "python": platform.python_version,
         "adaspec": _adaspec,
         "torch": _torch,
         "vllm": _vllm,
@@ -114,13 +113,6 @@ _ADVICE = {
     "patches": "install a vLLM that imports here, then run this again",
     "model": "give a model's folder, or a hub id that can be reached from here",
 }
-
-
-def _python() -> str:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        raise _Problem(version, f"use {'.'.join(map(str, OLDEST_PYTHON))}")
-    return version
 
 
 def _adaspec() -> str:
@@ -195,7 +187,7 @@ def _runner(policy: str | None) -> str:
         raise _Problem("it depends on the policy", "mend 'policy' first") from error
     runner, why = runner_of("serve", decides, "eagle3", on_cpu())
     if runner == "V2":
-        problems = list(signature_problems(functions=FUNCTIONS_V2))
+        problems = list(signature_problems(FUNCTIONS_V2))
         if problems:
             raise _Problem(
                 f"V2 would serve, but this vLLM is not as adaspec knows it: {'; '.join(problems)}",

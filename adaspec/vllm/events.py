@@ -53,9 +53,7 @@ class Serving:
 class Fault:
     """A failure that serving survived."""
 
-    step: int
     stage: str
-    error: str
     switched_off: bool
     rows: int = 0
     """How many requests got no decision because of the failure."""

@@ -109,9 +109,9 @@ class TimedSteps:
     def _begin(self, step: Any) -> Guarded:
         scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
         drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
-        reads_prompts = step.total_num_scheduled_tokens != len(scheduled) + drafted
+        prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
         context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
-        said = self.guard.decide(len(scheduled), context_tokens, reads_prompts)
+        said = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
         if len(self._in_flight) >= _MOST_IN_FLIGHT:  # outputs that never came
             self._in_flight.clear()
         self._in_flight[id(step)] = said, self.clock()
@@ -127,7 +127,8 @@ class TimedSteps:
             return
         try:
             switches = self.guard.switches
-            self.guard.note(said, now_s - began_s, sum(map(len, output.sampled_token_ids)))
+            emitted = [len(tokens) for tokens in output.sampled_token_ids if len(tokens)]
+            self.guard.note(said, now_s - began_s, sum(emitted), len(emitted))
             if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
                 self._logged_s = now_s
                 rate_with, rate_without = self.guard.rates(said)

@@ -10,7 +10,6 @@ import os
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Mapping
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import MOST_OWNERS, AnswerIndex
+from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.base import needs_of
 from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.events import Observer, Serving
@@ -30,8 +29,6 @@ log = logging.getLogger("vllm.adaspec")
 PERIOD_S = 300.0
 """So many seconds of answers a kill may cost."""
 _CLOSE_S = 30.0
-_BYTES_OF_KEYS = MOST_OWNERS * 4 * 64
-"""More than the keys of so many owners take."""
 _ARRAYS = ("tokens", "owners", "keys", "vocabulary")
 
 
@@ -111,7 +108,8 @@ def write_answers(path: Path, contents: dict[str, NDArray[Any]]) -> None:
     staged = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        remove_staged(path)
+        for left in path.parent.glob(f"{path.name}.*"):  # by killed servers: users' text, too
+            left.unlink(missing_ok=True)
         # Its mode is 0600.
         descriptor, staged = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
@@ -125,12 +123,6 @@ def write_answers(path: Path, contents: dict[str, NDArray[Any]]) -> None:
             Path(staged).unlink(missing_ok=True)
 
 
-def remove_staged(path: Path) -> None:
-    """Remove what killed servers left half written beside their file: users' text, too."""
-    for left in path.parent.glob(f"{path.name}.*"):
-        left.unlink(missing_ok=True)
-
-
 def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> int:
     """Store a file's answers in an index; how many tokens these are, 0 if there is no file.
 
@@ -140,13 +132,11 @@ def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> 
     if not path.exists():
         return 0
     try:
-        problem = _unfit(path, index)
-        if not problem:
-            with np.load(path, allow_pickle=False) as file:
-                tokens, owners, keys, of = (file[name] for name in _ARRAYS)
-            problem = _problem(tokens, owners, keys, size)
-            if str(of) != vocabulary:
-                problem = "it is of another vocabulary"
+        with np.load(path, allow_pickle=False) as file:
+            tokens, owners, keys, of = (file[name] for name in _ARRAYS)
+        problem = _problem(tokens, owners, keys, size)
+        if str(of) != vocabulary:
+            problem = "it is of another vocabulary"
     except Exception as error:  # a broken archive fails in many ways
         problem = in_one_line(error, 200)
     if problem:
@@ -160,19 +150,6 @@ def read_answers(path: Path, index: AnswerIndex, vocabulary: str, size: int) -> 
             index.add(stored, numbers[owner[-1]])
     log.info("adaspec: %d tokens of earlier answers read from %s", index.tokens, path)
     return index.tokens
-
-
-def _unfit(path: Path, index: AnswerIndex) -> str:
-    """Why a file is not even read; empty if it may be: it must be no larger than one of ours."""
-    if not path.is_file():
-        return "it is no file"
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-    if any(each.compress_type != zipfile.ZIP_STORED for each in members):
-        return "it is compressed"
-    # The ring may have been larger in the server that wrote it.
-    most = 16 * index.nbytes + _BYTES_OF_KEYS
-    return "" if sum(each.file_size for each in members) <= most else "it is too large"
 
 
 def _problem(tokens: NDArray[Any], owners: NDArray[Any], keys: NDArray[Any], size: int) -> str:

@@ -334,7 +334,8 @@ class MetricsObserver(Observer):
         drafted_tokens = event.drafted.tolist()
         counters.add("modelled_step_seconds", event.step_s)
         if event.took_s is not None:
-            kind = _drafted_kind(sum(drafted_tokens), sum(event.known.tolist()))
+            tokens, most = sum(drafted_tokens), SHORT * int(event.known.sum())
+            kind = DRAFTED[(tokens > 0) + (tokens > most)]
             counters.add(f"clocked_steps/{kind}")
             counters.add(f"clocked_step_seconds/{kind}", event.took_s)
             counters.add(f"clocked_step_modelled_seconds/{kind}", event.step_s)
@@ -411,8 +412,3 @@ def _reason(neural: int, ngram: int, shown: int) -> str:
     if not neural:
         return "ngram/switched" if shown else "ngram/alone"
     return f"{'splice' if ngram else 'neural'}/{'trimmed' if neural < shown else 'whole'}"
-
-
-def _drafted_kind(tokens: int, rows: int) -> str:
-    """The one of `DRAFTED` that describes a step in which so many tokens were verified."""
-    return DRAFTED[(tokens > 0) + (tokens > SHORT * rows)]

@@ -6,6 +6,7 @@ operator asks for `{"method": "adaspec"}`, so that any other vLLM works even if 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -37,11 +38,8 @@ log = logging.getLogger("vllm.adaspec")
 def register() -> None:
     """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
     with _failures_logged():
-        when_imported(ENGINE_ARGS, patch_engine_args)
-        when_imported(SAMPLING_PARAMS, patch_sampling_params)
-        when_imported(RUNNER, patch_runner)
-        when_imported(RUNNER_V2, patch_runner_v2)
-        when_imported(SCHEDULED, patch_scheduled)
+        for name in PATCHES:
+            when_imported(name, functools.partial(patch, name))
 
 
 @contextmanager
@@ -98,35 +96,15 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return spec
 
 
-def patch_engine_args(module: ModuleType) -> None:
-    """Make `EngineArgs.create_speculative_config` understand `{"method": "adaspec"}`."""
-    wrap(getattr(module, "EngineArgs", None), "create_speculative_config", _speculative_config)
-    wrap(getattr(module, "EngineArgs", None), "create_engine_config", _engine_config)
-
-
-def patch_sampling_params(module: ModuleType) -> None:
-    """Make `SamplingParams.verify` refuse what a request asks of adaspec in vain."""
-    wrap(getattr(module, "SamplingParams", None), "verify", _verify)
-
-
-def patch_runner(module: ModuleType) -> None:
-    """Make a `GPUModelRunner` follow a policy if its config carries adaspec's options."""
-    wrap(getattr(module, "GPUModelRunner", None), "__init__", _init_with("adaspec.vllm.attachment"))
-
-
-def patch_runner_v2(module: ModuleType) -> None:
-    """The same for model runner V2."""
-    init = _init_with("adaspec.vllm.v2.attachment")
-    wrap(getattr(module, "GPUModelRunner", None), "__init__", init)
-    wrap(module, "maybe_create_adaptive_verification_manager", _trimming_manager)
-
-
-def patch_scheduled(module: ModuleType) -> None:
-    """Make what a scheduler tells workers of a new request name its `cache_salt`."""
-    wrap(getattr(module, "NewRequestData", None), "from_request", _with_salt)
+def patch(name: str, module: ModuleType) -> None:
+    """Wrap what `PATCHES` has for a module of that name, as far as it is there."""
+    for path, replacement in PATCHES[name].items():
+        owner, _, function = path.rpartition(".")
+        wrap(getattr(module, owner, None) if owner else module, function, replacement)
 
 
 def _with_salt(original: Callable[..., Any], request: Any, *rest: Any, **named: Any) -> Any:
+    """What a scheduler tells workers of a new request, its `cache_salt` as well."""
     data = original(request, *rest, **named)
     setattr(data, SALT_ATTRIBUTE, getattr(request, "cache_salt", None))
     return data
@@ -151,6 +129,7 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **k
 
 
 def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: Any) -> None:
+    """`SamplingParams.verify`, which also refuses what a request asks of adaspec in vain."""
     original(params, *configs, **named)
     extra_args = getattr(params, "extra_args", None)
     if extra_args and any(hasattr(each, ATTRIBUTE) for each in (*configs, *named.values())):
@@ -210,3 +189,19 @@ def _broken(error: Exception) -> ImportError:
         f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
         f"({in_one_line(error)}): install it again, or serve without it; 'adaspec doctor' says more"
     )
+
+
+PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
+    ENGINE_ARGS: {
+        "EngineArgs.create_speculative_config": _speculative_config,
+        "EngineArgs.create_engine_config": _engine_config,
+    },
+    SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
+    SCHEDULED: {"NewRequestData.from_request": _with_salt},
+    RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.attachment")},
+    RUNNER_V2: {
+        "GPUModelRunner.__init__": _init_with("adaspec.vllm.v2.attachment"),
+        "maybe_create_adaptive_verification_manager": _trimming_manager,
+    },
+}
+"""By module of vLLM, what is wrapped by what."""

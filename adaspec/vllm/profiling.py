@@ -15,10 +15,8 @@ import numpy as np
 from adaspec.errors import ServingError
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal
-from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.events import Observer, source_of
-from adaspec.vllm.machine import hardware
 from adaspec.vllm.workarounds import use_worker_threads
 
 _FIRST_TOKEN = 3
@@ -273,16 +271,6 @@ class ProfiledEngine:
         """End the engine; its memory is freed once nothing else refers to it."""
         self._engine.engine_core.shutdown()
         del self._llm, self._engine, self._runner
-
-    @property
-    def version(self) -> str:
-        """vLLM's version."""
-        return installed_version()
-
-    @property
-    def hardware(self) -> str:
-        """The device that the engine runs on."""
-        return hardware()
 
     @property
     def runs_on_cpu(self) -> bool:

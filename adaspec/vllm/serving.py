@@ -45,7 +45,10 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         shows_confidences=has_head,
     )
     fraction = options.record_fraction
-    replica = replica_of(config.parallel_config, options.replicas)
+    # The engines of a dense model do not know of each other: vLLM tells each of them that it is
+    # alone, and leaves only an index behind.
+    is_alone = options.replicas == 1
+    replica = None if is_alone else int(config.parallel_config.data_parallel_index)
     return choice, Serving(
         policy=policy.name if recording else choice.spec,
         why=choice.why,
@@ -100,17 +103,6 @@ def memory_file(folder: str | None, replica: int | None) -> Path | None:
     if folder is None:
         return None
     return Path(folder) / ("answers.npz" if replica is None else f"answers-{replica}.npz")
-
-
-def replica_of(parallel: Any, replicas: int) -> int | None:
-    """The index of this engine among the replicas; None if it is the only one.
-
-    The engines of a dense model do not know of each other: vLLM tells each of them that it is
-    alone, and leaves only an index behind.
-    """
-    if replicas == 1:
-        return None
-    return int(parallel.data_parallel_index)
 
 
 def _version(policy: Policy) -> str:

@@ -53,7 +53,7 @@ def limits_or_note(request: str, params: Any, serving: Serving, breaker: Circuit
     try:
         return limits_of(request, params, serving.serve_fraction)
     except Exception as error:
-        breaker.note(0, "request", error)
+        breaker.note("request", error)
         return UNLIMITED
 
 
@@ -93,8 +93,6 @@ class Session:
         self._decision_s = self._began_s = 0.0
         self._expects = getattr(policy, "expects", None)
         self._shortened = getattr(policy, "shortened", None)
-        self._any_recorded = False
-        """Whether the current step has recorded rows."""
         self._draft_to = 0
         """How many tokens the current step drafts at least, whatever the policy asks for."""
         self._executor = executor_of(policy, self.setup, self._running.index)
@@ -118,7 +116,9 @@ class Session:
         off = self._failed = self.breaker.off
         if not off:
             self._learn(batch, since_s)
-        sampled_before, self._sampled = self._sampled, batch.sampled_names
+        sampled_before = self._sampled
+        rows = zip(batch.requests, batch.sampled, strict=True)
+        self._sampled = {name for name, tokens in rows if len(tokens)}
         with self._stage("look-up"):
             try:
                 if self.mode == "off" or self.word == HOLD:
@@ -208,9 +208,9 @@ class Session:
         if self.counts_slow_decisions and self._decision_s > SLOW_S:
             error = TimeoutError(f"a decision took {self._decision_s:.2f} s")
             if self._stop_if_slow:
-                self.breaker.fault(self.step, "time", error)
+                self.breaker.fault("time", error)
                 return proposed
-            self.breaker.note(self.step, "time", error)
+            self.breaker.note("time", error)
         self.breaker.step_succeeded()
         return proposed
 
@@ -220,8 +220,7 @@ class Session:
 
     def _shorten(self, current: EngineStep, cut: Cut) -> None:
         """Propose nothing for recorded rows, for others what requests and the operator allow."""
-        if self._any_recorded:
-            cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
+        cut.neural_len[current.recorded] = cut.ngram_len[current.recorded] = 0
         if current.copies is not None:
             cut.ngram_len[~current.copies] = 0
         most = self.serving.max_drafted_tokens
@@ -237,7 +236,7 @@ class Session:
             return np.asarray(self._expects(current.step.proposal), np.float32)
         except Exception as error:
             self._expects = None  # this figure is only shown, so it may cause one fault at most
-            self.breaker.fault(self.step, "expects", error)
+            self.breaker.fault("expects", error)
             return None
 
     def _learn(self, batch: EngineBatch, since_s: float) -> None:
@@ -264,7 +263,7 @@ class Session:
             )
             result.step_s = outcome.step_s
             result.took_s = since_s if result.complete else None
-            if result.any_known:
+            if result.known.any():
                 self._executor.learn(pending.step, outcome)
         if result is not None:
             self.observers.notify("verified", result)
@@ -352,8 +351,7 @@ class Session:
             ],
             np.bool_,
         )
-        self._any_recorded = bool(recorded.any())
-        self._draft_to = self.serving.record_cap if self._any_recorded else 0
+        self._draft_to = self.serving.record_cap if recorded.any() else 0
         slots, prompt, position, engine_rows = np.array(
             [
                 [request.slot for request in stepping],
@@ -402,7 +400,7 @@ class Session:
             return
         self._failed = True
         self._pending = None
-        self.breaker.fault(self.step, stage, error, self._engine_rows)
+        self.breaker.fault(stage, error, self._engine_rows)
 
 
 class _Stage:

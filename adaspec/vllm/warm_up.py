@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from time import perf_counter
-
 import numpy as np
 
 from adaspec.vllm.batch import EngineBatch, common_prefix_len
 from adaspec.vllm.session import Session
 
-log = logging.getLogger("vllm.adaspec")
-
 _TEXT = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3]
 _STEPS = 3
-_LONG_S = 5.0
 
 
 def warm_up(session: Session) -> None:
@@ -23,7 +17,6 @@ def warm_up(session: Session) -> None:
     Every stage runs before anything is served, so that no request waits for a compiler.
     """
     session.counts_slow_decisions = False
-    began_s = perf_counter()
     state = object()
     tokens = np.array([_TEXT + [4, 1, 2, 3] * (_STEPS + 1) * 8], np.int32)
     known_tokens = len(_TEXT)
@@ -50,6 +43,3 @@ def warm_up(session: Session) -> None:
         sampled = expected_tokens[: common_prefix_len(proposed, expected_tokens) + 1]
     empty = np.zeros(0, np.int32)
     session.begin(EngineBatch([], [], tokens[:0], empty, empty, [], {}), {})
-    took_s = perf_counter() - began_s
-    if took_s > _LONG_S:
-        log.info("adaspec: compiled for %.0f s; the next start on this machine need not", took_s)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 from engines import has_gpu, models_of, opened
-from results import Cells, wait_for_turn
+from results import Cells
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
 from adaspec.cost.load import save_cost
 from adaspec.cost.model import CostModel
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import (
     DRAFT,
@@ -38,7 +39,6 @@ def profile(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, A
     target, head = models_of(settings)
     subject = Subject(target, head, settings["engine"], "eagle3")
     if settings["runner"] == "V1":
-        wait_for_turn(folder)
         taken = profile_machine(subject, grid)
     else:
         taken = profile_v2(subject, grid, settings, folder)
@@ -67,16 +67,15 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
         {"max_num_seqs": max(batches), **subject.engine},
     ) as llm:
         engine = AsyncEngine(llm, grid.longest_draft, grid.seed)
-        wait_for_turn(folder)
         measurement = measure(engine, grid, batches, True, _silent)
         for kind in measurement.kinds:
             kind.parts.clear()
         known = CostModel(
             name=subject.model,
-            hardware=engine.hardware,
+            hardware=hardware(),
             captured_sizes=engine.captured_sizes,
         )
-        facts = {"vllm": engine.version, "dtype": engine.dtype, "drafter": subject.draft}
+        facts = {"vllm": installed_version(), "dtype": engine.dtype, "drafter": subject.draft}
         facts |= {"arguments": subject.engine, "trims": engine.trims}
         return fit_profile(measurement, known, grid.seed, facts)
 
@@ -157,7 +156,6 @@ def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> di
     from adaspec.vllm.v2 import drafting
 
     device = torch.device("cuda" if has_gpu() else "cpu")
-    wait_for_turn(folder)
     before, drafting.KERNELS_ON_CPU = drafting.KERNELS_ON_CPU, True
     try:
         for batch in settings["batches"]:

@@ -1,42 +1,42 @@
-"""The figures of a report, from what stages have written."""
+"""The figures of a report, from what stages and rounds have written."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results import SCHEMA, cells_in, read_json
+from results import SCHEMA, cells_in, read_json, read_lines
+
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.load import load_cost
+from adaspec.cost.model import CostModel, StepShape
 
 NONE, OURS, EAGLE = "none", "adaspec", "eagle3"
 UNDONE = "not run"
-NUMBERS = (
-    "tokens_per_s",
-    "tokens_per_row",
-    "steps",
-    "longest_step_s",
-    "drafted",
-    "accepted",
-    "verifications",
-)
+STAGE_KEYS = ("stage", "part", "status", "why", "seconds", "log")
+Row = dict[str, Any]
 
 
-def document_of(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(folder: Path, planned: Mapping[str, Any]) -> Row:
     """The whole report."""
     plan = planned["stages"]
     stages = [_stage(folder, planned) for planned in plan.values()]
     machines = [each["machine"] for each in stages if each["machine"]]
-    runs = list(_runs(folder, plan))
-    speeds = {
-        part: rows(run for run in runs if run["part"] == part) for part in ("throughput", "pair")
-    }
+    files = list(rounds_in(folder))
+    engines = {name: cell for file in files for name, cell in file["engines"].items()}
+    cells = [cell for file in files for cell in file["cells"]]
+    hardware = [cell["hardware"] for cell in engines.values() if "hardware" in cell]
+    cost = cost_in(folder)
+    speeds = rows(cells, cost)
     return {
         "schema": SCHEMA,
         "kind": "gpu",
-        "dry_run": planned["dry_run"],
-        "machine": machines[0] if machines else None,
+        "dry_run": planned["dry_run"] or any(file["dry_run"] for file in files),
+        "machine": machines[0] if machines else {"hardware": hardware[0]} if hardware else None,
         "stages": [{key: each[key] for key in STAGE_KEYS} for each in stages],
         "lossless": [
             {"stage": each["stage"], **each["result"]}
@@ -49,128 +49,181 @@ def document_of(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
             if "cost" in (each["result"] or {}) and each["part"] == "costs"
         },
         "kernels": _cells(folder, plan, "costs-kernels"),
-        **speeds,
+        "engines": engines,
+        "priced_by": cost.name,
+        "throughput": speeds,
         "headline": [
-            {"part": part, "load": load, **headline_of([r for r in each if r["load"] == load])}
-            for part, each in speeds.items()
-            for load in sorted({row["load"] for row in each})
+            {"workload": workload, "load": load, **headline_of(here)}
+            for (workload, load), here in _by(speeds, "workload", "load").items()
         ],
-        "price_of_forcing": price_of_forcing(runs),
         "replay": (read_json(folder / "replay.json") or {"rows": []})["rows"],
-        "runs": runs,
     }
 
 
-STAGE_KEYS = ("stage", "part", "status", "why", "seconds", "log")
+def rounds_in(folder: Path) -> Iterator[Row]:
+    """What each group of engines measured: the engines' facts, and the cells that count."""
+    for path in sorted(folder.glob("rounds-*.jsonl")):
+        head, *lines = read_lines(path)
+        engines = {
+            line["key"].removeprefix("engine "): line["cell"]
+            for line in lines
+            if line["key"].startswith("engine ")
+        }
+        cells = [line["cell"] for line in lines if line["cell"].get("round")]
+        settings = head["settings"]
+        yield {
+            "engines": engines,
+            "cells": cells,
+            "plan": settings["plan"],
+            "dry_run": settings["dry_run"],
+        }
 
 
-def _stage(folder: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+def cost_in(folder: Path) -> CostModel:
+    """The costs that were measured there, or else the builtin ones."""
+    from adaspec.cost.builtin import DEFAULT
+
+    measured = folder / "costs" / "v2.json"
+    return load_cost(measured if measured.exists() else DEFAULT).under(ASYNC)
+
+
+def _stage(folder: Path, planned: Mapping[str, Any]) -> Row:
     """A stage with what came of it."""
     found = read_json(folder / "stages" / f"{planned['name']}.json") or {}
     base = {"stage": planned["name"], "part": planned["part"], "status": UNDONE}
     return {**dict.fromkeys((*STAGE_KEYS, "machine", "result")), **base, **found}
 
 
-def _cells(folder: Path, plan: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def _cells(folder: Path, plan: Mapping[str, Any], name: str) -> list[Row]:
     if name not in plan:
         return []
     return cells_in(folder / "cells" / f"{name}.jsonl", plan[name]["settings"])
 
 
-def _runs(folder: Path, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every measured run of a method at a load, those of stages that failed later included."""
-    for name, planned in plan.items():
-        if planned["kind"] != "throughput":
-            continue
-        settings = planned["settings"]
-        facts = {key: settings[key] for key in ("method", "runner", "round")}
-        for cell in _cells(folder, plan, name):
-            yield {"part": planned["part"], **facts, **cell}
+def _by(lines: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for line in lines:
+        groups[tuple(line[name] for name in names)].append(line)
+    return dict(sorted(groups.items()))
 
 
-def rows(runs: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row per load and method: medians over the rounds, and the speedup over none's."""
-    groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for run in runs:
-        if run["forced"]:
-            groups[run["load"], run["method"]].append(run)
-    return [_row(load, method, group, groups) for (load, method), group in sorted(groups.items())]
+def rows(cells: Sequence[Row], cost: CostModel) -> list[Row]:
+    """A row per workload, load and method: the median over rounds, and each of them."""
+    found = []
+    for (workload, load, method), group in _by(cells, "workload", "load", "method").items():
+        speeds = [cell["tokens_per_s"] for cell in group]
+        steps = [step for cell in group for step in steps_of(cell)]
+        found.append(
+            {
+                "workload": workload,
+                "load": load,
+                "method": method,
+                "tokens_per_s": median(speeds),
+                "by_round": speeds,
+                "tokens_per_row": sum(cell["tokens"] for cell in group)
+                / max(sum(step["answers"] for step in steps), 1),
+                "steps": len(steps),
+                "longest_ms": max((step["ms"] for step in steps), default=None),
+                "compiled_in": sum(step["compiled"] > 0 for step in steps),
+                "graphs": dict(Counter(step["mode"] for step in steps)),
+                "outside": dict(Counter(filter(None, map(cause, steps)))),
+                "held": dict(Counter(step["word"] for step in steps if step["word"])),
+                "switches": sum(_risen(cell["steps"]["switches"]) for cell in group),
+                "forwards": dict(Counter(str(step["forwards"]) for step in steps)),
+                "preempted": sum(cell["preempted"] for cell in group),
+                "faults": dict(sum((Counter(cell["faults"]) for cell in group), Counter())),
+                "step_ms": _medians(steps, cost),
+            }
+        )
+    return found
 
 
-def _row(
-    load: int,
-    method: str,
-    group: list[dict[str, Any]],
-    groups: Mapping[tuple[int, str], list[dict[str, Any]]],
-) -> dict[str, Any]:
-    none = groups.get((load, NONE), [])
-    by_round = {run["round"]: run for run in none}
-    speed = median(run["tokens_per_s"] for run in group)
-    paired = [
-        run["tokens_per_s"] / by_round[run["round"]]["tokens_per_s"]
-        for run in group
-        if run["round"] in by_round
+def steps_of(cell: Row) -> list[Row]:
+    """A cell's steps, each by the name of its columns, with the size of the largest graph."""
+    columns = cell["steps"]
+    largest = cell["largest_graph"]
+    return [
+        dict(zip(columns, values, strict=True), largest=largest)
+        for values in zip(*columns.values(), strict=True)
     ]
-    graphs: dict[str, dict[str, int]] = {}
-    for run in group:
-        for part, modes in run["graphs"].items():
-            counts = graphs.setdefault(part, {})
-            for mode, count in modes.items():
-                counts[mode] = counts.get(mode, 0) + count
-    return {
-        "load": load,
-        "method": method,
-        "runner": group[0]["runner"],
-        "rounds": len(group),
-        **{name: median(run[name] for run in group) for name in NUMBERS},
-        "speedup": speed / median(run["tokens_per_s"] for run in none) if none else None,
-        "speedup_by_round": paired,
-        "outputs_as_none": _share_as_none(group, by_round),
-        "graphs": graphs,
-    }
 
 
-def _share_as_none(group: list[dict[str, Any]], none: Mapping[int, dict[str, Any]]) -> float | None:
-    """The share of outputs that are those of no speculation, of the requests that both ended."""
-    same = []
-    for run in group:
-        if run["round"] in none:
-            expected = dict(none[run["round"]]["outputs"])
-            same += [expected[at] == digest for at, digest in run["outputs"] if at in expected]
-    return sum(same) / len(same) if same else None
+def cause(step: Row) -> str | None:
+    """Why a step of the target ran outside all CUDA graphs; None where it ran in one."""
+    if step["mode"] != "NONE":
+        return None
+    if step["rows"] + step["prompt"] > step["largest"]:
+        return "prompts are too long"
+    if step["tokens"] > step["largest"]:
+        return "drafts make it too long"
+    return "no graph of its shape"
 
 
-def headline_of(here: list[dict[str, Any]]) -> dict[str, Any]:
-    """adaspec at a load, over no speculation, the best EAGLE-3 and the best of vLLM's methods."""
-    speeds = {row["method"]: row["tokens_per_s"] for row in here}
-    vllm = {name: speed for name, speed in speeds.items() if not name.startswith(OURS)}
-    eagles = {name: speed for name, speed in vllm.items() if name.startswith(EAGLE)}
-    best = {
-        "eagle3": max(eagles, key=eagles.__getitem__, default=None),
-        "vllm": max(vllm, key=vllm.__getitem__, default=None),
-    }
+def _risen(values: Sequence[int]) -> int:
+    return values[-1] - values[0] if values else 0
+
+
+def _medians(steps: Sequence[Row], cost: CostModel) -> list[Row]:
+    """Measured and priced milliseconds of steps, by the graph they ran in and forwards.
+
+    What compiles something is left out, and so is what no step follows: its time is another one's.
+    """
+    usual = [step for step in steps if step["answers"] and not step["compiled"]]
+    return [
+        {
+            "mode": mode,
+            "forwards": forwards,
+            "steps": len(here),
+            "tokens": median(step["tokens"] for step in here),
+            "ms": median(step["ms"] for step in here),
+            "priced_ms": median(priced_ms(step, cost) for step in here),
+        }
+        for (mode, forwards), here in _by(usual, "mode", "forwards").items()
+    ]
+
+
+def priced_ms(step: Row, cost: CostModel) -> float:
+    """What the costs say of a step; prompt tokens are verified like others."""
+    copied, forwards = step["drafted"] + step["prompt"], step["forwards"]
+    shape = StepShape(
+        rows=step["rows"],
+        context_tokens=step["context"],
+        copied=copied,
+        forwards=forwards,
+        holds_neural=forwards > 0 or step["head_mode"] is not None,
+    )
+    return 1e3 * cost.step_s(shape)
+
+
+def headline_of(here: Sequence[Row]) -> Row:
+    """adaspec at a load, over no speculation, the best EAGLE-3 and the best of vLLM's methods.
+
+    With the lowest and the highest ratio of single rounds.
+    """
+    by_method = {row["method"]: row for row in here}
+    vllm = {name: row for name, row in by_method.items() if not name.startswith(OURS)}
+    eagles = {name: row for name, row in vllm.items() if name.startswith(EAGLE)}
+    best = {"none": NONE if NONE in vllm else None, "eagle3": _best(eagles), "vllm": _best(vllm)}
     over = {
         name: {
-            "none": speed / speeds[NONE] if NONE in speeds else None,
-            **{key: speed / speeds[other] if other else None for key, other in best.items()},
+            key: None if other is None else _ratio(row, vllm[other]) for key, other in best.items()
         }
-        for name, speed in speeds.items()
+        for name, row in by_method.items()
         if name.startswith(OURS)
     }
     return {"best_eagle3": best["eagle3"], "best_vllm": best["vllm"], "over": over}
 
 
-def price_of_forcing(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Load -> the time of no speculation with forced outputs, over that without forcing."""
-    speeds: dict[tuple[int, bool], list[float]] = defaultdict(list)
-    for run in runs:
-        if run["method"] == NONE and run["part"] == "throughput":
-            speeds[run["load"], run["forced"]].append(run["tokens_per_s"])
-    return {
-        str(load): median(speeds[load, False]) / median(speeds[load, True])
-        for load in sorted({load for load, _ in speeds})
-        if speeds[load, True] and speeds[load, False]
-    }
+def _best(found: Mapping[str, Row]) -> str | None:
+    return max(found, key=lambda name: found[name]["tokens_per_s"], default=None)
+
+
+def _ratio(row: Row, other: Row) -> Row:
+    """Of medians, and of the rounds that both have."""
+    pairs = zip(row["by_round"], other["by_round"], strict=False)
+    ratios = [one / two for one, two in pairs]
+    ratio = row["tokens_per_s"] / other["tokens_per_s"]
+    return {"ratio": ratio, "least": min(ratios), "most": max(ratios)}
 
 
 def plain_steps(costs: Mapping[str, Any]) -> dict[tuple[str, int], float]:
@@ -189,3 +242,12 @@ def steps_by_forwards(profile: Mapping[str, Any]) -> dict[tuple[int, int], float
     for step in profile["steps"]:
         found[step["batch"], step["forwards"]].append(step["step_s"])
     return {key: median(values) for key, values in found.items()}
+
+
+def plan_in(folder: Path) -> Row:
+    """The stages that were planned there; none where rounds alone were measured."""
+    path = folder / "plan.json"
+    if not path.exists():
+        return {"schema": SCHEMA, "dry_run": False, "stages": {}}
+    planned: Row = json.loads(path.read_text(encoding="utf-8"))
+    return planned

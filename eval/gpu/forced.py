@@ -18,10 +18,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.trace.schema import Request
 
+COUNTED = 8
+"""So many tokens a head drafts where counts of right ones are all that was recorded."""
 _NEVER_SURE = -1e-4
 """The highest log-probability that is set: odds of 1 to 0 have no logarithm."""
 
@@ -32,8 +35,8 @@ class Recordings:
     def __init__(self, requests: Sequence[Request]) -> None:
         longest = max(len(each.prompt_tokens) + len(each.output_tokens) for each in requests)
         outputs = max(len(each.output_tokens) for each in requests)
-        drafted = [each.drafted_tokens for each in requests]
-        cap = max((each.shape[1] for each in drafted if each is not None), default=0)
+        drafted = [drafts_of(each) for each in requests]
+        cap = max(each.shape[1] for each in drafted)
         count = len(requests)
         text = np.full((count, longest), -1, np.int64)
         drafts = np.full((count, outputs, cap), -1, np.int64)
@@ -41,9 +44,10 @@ class Recordings:
         for row, request in enumerate(requests):
             prompt, output = request.prompt_tokens, request.output_tokens
             text[row, len(prompt) : len(prompt) + len(output)] = output
-            if request.drafted_tokens is not None and request.confidences is not None:
-                drafts[row, : len(output)] = request.drafted_tokens
-                confidences[row, : len(output)] = np.nan_to_num(request.confidences)
+            drafts[row, : len(output), : drafted[row].shape[1]] = drafted[row]
+            if request.confidences is not None:
+                width = request.confidences.shape[1]
+                confidences[row, : len(output), :width] = np.nan_to_num(request.confidences)
         self.text, self.drafts = torch.from_numpy(text), torch.from_numpy(drafts)
         self.confidences = torch.from_numpy(confidences)
         self.prompt_tokens = torch.tensor([len(each.prompt_tokens) for each in requests])
@@ -73,6 +77,24 @@ class Recordings:
         return self.drafts[place].where(recorded, -1), self.confidences[place]
 
 
+def drafts_of(request: Request) -> NDArray[np.int64]:
+    """(positions, draft cap) what a head drafted; -1 beyond the output.
+
+    Where counts alone were recorded, so many right tokens and then wrong ones: what would have
+    been emitted in their place is not known, and nobody asks.
+    """
+    if request.drafted_tokens is not None:
+        return request.drafted_tokens.astype(np.int64)
+    output, accepted = request.output_tokens.astype(np.int64), request.neural_accepted
+    assert accepted is not None
+    depth = np.arange(COUNTED)
+    place = np.arange(len(output))[:, None] + depth
+    right = output[np.minimum(place, len(output) - 1)]
+    # Another token of the vocabulary, whose size is even.
+    drafts = np.where(depth < accepted[: len(output), None], right, right ^ 1)
+    return np.where(place < len(output), drafts, -1)
+
+
 def make_likeliest(logits: Tensor, tokens: Tensor, logprob: Tensor | None = None) -> None:
     """Make a token the likeliest of each row of logits, at that log-probability; none where -1."""
     place = tokens.clamp(min=0)[:, None]
@@ -91,29 +113,17 @@ class Forcing:
 
     def __init__(self, recordings: Recordings) -> None:
         self.recordings = recordings
-        self.forces_target = True
-        """Whether outputs are forced; where not, what forcing takes can be told."""
         self._drafted: tuple[Tensor, Tensor] | None = None
         """What the head is made to draft in the forward that runs."""
 
     @contextmanager
-    def installed(self, runner: str) -> Iterator[None]:
-        """Force the engines of a model runner, V1 or V2."""
+    def installed(self) -> Iterator[None]:
+        """Force the engines that start meanwhile."""
         with ExitStack() as replaced:
-            (self._install_v2 if runner == "V2" else self._install_v1)(replaced)
+            self._install(replaced)
             yield
 
-    def _read_logits(self, original: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Read the recorded tokens and confidences."""
-        tokens, evidence = original(logits)
-        if self._drafted is None:
-            return tokens, evidence
-        wanted, confidences = self._drafted
-        recorded = torch.cat([wanted[:, None].float(), confidences], 1)
-        found = wanted >= 0
-        return wanted.where(found, tokens), recorded.where(found[:, None], evidence)
-
-    def _install_v2(self, replaced: ExitStack) -> None:
+    def _install(self, replaced: ExitStack) -> None:
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner
         from vllm.v1.worker.gpu.sample.sampler import Sampler
         from vllm.v1.worker.gpu.states import RequestState
@@ -139,10 +149,9 @@ class Forcing:
             original: Any, sampler: Any, logits: Tensor, rows: Tensor, *args: Any, **named: Any
         ) -> Tensor:
             processed: Tensor = original(sampler, logits, rows, *args, **named)
-            if self.forces_target:
-                position = named["pos"] if "pos" in named else args[place]
-                which = sampler.req_states.recording[rows.long().clamp(min=0)]
-                make_likeliest(processed, recordings.token_at(which, position + 1))
+            position = named["pos"] if "pos" in named else args[place]
+            which = sampler.req_states.recording[rows.long().clamp(min=0)]
+            make_likeliest(processed, recordings.token_at(which, position + 1))
             return processed
 
         replace(replaced, GPUModelRunner, "__init__", init)
@@ -204,55 +213,6 @@ class Forcing:
         # A class with one base has the layout of the object that it is given to.
         speculator.__class__ = type(f"Forced{base.__name__}", (base,), members)
 
-    def _install_v1(self, replaced: ExitStack) -> None:
-        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-
-        from adaspec.vllm import proposers
-        from adaspec.vllm.proposers import HeadMixin
-
-        recordings = self.recordings
-        runners: list[Any] = []
-
-        def init(original: Any, runner: Any, *args: Any, **named: Any) -> None:
-            original(runner, *args, **named)
-            recordings.on(runner.device)
-            runners[:] = [runner]
-
-        def sample(original: Any, runner: Any, logits: Tensor, drafts: Any, *args: Any) -> Any:
-            if self.forces_target:
-                make_likeliest(logits, wanted(runner, drafts))
-            return original(runner, logits, drafts, *args)
-
-        def wanted(runner: Any, drafts: Any) -> Tensor:
-            """The recorded token of each row of logits."""
-            which = _recordings_of(runner)
-            if drafts is None:
-                rows = runner.query_start_loc.gpu[1 : len(which) + 1] - 1
-            else:
-                rows = drafts.logits_indices
-                which = np.repeat(which, np.asarray(drafts.num_draft_tokens) + 1)
-            positions = getattr(runner.positions, "gpu", runner.positions)[rows.long()]
-            return recordings.token_at(_moved(which, runner.device), positions + 1)
-
-        def sample_draft(original: Any, drafter: Any, *args: Any) -> Any:
-            runner, depth = runners[0], drafter._adaspec_count
-            if depth is None:
-                return original(drafter, *args)
-            which = _moved(_recordings_of(runner), runner.device)
-            known = np.array(runner.input_batch.num_tokens_no_spec[: len(which)], np.int64)
-            self._drafted = recordings.draft_at(
-                which, _moved(known, runner.device), torch.full_like(which, depth)
-            )
-            try:
-                return original(drafter, *args)
-            finally:
-                self._drafted = None
-
-        replace(replaced, GPUModelRunner, "__init__", init)
-        replace(replaced, GPUModelRunner, "_sample", sample)
-        replace(replaced, HeadMixin, "_sample_draft_tokens", sample_draft)
-        replace(replaced, proposers, "read_logits", self._read_logits)
-
 
 def replace(replaced: ExitStack, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     """Replace a function by `replacement(original, ...)` until the stack is closed."""
@@ -266,17 +226,6 @@ def replace(replaced: ExitStack, owner: Any, name: str, replacement: Callable[..
     replaced.callback(setattr, owner, name, original)
 
 
-def _recordings_of(runner: Any) -> Any:
-    """The recording of each row of a V1 runner's batch."""
-    batch = runner.input_batch
-    return np.array([_recording_of(name) for name in batch.req_ids[: batch.num_reqs]], np.int64)
-
-
 def _recording_of(request: str) -> int:
     index = request.partition("-")[0]
     return int(index) if index.isdecimal() else -1
-
-
-def _moved(values: Any, device: torch.device) -> Tensor:
-    host = torch.from_numpy(values)
-    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import workload
 from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, models_of, opened
 from results import Cells, cells_in, read_json
-from throughput import asked_for
 
 SOURCES = ("ngram", "neural", "splice")
 NOISE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
@@ -31,7 +31,7 @@ Output = tuple[list[int], list[Mapping[int, float]]]
 def expect(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
     """Write down the outputs of no speculation, and what else was likely at each place."""
     target, _ = models_of(settings)
-    prompts = prompts_of(settings, folder)
+    prompts = prompts_of(settings)
     with opened(target, None, settings["runner"], settings["engine"]) as llm:
         outputs = outputs_of(llm, prompts, settings["output_tokens"], logprobs=True)
     # JSON has no numbers for keys.
@@ -56,7 +56,7 @@ def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any
     if settings["no_sync"] and not has_gpu():
         raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
     target, head = models_of(settings)
-    prompts, tokens = prompts_of(settings, folder), settings["output_tokens"]
+    prompts, tokens = prompts_of(settings), settings["output_tokens"]
     runner, engine = settings["runner"], settings["engine"]
     expected = expected_by(settings["expected"], folder)
     config = {
@@ -89,10 +89,10 @@ def graphs(runner: str) -> Any:
     return graphs_counted() if runner == "V2" else nullcontext({})
 
 
-def prompts_of(settings: dict[str, Any], folder: Path) -> list[list[int]]:
+def prompts_of(settings: dict[str, Any]) -> list[list[int]]:
     """Prompts of many lengths."""
     draw = np.random.default_rng(5)
-    prompts = [list(each.prompt) for each in asked_for(settings, folder)]
+    prompts = workload.prompts_of(settings)
     return [prompt[: int(draw.integers(12, len(prompt) + 1))] for prompt in prompts]
 
 

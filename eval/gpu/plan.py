@@ -5,36 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from engines import CHECKOUT, write_shapes
 
-from adaspec.cost.builtin import DEFAULT, TARGET
+from adaspec.cost.builtin import TARGET
 
-PARTS = ("lossless", "costs", "throughput", "pair")
+PARTS = ("lossless", "costs")
 LIMIT_S = 480.0
 """No stage takes longer by itself: it is ended, and its cells are kept."""
 PAIR_HEAD = CHECKOUT / "training" / "reference_pair" / "eagle3"
 TRACES = CHECKOUT / "eval" / "traces" / "reference-pair"
 EXACT = "TRITON_ATTN"
 """The attention backend in vLLM's wheel that computes in float32."""
-DRY_METHODS = (
-    "none",
-    "eagle3-2",
-    "ngram-gpu",
-    "adaptive",
-    "suffix",
-    "adaspec-v1",
-    "adaspec-v2",
-)
-"""In a dry run those of which the others are settings are left out."""
-ONCE = ("ngram", "adaspec-v2-48")
-"""Settings whose price is that of steps, which the larger models tell."""
-_SHARE = {"gpu_memory_utilization": 0.24, "kv_cache_memory_bytes": 14 << 30}
-"""Memory of an engine beside others, enough for the requests of `throughput`."""
-DRAFTED = 4
-"""Tokens that adaptive verification always drafts, and then trims."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +41,18 @@ class Wanted:
 
     out: Path
     dry_run: bool
-    rounds: int
     target: Path
     """The reference pair's target."""
-    wheel: Path | None
-    """The package that the target is made from where it is not there yet."""
     policy: str
     backend: str
     cache: Path
     short: bool = False
     """For a GPU that is there for minutes: fewer requests and cells, the same stages."""
-    shared: bool = False
-    """Whether engines share the GPU's memory, so that several can start at once."""
 
 
 def stages(wanted: Wanted) -> list[Stage]:
     """All stages in their order."""
-    # A machine that is gone before the last round has measured all methods before.
-    rounds = sorted(
-        [*_throughput(wanted), *_pair(wanted)], key=lambda stage: stage.settings.get("round", 0)
-    )
-    return [*_lossless(wanted), *_costs(wanted), *rounds]
+    return [*_lossless(wanted), *_costs(wanted)]
 
 
 def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
@@ -95,7 +69,6 @@ def _engine(wanted: Wanted, **more: Any) -> dict[str, Any]:
         "attention_backend": wanted.backend,
         # The same prompts come again and again here, which would flatter later visits.
         "enable_prefix_caching": False,
-        **(_SHARE if wanted.shared else {}),
     } | more
 
 
@@ -108,7 +81,6 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
     if not wanted.dry_run:
         exact |= {"dtype": "float32", "attention_backend": EXACT, "max_model_len": 384}
         exact |= {"max_num_seqs": 32}
-        exact |= {"kv_cache_memory_bytes": 2 << 30} if wanted.shared else {}
     tiny = {
         "target": "tiny",
         "head": "tiny",
@@ -123,7 +95,6 @@ def _lossless(wanted: Wanted) -> Iterator[Stage]:
     yield from _checks("lossless-v1", tiny)
     if wanted.dry_run:
         return
-    yield _target(wanted, "lossless")
     pair = {
         "target": str(wanted.target),
         "head": str(PAIR_HEAD),
@@ -145,13 +116,6 @@ def _checks(name: str, settings: dict[str, Any], no_sync: bool = False) -> Itera
         settings = settings | {"no_sync": True, "seeds": [1]}
         variables = {"VLLM_GPU_SYNC_CHECK": "error"}
         yield Stage(f"{name}-no-sync", "lossless", "lossless", runner, settings, variables)
-
-
-def _target(wanted: Wanted, part: str) -> Stage:
-    """Makes the reference pair's target from its package, once."""
-    wheel = None if wanted.wheel is None else str(wanted.wheel)
-    settings = {"target": str(wanted.target), "wheel": wheel}
-    return Stage("target", part, "target", "V1", settings)
 
 
 def _costs(wanted: Wanted) -> Iterator[Stage]:
@@ -186,7 +150,6 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
         pair = {"target": str(wanted.target), "head": str(PAIR_HEAD), "policy": wanted.policy}
         pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}
         engine = _engine(wanted, max_model_len=2048, skip_tokenizer_init=True)
-        yield _target(wanted, "costs")
         for name in ("v2-pair", "v1-pair"):
             settings = pair | {"grid": fewer, "engine": engine, "name": name}
             yield _profile(f"costs-{name}", settings)
@@ -194,99 +157,6 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
 
 def _profile(name: str, settings: dict[str, Any]) -> Stage:
     return Stage(name, "costs", "profile", name.split("-")[1].upper(), settings)
-
-
-def methods(policy: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
-    """The methods side by side: the model runner and vLLM's speculative config of each.
-
-    `model` stands for the stage's own head.
-    """
-    eagle = {"method": "eagle3", "model": "head"}
-    ngram = {"num_speculative_tokens": 5, "prompt_lookup_min": 3, "prompt_lookup_max": 7}
-    ours = {"method": "adaspec", "model": "head", "draft_method": "eagle3", "policy": policy}
-    adaptive = {"enable_adaptive_verification": True, "num_speculative_tokens": DRAFTED}
-    return {
-        "none": ("V2", None),
-        **{f"eagle3-{k}": ("V2", {**eagle, "num_speculative_tokens": k}) for k in (1, 2, 3)},
-        "ngram": ("V2", {"method": "ngram", **ngram}),
-        "ngram-gpu": ("V2", {"method": "ngram_gpu", **ngram}),
-        "adaptive": ("V2", eagle | adaptive),
-        "suffix": ("V1", {"method": "suffix"}),
-        "adaspec-v1": ("V1", ours),
-        "adaspec-v2": ("V2", ours),
-        # Drafts as long as on V1, where V2 by default schedules 16 tokens a request.
-        "adaspec-v2-48": ("V2", {**ours, "num_speculative_tokens": 48}),
-    }
-
-
-def _throughput(wanted: Wanted) -> Iterator[Stage]:
-    target, head = write_shapes(wanted.out / "models", wanted.dry_run)
-    made = {"skip_tokenizer_init": True, "load_format": "dummy"}
-    settings = _loads(wanted) | {
-        "target": target,
-        "head": head,
-        "forced": True,
-        "traces": str(TRACES),
-        "costs": "",
-        "engine": _engine(wanted, **made),
-        "prompt_tokens": 120 if wanted.dry_run else 1500,
-        "output_tokens": 6 if wanted.dry_run else 200,
-        "requests": 4 if wanted.dry_run else 200,
-    }
-    offered = methods(wanted.policy)
-    if wanted.dry_run:
-        offered = {name: offered[name] for name in DRY_METHODS}
-    yield from _rounds(wanted, "throughput", settings, offered, "")
-
-
-def _pair(wanted: Wanted) -> Iterator[Stage]:
-    made = {"skip_tokenizer_init": True}
-    settings = _loads(wanted) | {
-        "target": str(wanted.target),
-        "head": str(PAIR_HEAD),
-        "forced": False,
-        "traces": str(TRACES),
-        "engine": _engine(wanted, **made, **({} if wanted.dry_run else {"max_model_len": 2048})),
-        "prompt_tokens": 1500,
-        "output_tokens": 200,
-        "requests": 200,
-    }
-    offered = methods(wanted.policy)
-    if wanted.dry_run:
-        settings |= {"target": "tiny", "traces": "documents", "requests": 4, "output_tokens": 6}
-        offered = {name: offered[name] for name in ("none", "adaspec-v1", "adaspec-v2")}
-    else:
-        yield _target(wanted, "pair")
-        offered = {name: each for name, each in offered.items() if name not in ONCE}
-    yield from _rounds(wanted, "pair", settings, offered, "-pair")
-
-
-def _loads(wanted: Wanted) -> dict[str, Any]:
-    return {
-        "loads": [1, 2] if wanted.dry_run else [1, 8, 32, 128],
-        "most_requests": 3 if wanted.dry_run else 256 if wanted.short else 1000,
-        "warm_tokens": 3 if wanted.dry_run else 16,
-        "policy": wanted.policy,
-        "cache": str(wanted.cache),
-        "default_cost": DEFAULT,
-    }
-
-
-def _rounds(
-    wanted: Wanted,
-    part: str,
-    settings: dict[str, Any],
-    offered: dict[str, tuple[str, dict[str, Any] | None]],
-    suffix: str,
-) -> Iterator[Stage]:
-    """A stage per round and method; the methods of each round in an order of its own."""
-    for number in range(wanted.rounds):
-        names = Random(number).sample(sorted(offered), len(offered))
-        for name in names:
-            runner, config = offered[name]
-            more = {"method": name, "config": config, "runner": runner, "round": number}
-            more |= {"seed": number, "costs": f"{runner.lower()}{suffix}"}
-            yield Stage(f"{part}-{number + 1}-{name}", part, "throughput", runner, settings | more)
 
 
 def chosen(everything: Sequence[Stage], words: Sequence[str]) -> list[Stage]:

@@ -1,6 +1,6 @@
-"""Replay what `throughput` ran on a GPU, under the costs that were measured there.
+"""Replay what `rounds.py` ran on a GPU, under the costs that were measured there.
 
-    python eval/gpu/replay.py results --policy work/reference-pair-h100
+    python eval/gpu/replay.py results
 
 The same requests in the same order, by the evaluator of `adaspec eval --engine async`. Writes
 replay.json, and the report anew, which then says how far both are apart.
@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from plan import TRACES
+from figures import cost_in, plan_in, rounds_in
 from report import write_report
-from results import SCHEMA, cells_in, read_json, write_json
-from throughput import Asked, asked_for, digest, draw
+from results import SCHEMA, write_json
+from workload import draw, recorded
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.load import load_cost
 from adaspec.policy.learned import load_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
-from adaspec.trace.schema import Request
 from adaspec.vllm.v2.support import MOST_SCHEDULED
 
 CONTENDERS = {
@@ -36,37 +33,32 @@ CONTENDERS = {
     "eagle3-2": "fixed:neural:2",
     "eagle3-3": "fixed:neural:3",
 }
-"""What methods are to the evaluator; adaspec is the policy."""
-OURS = "adaspec-v2"
+"""What methods are to the evaluator, where its name does not begin with adaspec's."""
+OURS = "adaspec"
 
 
-def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
+def replays(folder: Path) -> Iterator[dict[str, Any]]:
     """What each method does at each load, there and in a replay."""
-    plan = read_json(folder / "plan.json")
-    assert plan is not None
-    cost = load_cost(folder / "costs" / "v2.json")
-    cap = load_policy(policy).neural_cap
-    for name, stage in plan["stages"].items():
-        settings = stage["settings"]
-        cells = cells_in(folder / "cells" / f"{name}.jsonl", settings)
-        method = settings.get("method")
-        if stage["part"] != "throughput" or method not in {*CONTENDERS, OURS} or not cells:
-            continue
-        asked = asked_for(settings | {"policy": policy, "traces": str(TRACES)}, folder)
-        recording = build_recording([_counted(each.recorded) for each in asked], cap)
-        player = Player(recording.with_prefill(cost.under(ASYNC)), cost, MOST_SCHEDULED, ASYNC)
-        contender = parse_contender(policy if method == OURS else CONTENDERS[method])
-        for cell in cells:
-            if not cell["forced"]:
+    cost = cost_in(folder)
+    for file in rounds_in(folder):
+        requests = {name: recorded(each) for name, each in file["plan"]["workloads"].items()}
+        for cell in file["cells"]:
+            workload, load, method = (cell[name] for name in ("workload", "load", "method"))
+            policy = file["plan"]["workloads"][workload]["policy"]
+            named = policy if method.startswith(OURS) else CONTENDERS.get(method.split("-1024")[0])
+            if named is None:
                 continue
-            load = cell["load"]
-            _check_same(asked, cell["outputs"])
-            order = draw(len(asked), load, settings["seed"], settings["most_requests"])
-            replayed = player.play(contender, np.array(order, np.int32), load)
+            here = requests[workload]
+            recording = build_recording(here, load_policy(policy).neural_cap)
+            player = Player(recording.with_prefill(cost), cost, MOST_SCHEDULED, ASYNC)
+            lengths = [len(each.output_tokens) for each in here]
+            order = draw(lengths, load, 1, cell["least"], cell["passes"]).counted
+            replayed = player.play(parse_contender(named), np.array(order, np.int32), load)
             yield {
-                "stage": name,
+                "workload": workload,
                 "method": method,
                 "load": load,
+                "round": cell["round"],
                 "tokens_per_s": cell["tokens_per_s"],
                 "tokens_per_row": cell["tokens_per_row"],
                 "replayed_tokens_per_s": replayed.tokens_per_s,
@@ -74,31 +66,14 @@ def replays(folder: Path, policy: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _check_same(asked: Sequence[Asked], outputs: Sequence[tuple[int, str]]) -> None:
-    """Refuse to replay other requests: which ones ran depends on what the policy has seen."""
-    for at, found in outputs:
-        recorded = asked[at].recorded
-        if recorded is None or digest(recorded.output_tokens.tolist()) != found:
-            sys.exit(f"replay: request {at} is not the one that ran: name the policy that served")
-
-
-def _counted(request: Request | None) -> Request:
-    """A shortened request with as many counts as it has tokens."""
-    assert request is not None and request.neural_accepted is not None
-    return replace(request, neural_accepted=request.neural_accepted[: len(request.output_tokens)])
-
-
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="the folder of all results")
-    parser.add_argument("--policy", required=True, help="the policy that served there")
     options = parser.parse_args()
-    rows = list(replays(options.results, options.policy))
+    rows = list(replays(options.results))
     write_json(options.results / "replay.json", {"schema": SCHEMA, "rows": rows})
-    plan = read_json(options.results / "plan.json")
-    assert plan is not None
-    write_report(options.results, plan)
+    write_report(options.results, plan_in(options.results))
     print(f"The report: {options.results / 'report.html'}")
     return 0
 

@@ -24,9 +24,9 @@ from adaspec.evaluate.render.table import (
     times,
 )
 
-TITLES = {
-    "throughput": "Llama-3.1-8B's shapes, recorded acceptance",
-    "pair": "The reference pair, its own acceptance",
+WORKLOADS = {
+    "llama": "recordings of Llama-3.1-8B and its EAGLE head",
+    "pair": "recordings of SmolLM2 and its EAGLE-3 head",
 }
 
 
@@ -48,7 +48,7 @@ def _where(document: Mapping[str, Any]) -> str:
     machine = document["machine"]
     if machine is None:
         return "no stage has run"
-    where = f"{machine['hardware']}, vLLM {machine['vllm']}, torch {machine['torch']}"
+    where = ", ".join(f"{name} {value}" for name, value in machine.items())
     if document["dry_run"]:
         where += ": a dry run of tiny models on a CPU, V2 in an interpreter; no time here counts"
     return where
@@ -61,30 +61,30 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
     if document["lossless"]:
         yield _lossless(document["lossless"])
     yield from _costs(document)
-    for part, title in TITLES.items():
-        for load in sorted({row["load"] for row in document[part]}):
-            yield _speeds(document[part], load, title)
+    for workload, title in WORKLOADS.items():
+        here = [row for row in document["throughput"] if row["workload"] == workload]
+        if here:
+            yield _speeds(here, title)
+            yield _graphs(here, title)
+            yield _times(here, title, document["priced_by"])
     if document["replay"]:
         yield _replay(document["replay"])
 
 
 def _notes(document: Mapping[str, Any]) -> Iterator[Text]:
-    if document["price_of_forcing"]:
-        price = document["price_of_forcing"].items()
-        shares = ", ".join(f"{times(ratio)} at {load}" for load, ratio in price)
-        yield (
-            f"What forcing outputs takes: no speculation takes {shares} of its time without. "
-            "A ratio under 1 is no gain: so far are two runs of the same apart."
-        )
+    for name, engine in document["engines"].items():
+        if "error" in engine:
+            yield ["The engine ", code(name), ": ", foreign(engine["error"])]
     for each in document["stages"]:
         if each["log"]:
             yield ["The end of ", code(each["stage"]), "'s log: ", code(" / ".join(each["log"]))]
 
 
 def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
-    heads = ("at once", "method", "tok/s", "replayed", "of the replay", "tokens a step", "replayed")
+    heads = ("", "at once", "method", "tok/s", "replayed", "of it", "tokens a step", "replayed")
     lines = [
         [
+            row["workload"],
             decimal(row["load"], 0),
             code(row["method"]),
             decimal(row["tokens_per_s"], 0),
@@ -93,13 +93,13 @@ def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
             decimal(row["tokens_per_row"], 2),
             decimal(row["replayed_tokens_per_row"], 2),
         ]
-        for row in sorted(rows, key=lambda row: (row["load"], row["method"]))
+        for row in sorted(rows, key=lambda row: (row["workload"], row["load"], row["method"]))
     ]
     note = (
         "The same requests in the same order by the evaluator of `adaspec eval --engine async`, "
-        "under the costs that were measured here (`costs/v2.json`)."
+        "under the costs that were measured here (`costs/v2.json`), or else the builtin ones."
     )
-    return simple_table("Against the replay", heads, lines, names=2, sentence=note)
+    return simple_table("Against the replay", heads, lines, names=3, sentence=note)
 
 
 def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
@@ -119,20 +119,18 @@ def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
     heads = ("", "at once", "method", "over none", "over EAGLE-3", "over vLLM's best", "which is")
     rows = [
         [
-            line["part"],
+            line["workload"],
             str(line["load"]),
             code(method),
-            times(over["none"]),
-            times(over["eagle3"]),
-            times(over["vllm"]),
+            *(_span(over[key]) for key in ("none", "eagle3", "vllm")),
             code(line["best_vllm"] or NULL),
         ]
         for line in lines
         for method, over in line["over"].items()
     ]
     sentence = (
-        "Medians of tokens per second. EAGLE-3 at the length, and vLLM with the method, that "
-        "turned out best at that load."
+        "Medians of tokens per second, and the span of single rounds. EAGLE-3 at the length, and "
+        "vLLM with the method, that turned out best at that load."
     )
     return simple_table("Headline", heads, rows, 3, sentence)
 
@@ -220,35 +218,77 @@ def _kernels(cells: Sequence[Mapping[str, Any]]) -> Table:
     return simple_table("The price of deciding on V2", heads, rows, sentence=sentence)
 
 
-def _speeds(rows: Sequence[Mapping[str, Any]], load: int, title: str) -> Table:
-    here = [row for row in rows if row["load"] == load]
-    here.sort(key=lambda row: -row["tokens_per_s"])
-    heads = ("method", "runner", "tok/s", "over none", "by round", "tokens a step")
+def _span(over: Mapping[str, float] | None) -> str:
+    if over is None:
+        return NULL
+    return f"{times(over['ratio'])} ({over['least']:.2f} to {over['most']:.2f})"
+
+
+def _speeds(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    heads = ("at once", "method", "tok/s", "least", "most", "rounds", "tokens a step")
+    heads = (*heads, "longest ms", "steps", "of them compiled", "put off", "held off", "faults")
     cells = [
         [
+            str(row["load"]),
             code(row["method"]),
-            row["runner"],
             decimal(row["tokens_per_s"], 1),
-            times(row["speedup"]),
-            " ".join(f"{ratio:.2f}" for ratio in row["speedup_by_round"]),
+            decimal(min(row["by_round"]), 1),
+            decimal(max(row["by_round"]), 1),
+            str(len(row["by_round"])),
             decimal(row["tokens_per_row"]),
-            milliseconds(row["longest_step_s"]),
-            percent(row["outputs_as_none"]),
-            _graphs(row["graphs"].get("target", {})),
+            decimal(row["longest_ms"], 1),
+            str(row["steps"]),
+            str(row["compiled_in"]),
+            str(row["preempted"]),
+            f"{_counts(row['held'])}; {row['switches']} times" if row["held"] else NULL,
+            str(sum(row["faults"].values())),
         ]
-        for row in here
+        for row in rows
     ]
-    rounds = max(row["rounds"] for row in here)
     sentence = (
-        f"Medians of {rounds} round(s). tokens a step: of each request. longest ms: the longest "
-        "step. as none: outputs that are those of no speculation. graphs: the target's steps by "
-        "kind of CUDA graph."
+        "Medians over rounds. tokens a step: of each request that emitted some. held off: steps by "
+        "the guard's word, and how often it held speculation off."
     )
-    heads = (*heads, "longest ms", "as none", "graphs")
-    return simple_table(f"{title}: {load} at once", heads, cells, 2, sentence)
+    return simple_table(f"Throughput: {title}", heads, cells, 2, sentence)
 
 
-def _graphs(modes: Mapping[str, int]) -> str:
-    total = sum(modes.values())
-    ordered = sorted(modes.items(), key=lambda each: -each[1])
-    return ", ".join(f"{mode} {count / total:.0%}" for mode, count in ordered) or NULL
+def _graphs(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    cells = [
+        [
+            str(row["load"]),
+            code(row["method"]),
+            _counts(row["graphs"]),
+            _counts(row["outside"]),
+            _counts(row["forwards"]),
+        ]
+        for row in rows
+    ]
+    heads = ("at once", "method", "graphs", "outside all", "forwards")
+    sentence = "The target's steps by CUDA graph, why some ran in none, and the head's forwards."
+    return simple_table(f"Graphs: {title}", heads, cells, 5, sentence)
+
+
+def _times(rows: Sequence[Mapping[str, Any]], title: str, cost: str) -> Table:
+    cells = [
+        [
+            str(row["load"]),
+            code(row["method"]),
+            each["mode"],
+            str(each["forwards"]),
+            str(each["steps"]),
+            decimal(each["tokens"], 0),
+            decimal(each["ms"]),
+            decimal(each["priced_ms"]),
+        ]
+        for row in rows
+        for each in row["step_ms"]
+    ]
+    heads = ("at once", "method", "graph", "forwards", "steps", "tokens", "ms", "by the costs")
+    sentence = f"Medians of steps that compile nothing, beside what `{cost}` says of the same ones."
+    return simple_table(f"Step times: {title}", heads, cells, 4, sentence)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    total = sum(counts.values())
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    return ", ".join(f"{name} {count / total:.0%}" for name, count in ordered) or NULL

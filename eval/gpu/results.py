@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 SCHEMA = 1
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
-TURN = "ADASPEC_GPU_TURN"
-"""The variable that tells a stage's process the number of the file that is its turn."""
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -37,29 +33,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def begin(folder: Path) -> IO[str]:
-    """The turn of a process that is about to start, which is to inherit it.
-
-    Until that process measures or ends, no other one measures.
-    """
-    turn = (folder / "turn.lock").open("w")
-    fcntl.flock(turn, fcntl.LOCK_SH)
-    return turn
-
-
-@cache
-def _own_turn(folder: Path) -> IO[str]:
-    inherited = os.environ.get(TURN)
-    return begin(folder) if inherited is None else os.fdopen(int(inherited), "w")
-
-
-def wait_for_turn(folder: Path) -> None:
-    """Wait until no other process starts or measures; none does before this one has ended."""
-    # A shared lock is not made an exclusive one at once: two would wait for each other.
-    fcntl.flock(_own_turn(folder), fcntl.LOCK_UN)
-    fcntl.flock(_own_turn(folder), fcntl.LOCK_EX)
-
-
 class Cells:
     """The cells of one stage, in a file of JSON lines; the first line has the stage's settings."""
 
@@ -67,7 +40,7 @@ class Cells:
         """Go on with the file where it is of the same settings; begin it anew otherwise."""
         self._path, self._cells = path, dict[str, Any]()
         settings = json.loads(json.dumps(settings))
-        lines = list(_lines(path))
+        lines = list(read_lines(path))
         if lines[:1] == [{"settings": settings}]:
             self._cells = {each["key"]: each["cell"] for each in lines[1:]}
         # Written anew, the file has no line that a killed process left unfinished.
@@ -96,13 +69,14 @@ class Cells:
 
 def cells_in(path: Path, settings: dict[str, Any]) -> list[Any]:
     """The cells that a stage of these settings has written."""
-    lines = list(_lines(path))
+    lines = list(read_lines(path))
     if lines[:1] != [{"settings": json.loads(json.dumps(settings))}]:
         return []
     return [each["cell"] for each in lines[1:]]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file of JSON lines, up to one that a killed process left unfinished."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines():

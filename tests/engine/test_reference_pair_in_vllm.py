@@ -22,6 +22,7 @@ if not RECIPE.is_dir():
 pytestmark = [
     # The pair is the one that the recipe's own tests made, where they ran before.
     pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
 ]
 SERVED = """

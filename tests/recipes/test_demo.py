@@ -27,12 +27,17 @@ doctor.plugin_finding = lambda: doctor.Finding("plug-in", True, "is loaded")
 """
 """As if vLLM were installed."""
 ROOMY = """
-import adaspec.bench.machine as machine, shutil, types
-machine.free_memory = lambda: 1e12
+import pathlib, shutil, types
+read_text = pathlib.Path.read_text
+available_kb = 10**9
+def told(path, *more, **options):
+    is_memory = str(path) == "/proc/meminfo"
+    return f"MemAvailable: {available_kb} kB" if is_memory else read_text(path, *more, **options)
+pathlib.Path.read_text = told
 shutil.disk_usage = lambda path: types.SimpleNamespace(free=1e12)
 """
 CROWDED = "import shutil, types; shutil.disk_usage = lambda path: types.SimpleNamespace(free=3e8)\n"
-STARVED = "import adaspec.bench.machine as machine; machine.free_memory = lambda: 1e9\n"
+STARVED = "available_kb = 10**9 // 1024\n"
 
 pytestmark = pytest.mark.skipif(
     not SERVE.is_file(), reason="needs eval/, which a source distribution leaves out"

@@ -1,4 +1,4 @@
-"""eval/gpu: what is made of measured runs, and when two outputs count as different."""
+"""eval/gpu: what is made of measured rounds, and when two outputs count as different."""
 
 import sys
 from pathlib import Path
@@ -16,41 +16,81 @@ def path(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
 
 
-def ran(method, number, speed, load=8, forced=True, outputs=()):
-    from figures import NUMBERS
+def ran(method, number, speed, load=8, steps=(), workload="llama"):
+    from steps import COLUMNS
 
-    facts = {"method": method, "round": number, "load": load, "forced": forced, "runner": "V2"}
-    graphs = {"target": {"FULL": 2, "NONE": 1}}
+    usual = dict.fromkeys(COLUMNS, 0) | {"ms": 10.0, "rows": load, "answers": load}
+    usual |= {"word": None, "head_mode": None}
+    usual |= {"tokens": load, "mode": "FULL", "context": 100 * load, "emitted": load}
+    made = [usual | each for each in steps or ({},)]
     return {
-        "part": "throughput",
-        **facts,
-        **dict.fromkeys(NUMBERS, 1),
+        "method": method,
+        "round": number,
+        "load": load,
+        "workload": workload,
         "tokens_per_s": speed,
-        "outputs": [list(each) for each in outputs],
-        "graphs": graphs,
+        "tokens": sum(each["emitted"] for each in made),
+        "preempted": 0,
+        "faults": {},
+        "largest_graph": 512,
+        "steps": {name: [each[name] for each in made] for name in COLUMNS},
     }
 
 
-def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
-    from figures import price_of_forcing, rows
+@pytest.fixture
+def cost():
+    from adaspec.cost.load import load_cost
 
-    one, other = ((0, "a"), (1, "b"), (2, "c")), ((0, "a"), (1, "x"), (7, "c"))
-    runs = [ran("none", at, speed, outputs=one) for at, speed in enumerate((10.0, 20.0, 40.0))]
-    runs += [
-        ran("eagle3-2", at, speed, outputs=other) for at, speed in enumerate((30.0, 20.0, 100.0))
+    return load_cost("h100-llama-3.1-8b")
+
+
+def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
+    from figures import headline_of, rows
+
+    runs = [ran("none", at, speed) for at, speed in enumerate((10.0, 20.0, 40.0), 1)]
+    runs += [ran("eagle3-2", at, speed) for at, speed in enumerate((30.0, 20.0, 100.0), 1)]
+    runs += [ran("adaspec", at, speed) for at, speed in enumerate((30.0, 60.0), 1)]
+    runs += [ran("none", 1, 5.0, load=1)]
+    alone, ours, eagle, none = rows(runs, cost)
+    assert (alone["load"], alone["tokens_per_s"], alone["by_round"]) == (1, 5.0, [5.0])
+    assert (none["tokens_per_s"], eagle["tokens_per_s"], ours["tokens_per_s"]) == (20, 30, 45)
+    line = headline_of([ours, eagle, none])
+    assert (line["best_eagle3"], line["best_vllm"]) == ("eagle3-2", "eagle3-2")
+    over = line["over"]["adaspec"]
+    assert over["none"] == {"ratio": 2.25, "least": 3.0, "most": 3.0}
+    assert over["vllm"] == {"ratio": 1.5, "least": 1.0, "most": 3.0}
+    assert headline_of([ours])["over"]["adaspec"] == {"none": None, "eagle3": None, "vllm": None}
+
+
+def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile(cost):
+    from figures import rows
+
+    outside = {"mode": "NONE", "ms": 24.0}
+    steps = [
+        {},
+        {"ms": 500.0, "compiled": 2},
+        {"ms": 0.4, "answers": 0},
+        outside | {"tokens": 700, "prompt": 692},
+        outside | {"tokens": 600, "prompt": 400, "drafted": 192},
+        outside | {"tokens": 40, "drafted": 32},
+        {"forwards": 1, "ms": 11.0, "word": "hold", "switches": 1},
     ]
-    runs += [ran("none", 0, 999.0, forced=False)]
-    eagle, none = rows(iter(runs))
-    assert (none["tokens_per_s"], none["speedup"]) == (20.0, 1.0)
-    assert (eagle["tokens_per_s"], eagle["speedup"]) == (30.0, 1.5)
-    assert eagle["speedup_by_round"] == [3.0, 1.0, 2.5]
-    assert eagle["graphs"] == {"target": {"FULL": 6, "NONE": 3}}
-    assert eagle["outputs_as_none"] == 0.5
-    runs = [ran("none", 0, 90.0), ran("none", 0, 99.0, forced=False), ran("none", 0, 5.0, load=1)]
-    assert price_of_forcing(runs) == {"8": pytest.approx(1.1)}
-    (alone,) = rows(iter([ran("eagle3-2", 0, 30.0)]))
-    assert (alone["speedup"], alone["speedup_by_round"]) == (None, [])
-    assert alone["outputs_as_none"] is None
+    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], cost)
+    assert row["graphs"] == {"FULL": 4, "NONE": 3}
+    assert row["outside"] == {
+        "prompts are too long": 1,
+        "drafts make it too long": 1,
+        "no graph of its shape": 1,
+    }
+    assert (row["compiled_in"], row["longest_ms"], row["held"]) == (1, 500.0, {"hold": 1})
+    assert (row["switches"], row["forwards"]) == (1, {"0": 6, "1": 1})
+    timed = {(each["mode"], each["forwards"]): each for each in row["step_ms"]}
+    assert {key: each["ms"] for key, each in timed.items()} == {
+        ("FULL", 0): 10.0,
+        ("FULL", 1): 11.0,
+        ("NONE", 0): 24.0,
+    }
+    assert 0 < timed["FULL", 0]["priced_ms"] < timed["FULL", 1]["priced_ms"]
 
 
 def test_only_nearly_tied_tokens_may_differ():

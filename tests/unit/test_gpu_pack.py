@@ -1,91 +1,93 @@
-"""eval/gpu/pack.py: what is split and joined is what it was, or an error says what is wrong."""
+"""eval/gpu/pack.py: two pieces that may travel become what was packed, or an error says why not."""
 
-import os
 import random
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-PACK = Path(__file__).resolve().parents[2] / "eval" / "gpu" / "pack.py"
+FOLDER = Path(__file__).resolve().parents[2] / "eval" / "gpu"
 pytestmark = pytest.mark.skipif(
-    not PACK.is_file(), reason="needs eval/, which a source distribution leaves out"
+    not FOLDER.is_dir(), reason="needs eval/, which a source distribution leaves out"
 )
-MOST = 10_000
 
 
-def pack(*words):
-    """Run the script as a user does: with the standard library alone."""
-    command = [sys.executable, "-S", str(PACK), *map(str, words)]
+@pytest.fixture
+def pack(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    import pack
+
+    monkeypatch.setattr(pack, "PART_BYTES", 1000)
+    monkeypatch.setattr(pack, "PIECE_BYTES", 9000)
+    return pack
+
+
+def unpack(piece, site):
+    """As on the machine: with the standard library alone."""
+    command = [sys.executable, "-S", str(FOLDER / "pack.py"), "unpack", str(piece), "-o", str(site)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Files of many sizes: empty, as large as pieces, larger than several."""
-    made = tmp_path / "folder"
-    draw = random.Random(0)
-    for at, size in enumerate((0, 1, MOST - 1, MOST, 3 * MOST + 7)):
-        path = made / f"part {at % 2}" / f"file-{at}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(draw.randbytes(size))
-    return made
+def made(pack, tmp_path, monkeypatch):
+    """The pieces of a wheel and of one package, and what the library of the wheel holds."""
+    library, wheel = random.Random(0).randbytes(10_500), tmp_path / "vllm.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr(pack.LARGE, library)
+        packed.writestr(pack.KEPT[1], b"attention")
+        packed.writestr("vllm/config.py", "kept")
+        packed.writestr("vllm-0.32.0.dist-info/METADATA", "kept")
+        packed.writestr("vllm/third_party/deep_gemm/include.py", "left out")
+        packed.writestr("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", "left out")
+
+    def fetch(folder):
+        folder.mkdir()
+        with zipfile.ZipFile(folder / "a-1.whl", "w") as packed:
+            packed.writestr("a/package.py", "kept")
+
+    monkeypatch.setattr(pack, "_fetch", fetch)
+    return pack.make(wheel, tmp_path / "carry"), library
 
 
-def files_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+def test_the_first_piece_has_all_files_and_the_second_completes_the_library(pack, made, tmp_path):
+    (first, second), library = made
+    site = tmp_path / "site"
+    sizes = [sum(each.stat().st_size for each in piece.iterdir()) for piece in (first, second)]
+    assert max(sizes) < 1.5 * min(sizes)
+    done = unpack(first, site)
+    assert (done.returncode, "other piece is to come" in done.stdout) == (0, True), done.stderr
+    names = {str(each.relative_to(site)) for each in site.rglob("*") if each.is_file()}
+    kept = {"a/package.py", "vllm/config.py", pack.KEPT[1], "vllm-0.32.0.dist-info/METADATA"}
+    assert kept <= names
+    assert "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so" not in names
+    assert not any("deep_gemm" in name for name in names)
+    assert not (site / pack.LARGE).exists()
+    for _ in ("once", "again"):
+        done = unpack(second, site)
+        assert (done.returncode, "whole" in done.stdout) == (0, True), done.stderr
+        assert (site / pack.LARGE).read_bytes() == library
 
 
-@pytest.fixture
-def pieces(folder, tmp_path):
-    done = pack("split", folder, "-o", tmp_path / "pieces", "--piece-bytes", MOST)
-    assert done.returncode == 0, done.stderr
-    return tmp_path / "pieces"
-
-
-def test_what_was_split_is_joined_as_it_was(folder, pieces, tmp_path):
-    sizes = [path.stat().st_size for path in sorted(pieces.glob("piece-*"))]
-    assert len(sizes) > 4
-    assert max(sizes) <= MOST
-    assert all(size == MOST for size in sizes[:-1])
-    done = pack("join", pieces, "-o", tmp_path / "joined")
-    assert done.returncode == 0, done.stderr
-    assert files_of(tmp_path / "joined") == files_of(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("piece-0002", lambda path: path.write_bytes(bytes(MOST)), "piece-0002 is damaged"),
-        ("piece-0002", lambda path: os.truncate(path, MOST - 1), "piece-0002 is damaged"),
-        ("piece-0002", lambda path: path.unlink(), "piece-0002 is missing"),
-        ("pieces.json", lambda path: path.unlink(), "pieces.json"),
-    ],
-    ids=["damaged", "cut short", "missing", "no manifest"],
-)
-def test_a_piece_that_is_not_whole_is_named_and_nothing_is_written(
-    pieces, tmp_path, name, change, said
-):
-    change(pieces / name)
-    done = pack("join", pieces, "-o", tmp_path / "joined")
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "piece-0001" not in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pieces"]
-
-
-def test_pieces_of_60_mb_at_most_are_put_into_a_new_folder_elsewhere(folder, pieces, tmp_path):
-    for out, most, said in (
-        (tmp_path / "new", 60_000_001, "60000000"),
-        (pieces, MOST, str(pieces)),
-        (folder / "inside", MOST, str(folder / "inside")),
-    ):
-        done = pack("split", folder, "-o", out, "--piece-bytes", most)
+def test_a_piece_that_is_not_whole_is_named_and_nothing_is_unpacked(made, tmp_path):
+    (first, second), _ = made
+    damaged, *_, missing = sorted(each.name for each in second.glob("*.xz"))
+    (second / damaged).write_bytes(b"")
+    (second / missing).unlink()
+    (first / "SHA256SUMS").unlink()
+    for piece, said in ((second, f"{damaged} is damaged, {missing} is missing"), (first, "SUMS")):
+        done = unpack(piece, tmp_path / "site")
         assert done.returncode == 2
         assert said in done.stderr
-    assert not (tmp_path / "new").exists()
+    assert not list((tmp_path / "site").rglob("*.xz"))
+
+
+def test_a_piece_that_may_not_travel_is_not_made_and_an_old_one_is_not_replaced(
+    pack, made, tmp_path, monkeypatch
+):
+    with pytest.raises(pack.PackError, match="is there already"):
+        pack.make(tmp_path / "vllm.whl", tmp_path / "carry")
+    monkeypatch.setattr(pack, "PIECE_BYTES", 3000)
+    with pytest.raises(pack.PackError, match="may travel"):
+        pack.make(tmp_path / "vllm.whl", tmp_path / "other")

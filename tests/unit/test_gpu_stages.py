@@ -17,11 +17,8 @@ STAGE = """
 import json, os, sys, time
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from results import Cells, wait_for_turn, write_json
+from results import Cells, write_json
 folder, names = Path(sys.argv[1]), sys.argv[2:]
-def say(what):
-    with (folder / "said").open("a") as said:
-        said.write(what + chr(10))
 plan = json.loads((folder / "plan.json").read_text())["stages"]
 for name in names:
     stage = plan[name]
@@ -32,13 +29,6 @@ for name in names:
             cells.add(str(at), {{"at": at}})
             if stage["settings"]["how"] == "killed once" and len(cells) == 2:
                 os._exit(9)
-    if stage["settings"]["how"] == "in turn":
-        time.sleep(0.5 if name == "slow" else 0.0)
-        say("started")
-        wait_for_turn(folder)
-        say("measures")
-        time.sleep(0.2)
-        say("measured")
     if stage["settings"]["how"] == "hangs":
         time.sleep(60)
     document = {{"schema": 1, "stage": name, "part": "lossless", "settings": stage["settings"]}}
@@ -50,6 +40,7 @@ sys.path.insert(0, {folder!r})
 import run
 from plan import Stage
 run.HERE = __import__("pathlib").Path({scripts!r})
+run.measure_rounds = lambda *_: False
 run.stages = lambda wanted: [
     Stage(name, "lossless", "lossless", "V1", {{"how": how, "seed": {seed}}}, limit_s={limit})
     for name, how in {stages!r}.items()
@@ -128,15 +119,3 @@ def test_stages_are_chosen_by_name_and_none_begins_after_the_time_given(run):
     assert run({"one": "well"}, "--max-s", "-1").returncode == 0
     assert starts(run, "one") == 0
     assert run({"one": "well"}, "--stages", "absent").returncode == 2
-
-
-def test_stages_that_start_at_once_measure_in_turn_and_fail_alone(run):
-    done = run({"one": "in turn", "other": "in turn", "slow": "in turn"}, "--together", "3")
-    assert done.returncode == 0, done.stderr
-    said = (run.out / "said").read_text().split()
-    assert said == ["started"] * 3 + ["measures", "measured"] * 3
-    stages = {"dies": "killed once", "new": "well", "hung": "hangs", "last": "well"}
-    done = run(stages, "--together", "3", limit=2)
-    assert done.returncode == 1
-    assert [status(run, name)["status"] for name in stages] == ["failed", "done", "failed", "done"]
-    assert "ended after 6 s" in status(run, "hung")["why"]

@@ -114,21 +114,6 @@ def test_a_folder_that_others_could_fill_is_not_used(script, temporary, prepare)
     assert not list(temporary.rglob("*.nb?"))
 
 
-def test_a_home_in_the_working_folder_is_not_used(tmp_path, temporary):
-    work = tmp_path / "work"
-    work.mkdir()
-    script = tmp_path / "loop.py"
-    script.write_text(
-        "from numba.core import caching\n"
-        "caching.CacheImpl._locator_classes = ["
-        "caching.UserProvidedCacheLocator, caching.UserWideCacheLocator]\n"
-        "import os; os.path.expanduser = lambda path: path\n" + LOOP
-    )
-    done = run([script], temporary, cwd=work)
-    assert Path(done.stdout.split()[1]).parent == temporary / f"adaspec-{os.geteuid()}"
-    assert not list(work.rglob("*.nb?"))
-
-
 def test_code_of_an_older_adaspec_is_dropped_from_a_folder_that_the_user_named(
     script, temporary, tmp_path
 ):

@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -94,34 +94,6 @@ class Kind:
         return float(np.median([getattr(step, f"{part}_s") for step in self.parts]))
 
 
-class Kinds:
-    """All kinds of step that were timed."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[tuple[Cell, Plan, int, int], Kind] = {}
-
-    def add(
-        self,
-        cell: Cell,
-        steps: Iterable[tuple[Plan, TimedStep]],
-        total_counts: bool = True,
-        parts_count: bool = True,
-    ) -> None:
-        """Sort steps into their kinds."""
-        for plan, step in steps:
-            key = (cell, plan, step.tokens, step.forwards)
-            kind = self._kinds.setdefault(key, Kind(*key))
-            if total_counts:
-                kind.timed.append(step)
-            if parts_count:
-                kind.parts.append(step)
-
-    def repeated(self) -> list[Kind]:
-        """Kinds that were timed often enough, in the order of their cells and plans."""
-        often = [kind for kind in self._kinds.values() if len(kind.timed) >= MIN_REPEATS]
-        return sorted(often, key=lambda kind: (kind.cell, kind.plan, kind.tokens))
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """All kinds of step, and the times by which their noise is judged."""
@@ -140,7 +112,8 @@ def measure(
 ) -> Measurement:
     """Visit every cell that fits in every round; cells and plans in a new order each time."""
     order = random.Random(grid.seed)
-    kinds, prompts, reference_s = Kinds(), [], []
+    found: dict[tuple[Cell, Plan, int, int], Kind] = {}
+    prompts, reference_s = [], []
     plans, skipped = _fitting_cells(engine, grid, batches, has_drafter)
     reference_loop_s(1)
     # A GPU's parts are true only where it is awaited around each, which slows the step: that is a
@@ -166,14 +139,21 @@ def measure(
                     synchronises,
                 )
                 prompt_steps = engine.prompts()
-                if turn > 0:
-                    parts_count = synchronises or engine.runs_on_cpu
-                    kinds.add(cell, steps, not synchronises, parts_count)
-                    prompts += prompt_steps if parts_count else []
+                parts_count = synchronises or engine.runs_on_cpu
+                for plan, step in steps if turn > 0 else ():
+                    key = (cell, plan, step.tokens, step.forwards)
+                    kind = found.setdefault(key, Kind(*key))
+                    if not synchronises:
+                        kind.timed.append(step)
+                    if parts_count:
+                        kind.parts.append(step)
+                prompts += prompt_steps if turn > 0 and parts_count else []
                 done += 1
                 report("measuring", done, total)
             gc.collect()
-    return Measurement(kinds.repeated(), reference_s, prompts, skipped)
+    kinds = [kind for kind in found.values() if len(kind.timed) >= MIN_REPEATS]
+    kinds.sort(key=lambda kind: (kind.cell, kind.plan, kind.tokens))
+    return Measurement(kinds, reference_s, prompts, skipped)
 
 
 def _fitting_cells(

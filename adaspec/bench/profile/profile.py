@@ -23,6 +23,7 @@ from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitReport
 from adaspec.cost.model import CostModel, Deciding, StepShape
 from adaspec.evaluate.options import Progress, silent
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import ProfiledEngine, PromptStep, Subject
 
@@ -143,19 +144,20 @@ class Profile:
 def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> Profile:
     """Run vLLM, measure and fit; an `AdaspecError` says what stands in the way."""
     report("starting vLLM", 0, 1)
-    on_cpu = hardware().startswith("CPU ")
+    device = hardware()
+    on_cpu = device.startswith("CPU ")
     batches = grid.batches or (CPU_BATCHES if on_cpu else GPU_BATCHES)
     with ProfiledEngine(subject, max(batches), grid.longest_draft, grid.seed) as engine:
         report("starting vLLM", 1, 1)
         measurement = measure(engine, grid, batches, subject.draft is not None, report)
         known = CostModel(
-            name=f"{Path(subject.model).name or subject.model} on {engine.hardware}",
+            name=f"{Path(subject.model).name or subject.model} on {device}",
             target=subject.model,
-            hardware=engine.hardware,
+            hardware=device,
             captured_sizes=engine.captured_sizes,
         )
         facts = {
-            "vllm": engine.version,
+            "vllm": installed_version(),
             "dtype": engine.dtype,
             "drafter": subject.draft,
             "arguments": subject.engine,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from adaspec.evaluate.options import MIN_GAP
 from adaspec.evaluate.render import tables
-from adaspec.evaluate.render.table import NULL, Table, Text, plain
+from adaspec.evaluate.render.table import NULL, Table, Text, foreign, plain
 from adaspec.evaluate.report import Report
 
 
@@ -69,6 +70,16 @@ HOW_TO_READ = (
     "`oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
     f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`, too little to take a share of."
 )
+
+
+def contents_of_log(document: Mapping[str, Any]) -> Contents:
+    """The contents of a report on logged traces: its one table."""
+    return Contents(
+        title="What a log says of other policies",
+        sections=[Section("Estimates", [Part(tables.estimates(document))], brief=True)],
+        notes=[foreign(note) for note in document["notes"]],
+        command=plain(document.get("command") or ""),
+    )
 
 
 def contents_of(report: Report) -> Contents:

@@ -144,19 +144,10 @@ def _speedups_at(report: Report, workload: str, at: int) -> dict[str, Any]:
     for name in report.shown:
         _, entry = report.across(workload, name)[at]
         if entry.get("speedup") is not None:
-            colour, hollow = _colour(report, name), name.startswith("oracle:")
-            rows.append(
-                _Row(
-                    name,
-                    entry["speedup"],
-                    entry.get("ci95"),
-                    times(entry["speedup"]),
-                    colour,
-                    _said(report, workload, name, at),
-                    hollow,
-                    name in report.named,
-                )
-            )
+            said, strong = _said(report, workload, name, at), name in report.named
+            shown, ends = times(entry["speedup"]), entry.get("ci95")
+            colour = _colour(report, name)
+            rows.append(_Row(name, entry["speedup"], ends, shown, colour, said, strong))
     return _ranking(sorted(rows, key=lambda row: row.value), 1.0, "x", 1)
 
 
@@ -168,20 +159,11 @@ def _lifts_at(report: Report, at: int) -> dict[str, Any]:
             if entry.get(LIFT) is not None:
                 label = MIX if workload == ALL else workload
                 several = f" · {name}" if len(report.named) > 1 else ""
-                interval = entry.get("lift_ci95")
-                said = f"{label}, {name} at {load}: {signed_percent(entry[LIFT])}"
-                rows.append(
-                    _Row(
-                        label + several,
-                        entry[LIFT],
-                        interval,
-                        signed_percent(entry[LIFT]),
-                        _colour(report, name),
-                        f"{said} {signed_range(interval)}",
-                        False,
-                        workload == ALL,
-                    )
-                )
+                shown, ends = signed_percent(entry[LIFT]), entry.get("lift_ci95")
+                said = f"{label}, {name} at {load}: {shown} {signed_range(ends)}"
+                colour, strong = _colour(report, name), workload == ALL
+                row = _Row(label + several, entry[LIFT], ends, shown, colour, said, strong)
+                rows.append(row)
     return _ranking(rows[::-1], 0.0, "%", 100)
 
 
@@ -193,7 +175,6 @@ class _Row:
     shown: str
     colour: str
     said: str
-    hollow: bool
     strong: bool
 
 
@@ -221,7 +202,7 @@ def _ranking(rows: Sequence[_Row], origin: float, suffix: str, scale: float) -> 
                 "marker": {
                     "size": 11 if row.strong else 9,
                     "color": row.colour,
-                    "symbol": "circle-open" if row.hollow else "circle",
+                    "symbol": "circle-open" if row.name.startswith("oracle:") else "circle",
                     "line": {"width": 2, "color": row.colour},
                 },
                 "error_x": {

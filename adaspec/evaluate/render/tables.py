@@ -288,6 +288,33 @@ def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iter
         )
 
 
+def estimates(document: Mapping[str, Any]) -> Table:
+    """What ran, and what each policy's own path would have given, on logged traces."""
+    rows: list[list[Text]] = []
+    for row in document["rows"]:
+        said: list[Text] = [NULL] * 4
+        (figures,) = row["estimates"].values()
+        if figures is not None:
+            said = [
+                decimal(figures["emitted_per_step"]),
+                f"{figures['tokens_per_s']:,.0f}",
+                signed_percent(figures["lift_over_logged"]),
+                signed_range(figures["lift_over_logged_ci95"]),
+            ]
+        names: list[Text] = [foreign(row["workload"]), code(row["policy"]), f"{row['requests']:,}"]
+        rows.append([*names, percent(row.get("revealed_share"), 1), *said])
+    heads = ["workload", "policy", "requests", "revealed", "emitted per step", "tokens per second"]
+    return simple_table(
+        ["What a log says of other policies, costs of ", code(document["cost"])],
+        [*heads, "over logged", "95%"],
+        rows,
+        2,
+        "Through the logged texts and at the logged load: `logged` is what ran, all others what "
+        "their own path is expected to give. *Revealed* is the share of its steps that text or log "
+        "shows.",
+    )
+
+
 def place_name(report: Report, workload: str) -> Span:
     """The name of a workload in titles."""
     if workload != ALL:

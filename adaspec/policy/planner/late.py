@@ -155,16 +155,18 @@ def decide_budget(late: Late, costs: Costs, running: int) -> int:
 
 
 @compiled
-def note_choice(late: Late, slots: Ints, price: float) -> None:
+def note_choice(late: Late, slots: Ints, price: float, was_cut: bool) -> None:
     """Take in what each row of a step wanted and how far its copy reaches; no outcome.
 
     `price` is what a token's time is worth; the step's own price is that at which the choice fit.
+    `was_cut`: the budget was less than was decided, so that what was kept out is no sign that more
+    should have been decided.
     """
     count = slots.shape[0]
     every, step = late.every[0], late.step[0]
     kept_out = step.price if step.price > price else 0.0
     moved = 0.0
-    if count > 0:
+    if count > 0 and not (was_cut and kept_out > 0):
         moved = _SLACK_STEP * (kept_out - price) / (count * np.sqrt(float(count)))
     for slot in late.slots:
         slot.present = 0

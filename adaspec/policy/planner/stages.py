@@ -301,7 +301,7 @@ def _end_choice(
 ) -> None:
     """Use the budget, and tell the host what was chosen."""
     use_budget(state, planner.late, count, neural_len, ngram_len)
-    note_choice(planner.late, state.rows.slots, state.price)
+    note_choice(planner.late, state.rows.slots, state.price, False)
 
 
 @compiled

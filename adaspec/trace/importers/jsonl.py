@@ -92,6 +92,9 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
             for key in ("neural_accepted", "ngram_accepted")
         )
         drafted, confidences = _drafts(record, manifest.draft_cap, where)
+        limit = record.get("max_tokens")
+        if limit is not None and not MAX_TOKENS.holds(limit):
+            raise TraceError(f"{where}: max_tokens={limit!r:.60} is not {MAX_TOKENS.expected}")
         request = Request(
             workload=workload,
             id=name_of(record.get("id", number), "id", where),
@@ -101,16 +104,9 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
             drafted_tokens=drafted,
             confidences=confidences,
             ngram_accepted=ngram,
-            max_tokens=_limit(record, where),
+            max_tokens=limit,
         )
         yield where, request
-
-
-def _limit(record: Record, where: str) -> int | None:
-    value = record.get("max_tokens")
-    if value is not None and not MAX_TOKENS.holds(value):
-        raise TraceError(f"{where}: max_tokens={value!r:.60} is not {MAX_TOKENS.expected}")
-    return value
 
 
 def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:

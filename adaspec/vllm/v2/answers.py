@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adaspec.device.answers import Answers
 from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.v2.transfer import to_device
+from adaspec.vllm.v2.report import to_device
 
 TOKENS_A_STEP = 8192
 """A step stores no further answer once it has stored so many tokens: many may end in one step."""

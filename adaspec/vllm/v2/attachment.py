@@ -12,16 +12,15 @@ from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
-from adaspec.vllm.compatibility import check_runner_v2
+from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.following import follow
-from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.kept_answers import keeping
-from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
+from adaspec.vllm.v2.graphs import report_capture
 from adaspec.vllm.v2.running import Request
 from adaspec.vllm.v2.worker import Worker
 
@@ -30,13 +29,14 @@ def attach(runner: Any, options: Options) -> None:
     """Make the runner's speculator follow the policy that the options name."""
     if runner.speculator is None:
         return
-    check_runner_v2()
+    check_functions(FUNCTIONS_V2)
     keep_text_on_device(runner)
     runner.adaspec_worker = worker_of(runner, options)
     speculator.take_over(runner, runner.adaspec_worker)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
+    runner.capture_model = report_capture(runner, runner.capture_model)
     runner.execute_model = _with_requests(runner, runner.execute_model)
     runner.sample_tokens = _with_length(runner, runner.sample_tokens)
 
@@ -115,8 +115,7 @@ def _with_requests(runner: Any, original: Any) -> Any:
 
     def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("dummy_run"):
-            told = getattr(scheduler_output, MODE, None)
-            follow(runner.adaspec_worker, told, getattr(scheduler_output, GUARD, None))
+            follow(runner.adaspec_worker, scheduler_output)
             runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 runner.adaspec_worker.arrive(_request(request))
@@ -142,10 +141,14 @@ def _request(data: Any) -> Request:
 
 
 def _with_length(runner: Any, original: Any) -> Any:
-    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be."""
+    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be, and observers all else.
+
+    By now the device has all of the step's work.
+    """
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
         output = original(*args, **kwargs)
+        runner.adaspec_worker.tell()
         length = runner.adaspec_worker.length
         made = getattr(output, "model_runner_output", output)
         if made is not None and length is not None:

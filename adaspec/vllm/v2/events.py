@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from adaspec.draft.answers import IN_ANSWERS
+from adaspec.policy.protocol import Ints
 from adaspec.step.cut import Cut
-from adaspec.vllm.batch import Verification
-from adaspec.vllm.v2.drafted_step import Batch, Context, DraftedStep, Drafts, Proposal, Step
+from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
-from adaspec.vllm.v2.running import Pending, Request
+from adaspec.vllm.v2.running import Pending
 
 
-def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bool) -> DraftedStep:
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the rows have emitted."""
+
+    outputs: list[list[int]]
+
+    def tail(self, count: int) -> Ints:
+        """(rows, count) the last emitted tokens of each row, flush right."""
+        rows = np.full((len(self.outputs), count), -1, np.int32)
+        for row, tokens in enumerate(self.outputs):
+            last = tokens[-count:] if count else []
+            rows[row, count - len(last) :] = last
+        return rows
+
+
+def drafted_event(pending: Pending, proposes: bool) -> EngineStep:
     """What was drafted in a step whose report has come."""
     decided, report = pending.decided, pending.decided.report
     assert report is not None
@@ -24,26 +40,29 @@ def drafted_event(pending: Pending, running: Mapping[str, Request], proposes: bo
     neural = np.minimum(report.neural, lengths).astype(np.int32)
     # Where it lies is known to the device alone.
     start = np.where(report.remembered > 0, IN_ANSWERS, -1)
-    outputs = []
-    for name in pending.requests:
-        request = running.get(name)
-        outputs.append([] if request is None else request.output)
+    requests = pending.requests.tolist()
+    outputs = [each.output for each in requests]
     position = (report.context - decided.prompt_tokens).astype(np.int32)
-    step = Step(
-        batch=Batch(position, Context(outputs)),
-        proposal=Proposal(report.available),
+    # As far as observers ask.
+    step: Any = SimpleNamespace(
+        batch=SimpleNamespace(position=position, context=Context(outputs)),
+        proposal=SimpleNamespace(ngram_len=report.available),
         holds_neural=decided.holds_neural,
         context_tokens=report.context,
         forwards=decided.forwards,
+        cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
+    )
+    drafts: Any = SimpleNamespace(
+        tokens=report.drafted, confidences=report.confidences, count=pending.drafter_runs
     )
     chosen = [report.tokens[row, :length].tolist() for row, length in enumerate(lengths.tolist())]
-    return DraftedStep(
+    return EngineStep(
         number=pending.number,
-        requests=pending.requests,
+        requests=[each.name for each in requests],
+        engine_rows=pending.rows,
         step=step,
-        drafts=Drafts(report.drafted, report.confidences, pending.drafter_runs),
+        drafts=drafts,
         recorded=pending.recorded,
-        cut=Cut(neural, (lengths - neural).astype(np.int32), start.astype(np.int32)),
         chosen=chosen,
         decision_s=pending.decision_s,
         proposes=proposes,
@@ -69,14 +88,11 @@ def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
     assert event is not None and report is not None
     expected = expected_tokens(report, verified.drafted)
     event.expected = expected[:, :2].sum(axis=1).astype(np.float32)
-    dropped = [
-        name
-        for row, name in enumerate(before.requests)
-        if len(event.proposed[row]) and not verified.drafted[row]
-    ]
+    rows = zip(event.requests, event.proposed, verified.drafted.tolist(), strict=True)
+    dropped = [name for name, proposed, drafted in rows if proposed and not drafted]
     complete = bool(verified.known.any()) and set(after.requests) <= set(before.requests)
     return Verification(
-        event,  # type: ignore[arg-type]
+        event,
         verified.known,
         verified.drafted,
         verified.neural_drafted,
@@ -85,7 +101,6 @@ def verified_event(before: Pending, verified: Verified, after: Pending) -> Any:
         verified.emitted_tokens,
         verified.known & ~before.recorded,
         dropped,
-        bool(verified.known.any()),
         complete,
         step_s=before.decided.step_s,
         took_s=after.began_s - before.began_s if complete else None,

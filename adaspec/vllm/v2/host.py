@@ -21,21 +21,22 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import batch_shape, step_s, token_price
+from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
+from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.planner.rate import rate_of
 from adaspec.policy.planner.recalibration import factor_of
 from adaspec.policy.planner.state import Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
-from adaspec.vllm.v2.report import Report
+from adaspec.vllm.v2.report import Layout, Report
 
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
 _ROW_FADE = 0.998
 """What is kept, at each row that is drafted for, of what drafts of each length brought."""
-_SOURCES = (NGRAM, NEURAL, SPLICE)
 
 
 @dataclass(slots=True)
@@ -51,6 +52,8 @@ class Decided:
     factors: NDArray[np.float64]
     budget: int = 0
     """How many of their tokens the next step verified, all rows together."""
+    was_cut: bool = False
+    """Whether that is less than the policy wanted, for want of room or by a limit."""
     report: Report | None = None
     """What the device said of them, of just these rows; None until it has come."""
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -82,7 +85,6 @@ class Host:
         assert setup.engine == ASYNC
         policy.start(setup)
         self._policy = policy
-        self._knobs = policy.planner.knobs[0]
         self._neural_cap = policy.planner.limits["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
@@ -118,8 +120,7 @@ class Host:
         # A prompt may have taken several steps, of which the first reports know nothing.
         planner.late.slots["present"][slots[self._reads_prompt[slots]]] = 1
         self._reads_prompt[slots] = False
-        rate = rate_of(planner.memory, self._knobs, planner.costs, running, context)
-        factors = [factor_of(planner.memory, self._knobs, source) for source in _SOURCES]
+        price, *factors = _settings(self._policy.address, running, context)
         forwards = 0
         if holds_neural.any():
             forwards = min(int(decide_forwards(planner.late, running)), int(self._neural_cap))
@@ -128,7 +129,7 @@ class Host:
             prompt_tokens,
             holds_neural,
             forwards,
-            float(token_price(planner.costs, rate)),
+            price,
             np.array(factors),
         )
 
@@ -148,12 +149,12 @@ class Host:
         report, late = decided.report, self._planner.late
         assert report is not None
         rows = len(decided.slots)
-        fade = _ROW_FADE**rows
-        self._gains *= fade
-        self._gains[1:] += report.survival.sum(axis=0).cumsum()
-        self._rows = self._rows * fade + rows
-        self._price = decided.price
         if not trims:
+            fade = _ROW_FADE**rows
+            self._gains *= fade
+            self._gains[1:] += report.survival.sum(axis=0).cumsum()
+            self._rows = self._rows * fade + rows
+            self._price = decided.price
             each = decided.budget // max(rows, 1)
             decided.lengths = np.minimum(report.length, each).astype(np.int32)
             return
@@ -161,20 +162,19 @@ class Host:
         late.wanted[:rows] = report.wanted
         late.reach[:rows] = _reach(report, decided.lengths)
         late.step["price"] = max(decided.lowest_price, 0.0)
-        note_choice(late, decided.slots, decided.price)
+        note_choice(late, decided.slots, decided.price, decided.was_cut)
 
     def learn(self, decided: Decided, verified: Verified, forwards: int) -> None:
         """Take in what became of a step's drafts."""
         report, planner = decided.report, self._planner
         assert report is not None
-        rows, memory = len(decided.slots), planner.memory
+        rows, memory, facts = len(decided.slots), planner.memory, planner.rows
         planner.limits["rows"] = rows
-        facts = stages.rows_of(planner)
-        facts.slots[:] = decided.slots
-        facts.prompt_tokens[:] = decided.prompt_tokens
-        facts.position[:] = report.context - decided.prompt_tokens
-        facts.holds_neural[:] = decided.holds_neural
-        facts.length[:] = 0
+        facts.slots[:rows] = decided.slots
+        facts.prompt_tokens[:rows] = decided.prompt_tokens
+        facts.position[:rows] = report.context - decided.prompt_tokens
+        facts.holds_neural[:rows] = decided.holds_neural
+        facts.length[:rows] = 0
         memory.ngram_value_before[:rows] = report.ngram_value
         memory.expected[:rows] = expected_tokens(report, verified.drafted)
         memory.record["factor"] = decided.factors
@@ -204,49 +204,51 @@ class Host:
             )
 
 
+@compiled
+def _settings(address: int, running: int, context: int) -> tuple[float, float, float, float]:
+    """The price of a token, and the factors of the n-gram, of the neural drafter and of splices."""
+    planner = planner_at(address)
+    memory, knobs, costs = planner.memory, planner.knobs[0], planner.costs
+    return (
+        token_price(costs, rate_of(memory, knobs, costs, running, context)),
+        factor_of(memory, knobs, NGRAM),
+        factor_of(memory, knobs, NEURAL),
+        factor_of(memory, knobs, SPLICE),
+    )
+
+
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
     host.enter(0, 1, 1)
     host.keeps(1, 1, 1)
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
-    decided.budget, cap = host.budget(1), setup.cap
-    decided.report = Report(
-        context=one,
-        sampled=one,
-        rejected=one,
-        wanted=one,
-        neural=one,
-        length=one,
-        ngram_value=np.zeros(1),
-        available=one,
-        remembered=one,
-        emitted=np.ones((1, cap + 1), np.int32),
-        tokens=np.ones((1, cap), np.int32),
-        survival=np.full((1, cap), 0.5),
-        drafted=np.zeros((1, 0), np.int32),
-        confidences=np.zeros((1, 0, 3), np.float32),
-    )
+    decided.budget = host.budget(1)
+    layout = Layout(setup.cap, 0)
+    decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(decided, True)
     known = np.ones(1, np.bool_)
     host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted), 1)
 
 
+@compiled
 def fitting(survival: NDArray[np.float64], budget: int) -> tuple[Ints, float]:
-    """How many tokens of each draft are among the `budget` likeliest; the best one that is not."""
-    real = survival > 0
-    if budget >= int(real.sum()):
-        return real.sum(axis=1).astype(np.int32), 0.0
-    ranked = np.sort(survival[real])[::-1]
-    lowest = float(ranked[budget])
-    lengths = (survival > lowest).sum(axis=1).astype(np.int32)
-    # Of equally likely ones the first rows' are taken until the budget is full.
-    for row in range(len(survival)):
-        left = budget - int(lengths.sum())
-        if left <= 0:
-            break
-        ties = int((survival[row] == lowest).sum())
-        lengths[row] += min(ties, left)
+    """How many tokens of each draft are among the `budget` likeliest; the best one that is not.
+
+    Of equally likely ones the first rows' are taken until the budget is full.
+    """
+    rows, cap = survival.shape
+    lowest, left = 0.0, 0
+    if budget < (survival > 0).sum():
+        rank = rows * cap - 1 - budget
+        lowest = np.partition(survival.ravel(), rank)[rank]
+        left = budget - (survival > lowest).sum()
+    lengths = np.zeros(rows, np.int32)
+    for row in range(rows):
+        for token in survival[row]:
+            tied = left > 0 and token == lowest
+            left -= tied
+            lengths[row] += tied or token > lowest
     return lengths, lowest
 
 
@@ -261,7 +263,7 @@ def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
     by_head = np.where(neural, survival, 0.0).sum(axis=1)
     copied = np.where(neural, 0.0, survival).sum(axis=1)
     drafts = report.neural > 0
-    last = np.take_along_axis(report.survival, np.maximum(report.neural - 1, 0)[:, None], 1)[:, 0]
+    last = report.survival[np.arange(len(drafted)), np.maximum(report.neural - 1, 0)]
     spliced = np.divide(copied, last, out=np.zeros_like(copied), where=drafts & (last > 0))
     expected = np.zeros((len(drafted), 3))
     expected[:, NGRAM] = np.where(drafts, 0.0, copied)
@@ -271,6 +273,7 @@ def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
 
 def _reach(report: Report, lengths: Ints) -> NDArray[np.float64]:
     """P(the first `REACH` tokens of each draft are accepted); -1 where nothing is copied."""
-    last = np.clip(lengths, 1, REACH) - 1
-    survival = np.take_along_axis(report.survival, last[:, None], 1)[:, 0]
+    survival = report.survival[
+        np.arange(len(lengths)), np.minimum(np.maximum(lengths, 1), REACH) - 1
+    ]
     return np.where(lengths > report.neural, survival, -1.0)

@@ -84,6 +84,8 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
 
 def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
     """What `pack` returns, in one launch, and survival as float32."""
+    from triton import next_power_of_2
+
     from adaspec.device.kernels.pack import pack as kernel
 
     (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
@@ -108,13 +110,9 @@ def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: 
         survival,
         report,
         cap=cap,
-        lanes=_power_of_two(cap + 1),
-        forward_lanes=_power_of_two(max(layout.neural_cap, 1)),
+        lanes=next_power_of_2(cap + 1),
+        forward_lanes=next_power_of_2(max(layout.neural_cap, 1)),
         has_limits=limits is not None,
         num_warps=1,
     )
     return Drafts(tokens, survival, report)
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()

@@ -5,6 +5,7 @@ All columns are float32, which holds any token id and any length below 2**24.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,11 +61,6 @@ class Report(NamedTuple):
     confidences: NDArray[np.float32]
     """(rows, forwards, 3) and their confidences."""
 
-    def of(self, rows: NDArray[np.int32]) -> Report:
-        """The report of these rows alone."""
-        columns: Any = (column[rows] for column in self)
-        return Report(*columns)
-
 
 class Layout:
     """Where each fact of a step lies in its row of the tensor."""
@@ -88,25 +84,31 @@ class Layout:
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
         """The report of a step in which the drafter ran so often."""
-        cap, first = self.cap, len(SINGLE)
-        edges = np.cumsum([first, cap + 1, cap, cap, forwards])
-        single, emitted, tokens, survival, drafted, confidences = np.split(rows, edges, axis=1)
-        whole = {
-            name: single[:, place].astype(np.int32)
-            for place, name in enumerate(SINGLE)
-            if name != "ngram_value"
-        }
+        edges = np.cumsum([0, len(SINGLE), self.cap + 1, self.cap, self.cap, forwards])
+        single, emitted, tokens, survival, drafted = (
+            rows[:, first:end] for first, end in pairwise(edges.tolist())
+        )
+        counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
+        del counts["ngram_value"]
         return Report(
-            **whole,
+            **counts,
             ngram_value=single[:, SINGLE.index("ngram_value")].astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),
             drafted=drafted.astype(np.int32),
-            confidences=np.ascontiguousarray(confidences).reshape(
+            confidences=np.ascontiguousarray(rows[:, edges[-1] :]).reshape(
                 len(rows), forwards, len(CONFIDENCES)
             ),
         )
+
+
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it."""
+    host = torch.from_numpy(values)
+    if device.type == "cpu":
+        return host
+    return host.pin_memory().to(device, non_blocking=True)
 
 
 class Copy:

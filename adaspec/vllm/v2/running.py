@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.options import MAX_VERIFIED
+from adaspec.vllm.batch import EngineStep
 from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.v2.drafted_step import DraftedStep
 from adaspec.vllm.v2.host import Decided
 from adaspec.vllm.v2.report import Copy
 
@@ -34,14 +33,23 @@ class Rows:
     """Drafted tokens that the step verifies, where the scheduler says how many."""
 
 
-@dataclass(slots=True)
+FACTS = np.dtype(
+    [(name, "?") for name in ("holds_neural", "recorded", "copies", "ended")]
+    + [(name, "i8") for name in ("most_tokens", "known_tokens", "end")]
+)
+"""What every step asks of its rows' requests, by slot: also whether nothing follows the output, the
+most tokens of a draft, and how many tokens are known, by what was reported, and at most."""
+_NO_END = 1 << 40
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """A request that may still run."""
 
     name: str
     prompt: Ints
     output: list[int]
-    """Its emitted tokens so far, as far as reports have come."""
+    """Its emitted tokens so far, as far as observers have been told."""
     max_tokens: int | None
     """Where its output ends at the latest; None if nothing says so."""
     ends: frozenset[int]
@@ -56,31 +64,32 @@ class Request:
     slot: int = -1
     """Its place in the engine; -1 until it is in a batch."""
     limits: Limits = UNLIMITED
-    holds_neural: bool = False
     recorded: bool = False
     undrafted: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
 
-    def emit(self, tokens: Sequence[int]) -> None:
-        """Add emitted tokens up to its end: the device may emit some beyond it."""
-        for token in tokens:
-            if self.has_ended:
-                return
-            self.output.append(token)
+    def facts(self) -> tuple[object, ...]:
+        """Its `FACTS` as it enters, without the drafter."""
+        prompt, count = len(self.prompt), len(self.output)
+        ended = self._ends(count, self.output[-1] if count else -1)
+        most = 0 if self.recorded else self.limits.most_tokens
+        end = _NO_END if self.max_tokens is None else prompt + self.max_tokens
+        return False, self.recorded, self.limits.copies, ended, most, prompt + count, end
 
-    @property
-    def room(self) -> int:
-        """The most tokens of a draft that can all be emitted, with the target's own behind them."""
-        left = MAX_VERIFIED if self.max_tokens is None else self.max_tokens - 1 - len(self.output)
-        return max(min(left, self.limits.most_tokens), 0)
+    def emits(self, count: int, tokens: Sequence[int]) -> tuple[int, bool]:
+        """How many of the tokens follow its first `count`, up to its end, and whether that came."""
+        if self._ends(count, -1):
+            return 0, True
+        for more, token in enumerate(tokens, 1):
+            if self._ends(count + more, token):
+                return more, True
+        return len(tokens), False
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing follows its output."""
-        count = len(self.output)
+    def _ends(self, count: int, last: int) -> bool:
+        """Whether nothing follows the last of so many tokens."""
         if self.max_tokens is not None and count >= self.max_tokens:
             return True
-        return count > self.least_tokens and count > 0 and self.output[-1] in self.ends
+        return count > self.least_tokens and last in self.ends
 
 
 @dataclass(slots=True)
@@ -88,7 +97,8 @@ class Pending:
     """A step of which the report has not come, or whose drafts have not been verified."""
 
     number: int
-    requests: list[str]
+    requests: NDArray[Any]
+    """The `Request` of each decided row."""
     rows: Ints
     """Where the decided rows stand in the step's batch."""
     decided: Decided
@@ -102,7 +112,7 @@ class Pending:
     """How often the drafter ran; for recorded requests oftener than was decided."""
     decision_s: float = 0.0
     began_s: float = 0.0
-    event: DraftedStep | None = None
+    event: EngineStep | None = None
     """What observers were told of it."""
     ended: Bools | None = None
     """The rows whose request had ended before: an engine learns of that a step late."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
-from adaspec.policy.protocol import Ints
-from adaspec.vllm.v2.graphs import capture_forwards
+from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
 from adaspec.vllm.v2.reading import Reading
 from adaspec.vllm.v2.running import Rows
 from adaspec.vllm.v2.worker import Worker
@@ -25,7 +24,7 @@ def take_over(runner: Any, worker: Worker) -> None:
     if is_neural:
         members |= {"sample_draft": _sample_draft, "load_model": _load_model(base)}
     if hasattr(base, "_generate_fused_drafts"):
-        members["init_cudagraph_manager"] = _init_cudagraph_manager(base)
+        members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
     # A class with one base has the layout of the object that it is given to.
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
@@ -70,11 +69,13 @@ def _load_model(base: Any) -> Any:
     return load_model
 
 
-def _init_cudagraph_manager(base: Any) -> Any:
+def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
     """`init_cudagraph_manager` of the base, and a word on what to capture."""
 
     def init_cudagraph_manager(self: Any, cudagraph_mode: Any) -> None:
         base.init_cudagraph_manager(self, cudagraph_mode)
+        if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
+            take_any_length(self, cudagraph_mode)
         capture_forwards(self, range(2, self.adaspec_worker.host.most_forwards + 1))
 
     return init_cudagraph_manager
@@ -100,8 +101,9 @@ def _propose(base: Any, is_neural: bool) -> Any:
     ) -> Tensor:
         def run_drafter(forwards: int) -> Tensor:
             most = self.num_speculative_steps
-            if not _runs_fewer(base):
-                # This drafter runs as often as it says, and at least once.
+            tell_longest_row(self, input_batch)
+            if base.__name__ == "StandaloneARSpeculator":
+                # Whatever it is asked for, it runs as often as it says, and at least once.
                 self.num_speculative_steps = max(forwards, 1)
             try:
                 drafted: Tensor = base.propose(
@@ -148,11 +150,6 @@ def _propose(base: Any, is_neural: bool) -> Any:
     return propose
 
 
-def _runs_fewer(base: Any) -> bool:
-    """Whether the drafter itself runs fewer forwards when asked for them."""
-    return base.__name__ != "StandaloneARSpeculator"
-
-
 def batch_of(states: Any, slots: Tensor, holds: Tensor, sampled: Tensor, rejected: Tensor) -> Batch:
     """The device's view of a batch, given the engine's state of all requests."""
     return Batch(
@@ -171,6 +168,8 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
     slots = np.asarray(input_batch.idx_mapping_np, np.int64)
     read = input_batch.num_computed_prefill_tokens_np + input_batch.num_scheduled_tokens
     context = input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
+    drafts = input_batch.num_draft_tokens_per_req
+    verified = np.zeros(input_batch.num_reqs) if drafts is None else np.asarray(drafts)
     return Rows(
         requests=list(input_batch.req_ids),
         slots=slots,
@@ -178,13 +177,5 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
         reads=input_batch.num_computed_prefill_tokens_np < input_batch.prefill_len_np,
-        verified=_scheduled_drafts(input_batch),
+        verified=verified.astype(np.int32),
     )
-
-
-def _scheduled_drafts(input_batch: Any) -> Ints:
-    """How many drafted tokens of each row were scheduled."""
-    drafts = input_batch.num_draft_tokens_per_req
-    if drafts is None:
-        return np.zeros(input_batch.num_reqs, np.int32)
-    return np.asarray(drafts, np.int32)

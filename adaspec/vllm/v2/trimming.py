@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.vllm.v2.transfer import to_device
+from adaspec.vllm.v2.report import to_device
 from adaspec.vllm.v2.worker import Worker
 
 
@@ -77,8 +77,11 @@ class _Trimming:
         scheduled = sum(drafts.values())
         room = max(0, self._max_total_logits - len(drafts) * self.num_bonus_tokens)
         without = sum(others.values())
-        in_graph = room_in_graph(without, self.adaspec_largest_graph)
-        most = min(scheduled, room, scheduled if in_graph is None else in_graph)
+        most, largest = min(scheduled, room), self.adaspec_largest_graph
+        # On an H100 a step that was somewhat too long for all graphs took half as much again, which
+        # its least likely tokens are rarely worth. Where prompts alone are too long, none is cut.
+        if largest is not None and without <= largest:
+            most = min(most, largest - without)
         running = int(np.count_nonzero(list(drafts.values())))
         budget = self.adaspec_worker.budget(running, most)
         self._batch_budget = (drafts, others, budget)
@@ -117,12 +120,3 @@ def largest_graph(config: Any) -> int | None:
 
     sizes, mode = config.cudagraph_capture_sizes, config.cudagraph_mode
     return max(sizes) if sizes and mode.mixed_mode() != CUDAGraphMode.NONE else None
-
-
-def room_in_graph(tokens: int, largest: int | None) -> int | None:
-    """How many drafted tokens a step of so many others can verify in a CUDA graph; None: any.
-
-    On an H100 a step that was somewhat too long for all graphs took half as much again, which its
-    least likely tokens are rarely worth. Where its prompts alone are too long, none is cut.
-    """
-    return None if largest is None or tokens > largest else largest - tokens

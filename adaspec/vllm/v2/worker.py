@@ -6,6 +6,7 @@ A step of the engine calls, in this order:
     budget(running, most)       before the target runs: how many drafted tokens it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
     finish(drafted, ..)         after that: the drafts
+    tell                        once the device has its work: all that it need not wait for
     length                      where drafts are not trimmed: how long the next ones are
 
 None of them raises: a failure is counted, and costs the step its drafts.
@@ -14,6 +15,8 @@ None of them raises: a failure is counted, and costs the step its drafts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +28,7 @@ from torch import Tensor
 from adaspec.device.predictor import Batch
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Bools, Ints
+from adaspec.policy.protocol import Ints
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
@@ -37,9 +40,8 @@ from adaspec.vllm.v2.drafting import Drafting, Step
 from adaspec.vllm.v2.events import drafted_event, verified_event
 from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
-from adaspec.vllm.v2.report import Copy
-from adaspec.vllm.v2.running import Pending, Request, Rows
-from adaspec.vllm.v2.transfer import to_device
+from adaspec.vllm.v2.report import Copy, Report, to_device
+from adaspec.vllm.v2.running import FACTS, Pending, Request, Rows
 
 
 class Worker:
@@ -84,15 +86,19 @@ class Worker:
         self.word = PLAN
         """What the guard says of that step."""
         self._requests: dict[str, Request] = {}
-        self._in_slot: dict[int, Request] = {}
+        self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
+        self._facts = np.zeros(setup.slots, FACTS)
+        self._may_end = np.zeros(serving.vocabulary + 1, np.bool_)
+        """By token, whether it ends any request so far; the last entry is for -1, which is none."""
         self._ended: list[str] = []
+        self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[Pending, Step] | None = None
         self._reported: Pending | None = None
         """The last step that was drafted for; its report comes during the next one."""
         self._drafted: Pending | None = None
         """The one before: its report has come, its drafts are being verified."""
-        self._budget = 0
+        self._budget, self._was_cut = 0, False
         self._limits: Tensor | None = None
         self._rows = 0
 
@@ -100,7 +106,7 @@ class Worker:
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.word == PLAN and not self.breaker.off
-        return on and any(each.holds_neural for each in self._in_slot.values())
+        return on and bool(self._facts["holds_neural"].any())
 
     @property
     def length(self) -> int | None:
@@ -124,6 +130,8 @@ class Worker:
                 request.name, self.serving.record_fraction
             )
             self._requests[request.name] = request
+            known = len(self._may_end) - 1
+            self._may_end[[token for token in request.ends if token < known]] = True
             self.observers.notify(
                 "entered",
                 request.name,
@@ -135,9 +143,7 @@ class Worker:
             return
         before.prompt, before.output = request.prompt, request.output
         before.undrafted = False  # the drafter reads all of its text again
-        if self._in_slot.get(before.slot) is before:
-            del self._in_slot[before.slot]
-        before.slot = -1
+        self._vacate(before)
 
     def leave(self, requests: Sequence[str]) -> None:
         """These requests have ended."""
@@ -145,16 +151,16 @@ class Worker:
 
     def budget(self, running: int, most: int) -> int:
         """How many drafted tokens the coming step verifies, of at most so many."""
-        self._budget = 0
+        self._budget, self._was_cut = 0, False
         serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
         if serves and self._reported is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
-                self._budget = min(
-                    self.host.budget(running), most if limit is None else min(most, limit)
-                )
+                wanted = self.host.budget(running)
+                self._budget = min(wanted, most if limit is None else min(most, limit))
+                self._was_cut = self._budget < wanted
             except Exception as error:
-                self.breaker.fault(self.step, "plan", error, running)
+                self.breaker.fault("plan", error, running)
         return self._budget
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
@@ -216,15 +222,29 @@ class Worker:
         self._reported = pending
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(forwards == 0 and self.keeps_alive)
-        self.observers.notify("forwards", self.step, forwards, keep_alive, len(step.slots))
+        self._untold.append(partial(self._end, pending, keep_alive))
+        return drafts
+
+    def tell(self) -> None:
+        """Tell observers of this step, keep its text, and store the answers that have ended."""
+        untold, self._untold = self._untold, []
+        for each in untold:
+            try:
+                each()
+            except Exception as error:
+                self.breaker.fault("plan", error)
+
+    def _end(self, pending: Pending, keep_alive: int) -> None:
+        """Tell of the drafter, and count the step as one that succeeded or was slow."""
+        forwards = pending.drafter_runs
+        self.observers.notify("forwards", pending.number, forwards, keep_alive, self._rows)
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
-                self.breaker.fault(self.step, "time", slow)
-                return drafts
-            self.breaker.note(self.step, "time", slow)
+                self.breaker.fault("time", slow)
+                return
+            self.breaker.note("time", slow)
         self.breaker.step_succeeded()
-        return drafts
 
     def _decide(self, rows: Rows) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
@@ -232,101 +252,105 @@ class Worker:
         changed |= self._enter(rows) | self._limit_context(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
-        requests = [self._in_slot[slot] for slot in slots.tolist()]
-        holds = np.array([each.holds_neural for each in requests], np.bool_)
-        recorded = np.array([each.recorded for each in requests], np.bool_)
+        facts = self._facts[slots]
+        holds, recorded = facts["holds_neural"], facts["recorded"]
         context = int(rows.context_tokens[chosen].sum())
         if holds.any() and not self.host.keeps(len(chosen), int(holds.sum()), context):
-            for each in self._requests.values():
-                each.holds_neural &= each.recorded
+            self._facts["holds_neural"] &= self._facts["recorded"]
             holds, changed = holds & recorded, True
         if changed:
-            held = np.zeros(self._holds.shape[0], np.bool_)
-            held[[slot for slot, each in self._in_slot.items() if each.holds_neural]] = True
-            self._holds = to_device(held, self._device)
-        limited = np.array([each.limits is NOTHING for each in requests], np.bool_) & ~recorded
+            self._holds = to_device(self._facts["holds_neural"].copy(), self._device)
         self._limits, room = self._limits_of(rows)
         decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
-        names = [each.name for each in requests]
         room = None if room is None else room[chosen]
-        return Pending(self.step, names, chosen, decided, recorded, limited, room)
+        requests, limited = self._in_slot[slots], (facts["most_tokens"] == 0) & ~recorded
+        return Pending(self.step, requests, chosen, decided, recorded, limited, room)
 
     def _read_undrafted(self, rows: Rows) -> bool:
         """Take the drafter from requests whose text it does not read; whether one held it."""
-        changed = False
+        slots = rows.slots[rows.reads]
+        changed = bool(self._facts["holds_neural"][slots].any())
+        self._facts["holds_neural"][slots] = False
         for row in np.flatnonzero(rows.reads).tolist():
-            request = self._requests[rows.requests[row]]
-            changed |= request.holds_neural
-            request.undrafted, request.holds_neural = True, False
+            self._requests[rows.requests[row]].undrafted = True
         return changed
 
     def _limit_context(self, rows: Rows) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""
-        most, changed = self.serving.max_context_tokens, False
+        most = self.serving.max_context_tokens
         if most is None:
             return False
-        for slot in rows.slots[rows.context_tokens > most].tolist():
-            request = self._in_slot[slot]
-            if not request.recorded:
-                changed |= request.holds_neural
-                request.limits, request.holds_neural = NOTHING, False
+        slots = rows.slots[rows.context_tokens > most]
+        slots = slots[~self._facts["recorded"][slots]]
+        changed = bool(self._facts["holds_neural"][slots].any())
+        for slot in slots.tolist():
+            self._in_slot[slot].limits = NOTHING
+        for name in ("holds_neural", "copies", "most_tokens"):
+            self._facts[name][slots] = 0
         return changed
 
     def _limits_of(self, rows: Rows) -> tuple[Tensor | None, Ints | None]:
         """Each row's most tokens and whether it copies; and the most tokens alone, on the host.
 
-        None and None where no row is limited.
+        The target's own token follows a draft. None and None where no row is limited.
         """
-        requests = [self._in_slot[slot] for slot in rows.slots.tolist()]
-        room = [0 if each.recorded else each.room for each in requests]
-        copies = [each.limits.copies for each in requests]
-        longest = self.serving.setup.cap
-        if all(copies) and min(room, default=longest) >= longest:
+        facts, longest = self._facts[rows.slots], self.serving.setup.cap
+        left = facts["end"] - facts["known_tokens"] - 1
+        room = np.maximum(np.minimum(left, facts["most_tokens"]), 0).astype(np.int32)
+        if facts["copies"].all() and room.min(initial=longest) >= longest:
             return None, None
-        values = np.array([room, copies], np.int32)
-        return to_device(np.ascontiguousarray(values.T), self._device), values[0]
+        values = np.stack((room, facts["copies"]), 1).astype(np.int32)
+        return to_device(values, self._device), room
 
     def _pause(self, rows: Rows) -> None:
         """Take a step without speculation: whoever runs in it gets no drafter any more."""
         self._drafted = None
-        for slot in rows.slots.tolist():
-            self._in_slot.pop(slot, None)
+        self._in_slot[rows.slots], self._facts["holds_neural"][rows.slots] = None, False
         for name in rows.requests:
             request = self._requests[name]
-            request.undrafted, request.recorded, request.holds_neural = True, False, False
+            request.undrafted, request.recorded = True, False
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
+        requests = [*map(self._requests.__getitem__, rows.requests)]
+        if self._in_slot[rows.slots].tolist() == requests:
+            return False
         running = max(int(np.count_nonzero(rows.samples)), 1)
         entered = []
-        for name, slot in zip(rows.requests, rows.slots.tolist(), strict=True):
-            request = self._requests[name]
-            if self._in_slot.get(slot) is request:
+        for request, slot in zip(requests, rows.slots.tolist(), strict=True):
+            if self._in_slot[slot] is request:
                 continue
             request.slot, self._in_slot[slot] = slot, request
+            self._facts[slot] = request.facts()
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
             holds = self.host.enter(slot, len(request.prompt), running)
             holds &= request.limits.drafter and not request.undrafted
-            request.holds_neural = holds or (request.recorded and self.serving.record_cap > 0)
+            holds |= request.recorded and self.serving.record_cap > 0
+            self._facts["holds_neural"][slot] = holds
             entered.append(slot)
-        if entered and self.memory is not None:
+        if self.memory is not None:
             self.memory.enter(entered, [self._in_slot[slot].owner for slot in entered])
-        if entered:
-            self.drafting.predictor.enter(to_device(np.array(entered, np.int64), self._device))
-        return bool(entered)
+        self.drafting.predictor.enter(to_device(np.array(entered, np.int64), self._device))
+        return True
 
     def _leave(self) -> None:
         """Forget the requests that have ended, now that all reports of them have come."""
         ended, self._ended = self._ended, []
         left = [request for name in ended if (request := self._requests.pop(name, None))]
         for request in left:
-            if self._in_slot.get(request.slot) is request:
-                del self._in_slot[request.slot]
-        self._remember(left)
+            self._vacate(request)
+        self._untold.append(partial(self._remember, left))
         if left:
-            self.observers.notify("left", [request.name for request in left])
+            names = [request.name for request in left]
+            self._untold.append(partial(self.observers.notify, "left", names))
+
+    def _vacate(self, request: Request) -> None:
+        """Take the request's place from it, if it has one."""
+        if self._in_slot[request.slot] is request:
+            self._in_slot[request.slot], self._facts["holds_neural"][request.slot] = None, False
+        request.slot = -1
 
     def _remember(self, left: Sequence[Request]) -> None:
         """Store the answers of requests that have ended; a memory that fails is given up."""
@@ -340,38 +364,52 @@ class Worker:
         except Exception as error:
             self.memory.give_up()
             self.memory = None
-            self.breaker.note(self.step, "memory", error)
+            self.breaker.note("memory", error)
 
     def _take_report(self, pending: Pending) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
         assert pending.copy is not None
-        whole = self.drafting.layout.unpacked(pending.copy.wait(), pending.drafter_runs)
-        report = whole.of(pending.rows)
+        rows = pending.copy.wait()[pending.rows]
+        report = self.drafting.layout.unpacked(rows, pending.drafter_runs)
         pending.decided.report, pending.decided.budget = report, self._budget
+        pending.decided.was_cut = self._was_cut
         self._budget = 0
         self.host.note(pending.decided, self.trims)
         before, self._drafted = self._drafted, pending
-        pending.ended = self._keep_text(pending)
+        self._count_tokens(pending, report)
+        verified = None
         if before is not None:
             verified = self._verified(before, pending)
             self.host.learn(before.decided, verified, before.drafter_runs)
+        proposes = self.mode == "serve" or pending.decided.budget > 0
+        self._untold.append(partial(self._report, before, verified, pending, proposes))
+
+    def _report(
+        self, before: Pending | None, verified: Verified | None, pending: Pending, proposes: bool
+    ) -> None:
+        """Tell what became of a step's drafts, if there are any, and what the next one drafted."""
+        if before is not None and verified is not None:
             event = verified_event(before, verified, pending)
             self.observers.notify("verified", event)
             if event.dropped:
                 self.observers.notify("dropped", event.dropped)
-        proposes = self.mode == "serve" or pending.decided.budget > 0
-        pending.event = drafted_event(pending, self._requests, proposes)
+        pending.event = drafted_event(pending, proposes)
         self.observers.notify("proposed", pending.event)
 
     def _verified(self, before: Pending, after: Pending) -> Verified:
         """What became of a step's drafts, which the next step's report says."""
         drafts, outcome = before.decided.report, after.decided.report
         assert drafts is not None and outcome is not None and after.ended is not None
-        places = {name: row for row, name in enumerate(after.requests)}
-        row_of = np.array([places.get(name, -1) for name in before.requests], np.int64)
-        found = row_of >= 0
+        requests, others = before.requests.tolist(), after.requests.tolist()
+        same = requests == others  # as they are while nobody comes or goes
+        if not same:
+            places = dict(zip(others, range(len(others)), strict=True))
+            row_of = np.array([*map(places.get, requests, repeat(-1))], np.int64)
+            found = row_of >= 0
 
         def of_each(values: NDArray[Any], absent: int) -> NDArray[Any]:
+            if same:
+                return values
             whole = np.full((len(found), *values.shape[1:]), absent, values.dtype)
             whole[found] = values[row_of[found]]
             return whole
@@ -390,29 +428,41 @@ class Worker:
             emitted=np.where(known[:, None], of_each(outcome.emitted, -1), -1).astype(np.int32),
         )
 
-    def _keep_text(self, pending: Pending) -> Bools:
-        """Add what the step emitted to the requests' outputs; the rows that had ended before.
+    def _count_tokens(self, pending: Pending, report: Report) -> None:
+        """Count what the step emitted up to the requests' ends, and note whose had come before.
 
-        Where a fault has cost a step its report, its tokens are not known: what follows of such a
-        request is written down by nobody.
+        Where a fault has cost a step its report, its tokens are not known. Of a request that was
+        let in anew since, the engine has told all that counts.
         """
-        report = pending.decided.report
-        assert report is not None
-        ended = np.zeros(len(pending.requests), np.bool_)
-        for row, name in enumerate(pending.requests):
-            request = self._requests.get(name)
-            if request is None or request.has_ended:
-                ended[row] = True
-                continue
-            sampled = int(report.sampled[row])
-            known = len(request.prompt) + len(request.output)
-            missing = int(report.context[row]) - sampled - known
-            if missing > 0:
-                request.output += [-1] * missing
-                self.observers.notify("left", [name])
-            request.emit(report.emitted[row, :sampled].tolist())
-        return ended
+        slots, requests = pending.decided.slots, pending.requests
+        facts, emitted = self._facts[slots], report.emitted
+        pending.ended = facts["ended"] | (self._in_slot[slots] != requests)
+        missing = np.maximum(report.context - report.sampled - facts["known_tokens"], 0)
+        missing[pending.ended] = 0
+        kept = np.where(pending.ended, 0, report.sampled)
+        before = facts["known_tokens"] + missing
+        ends = before + kept >= facts["end"]
+        ends |= self._may_end.take(emitted, mode="wrap").any(axis=1)
+        for row in np.flatnonzero(ends & ~pending.ended).tolist():
+            request, tokens = requests[row], emitted[row, : kept[row]].tolist()
+            kept[row], facts["ended"][row] = request.emits(
+                before[row] - len(request.prompt), tokens
+            )
+        self._facts["known_tokens"][slots] = before + kept
+        self._facts["ended"][slots] = facts["ended"]
+        self._untold.append(partial(self._keep_text, requests, missing, kept, emitted))
+
+    def _keep_text(self, requests: Ints, missing: Ints, kept: Ints, emitted: Ints) -> None:
+        """Add what a step emitted to the outputs; where tokens are missing, nothing is written."""
+        columns = (each.tolist() for each in (requests, missing, kept, emitted))
+        for request, lost, count, tokens in zip(*columns, strict=True):
+            if lost:
+                # What follows is written down by nobody.
+                request.output += [-1] * lost
+                self.observers.notify("left", [request.name])
+            request.output += tokens[:count]
 
     def _fault(self, stage: str, error: Exception, rows: int) -> None:
         self._current = self._reported = self._drafted = None
-        self.breaker.fault(self.step, stage, error, rows)
+        self.tell()  # what came before it
+        self.breaker.fault(stage, error, rows)

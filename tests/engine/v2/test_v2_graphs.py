@@ -1,5 +1,7 @@
 """What would be captured on a GPU: this machine has none, and nothing is captured here."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from wandering import Wanderer, check_sound
 
@@ -43,6 +45,89 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
         assert described.num_speculative_tokens == forwards
 
 
+STEPS = [
+    # rows, tokens, longest row, whether a prompt is read -> target, head with vLLM's own manager,
+    # head with ours
+    (1, 4, 4, False, "FULL", "PIECEWISE", "FULL"),
+    (1, 17, 17, False, "FULL", "FULL", "FULL"),
+    (8, 48, 17, False, "FULL", "PIECEWISE", "FULL"),
+    (8, 48, 20, True, "PIECEWISE", "PIECEWISE", "PIECEWISE"),
+    (128, 256, 9, False, "FULL", "PIECEWISE", "FULL"),
+    (128, 512, 17, False, "FULL", "PIECEWISE", "FULL"),
+    (128, 700, 17, False, "FULL", "PIECEWISE", "FULL"),
+    (128, 700, 512, True, "PIECEWISE", "PIECEWISE", "PIECEWISE"),
+    (128, 1100, 17, False, "NONE", "NONE", "NONE"),
+]
+
+
+def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.platforms import current_platform
+    from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
+        SpeculatorCudaGraphManager,
+    )
+
+    from adaspec.vllm.v2.graphs import coarse_sizes, take_any_length, tell_longest_row
+
+    runner = served("eagle3").runner
+    config, both = runner.vllm_config, CUDAGraphMode.FULL_AND_PIECEWISE
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    sizes += coarse_sizes(sizes, 128 * 17)
+    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
+    monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 128)
+    monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
+    monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
+    speculator = SimpleNamespace(vllm_config=config, device=runner.device, num_speculative_steps=16)
+    take_any_length(speculator, both)
+    ours = speculator.prefill_cudagraph_manager
+    plain = SpeculatorCudaGraphManager(config, runner.device, both, 17)
+    target = SpeculatorCudaGraphManager(config, runner.device, both, 17, varlen_decode=True)
+    for manager in (ours, plain, target):
+        manager._graphs_captured = True
+    found = []
+    for rows, tokens, longest, reads, *_ in STEPS:
+        batch = SimpleNamespace(
+            decode_graph_eligible=not reads, num_scheduled_tokens=np.array([longest, 1])
+        )
+        tell_longest_row(speculator, batch)
+        uniform = longest if tokens == rows * longest and not reads else None
+        asked = (rows, tokens, uniform, 0)
+        modes = [
+            target.dispatch(*asked, max_query_len=None if reads else longest),
+            plain.dispatch(*asked),
+            ours.dispatch(*asked),
+        ]
+        found.append((rows, tokens, longest, reads, *(each.cg_mode.name for each in modes)))
+    assert found == STEPS
+
+
+def test_graphs_are_captured_up_to_what_all_drafts_can_take():
+    from adaspec.vllm.v2.graphs import add_coarse_sizes, coarse_sizes
+
+    usual = [*range(8, 256, 8), *range(256, 513, 16)]
+    assert coarse_sizes(usual, 2176) == [576, 640, 704, 768, 832, 896, 960, 1024]
+    assert coarse_sizes(usual, 600) == [576, 640]
+    assert coarse_sizes(usual, 512) == []
+    assert coarse_sizes([*usual, 1024], 2176) == []
+    assert coarse_sizes([], 2176) == []  # no graphs at all
+
+    def config(sizes, requests, batched):
+        return SimpleNamespace(
+            compilation_config=SimpleNamespace(
+                cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes, default=0)
+            ),
+            scheduler_config=SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batched),
+            speculative_config=SimpleNamespace(num_speculative_tokens=16),
+        )
+
+    for requests, batched, largest in ((256, 8192, 1024), (16, 8192, 512), (256, 700, 640)):
+        made = config(usual, requests, batched)
+        add_coarse_sizes(made)
+        compilation = made.compilation_config
+        assert compilation.max_cudagraph_capture_size == largest
+        assert compilation.cudagraph_capture_sizes[-1] == largest
+
+
 def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, truth, monkeypatch):
     """On a GPU, a step of more tokens than the largest graph takes half as much again."""
     engine = served("eagle3")
@@ -67,8 +152,6 @@ def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, 
 
 
 def test_the_largest_graph_is_that_of_vllms_config():
-    from types import SimpleNamespace
-
     from vllm.config.compilation import CUDAGraphMode
 
     from adaspec.vllm.v2.trimming import largest_graph

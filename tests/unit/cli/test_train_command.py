@@ -120,7 +120,7 @@ MISTAKES = {
     f"{FIT} 1": "1 is not in the range x>=2",
     f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), fewer than folds",
     f"{FIT} 2 --exclude-request edits/none": "no request 'edits/none' to exclude",
-    f"{FIT} 2 -o POLICY --force": "is a policy's folder, and --crossfit writes a report",
+    f"{FIT} 2 -o POLICY --force": "so --force will not replace it",
     f"{FIT} 2 -o CROSSED": "exists: choose another folder",
     f"{FIT} 2 --crossfit-report CROSSED": "leave one of the two out",
 }

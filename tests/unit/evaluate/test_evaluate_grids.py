@@ -32,7 +32,7 @@ def recording(requests_of):
 def heads(found):
     """How many settings there are of each kind of rule, with its family."""
     return Counter(
-        (":".join(word for word in each.spec.split(":") if not word.isdigit()), each.family)
+        (":".join(word for word in each.spec.split(":") if not word.isdigit()), each.grid.family)
         for each in found
     )
 

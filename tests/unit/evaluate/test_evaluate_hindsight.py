@@ -25,7 +25,7 @@ GRID = [
 
 
 def specs(winners, cell):
-    return {name: winner.spec for name, winner in winners[cell].items()}
+    return {name: winner.contender.name for name, winner in winners[cell].items()}
 
 
 def test_each_family_and_cell_has_its_own_winner():

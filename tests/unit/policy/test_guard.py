@@ -11,37 +11,49 @@ PLAIN_S = 0.01
 
 
 class Engine:
-    """Steps under a guard: without speculation they take as long as plain_s says."""
+    """Steps under a guard: without speculation they take as long as plain_s says.
 
-    def __init__(self, seed=0, lag=1, believed=1.0, jitter=0.0, hiccup=0.0):
-        self.guard = Guard(lambda rows, context_tokens: believed * PLAIN_S * (1 + rows / 100), lag)
+    Those that read prompts take longer than it says, by what leaving a CUDA graph takes.
+    """
+
+    def __init__(self, seed=0, lag=1, believed=1.0, jitter=0.0, hiccup=0.0, warm=True):
+        def plain_s(rows, context_tokens, prompt_tokens):
+            return believed * PLAIN_S * (1 + rows / 100 + prompt_tokens / 1000)
+
+        self.guard = Guard(plain_s, lag)
         self.chance = np.random.default_rng(seed)
         self.jitter, self.hiccup = jitter, hiccup
         self.words = []
+        if warm:  # no verdict falls before that
+            self.run(200, 4096, 1.0, 0.0)
+            self.words.clear()
 
-    def run(self, steps, rows, slower, accepted, context=1000, prompts=0.0):
+    def run(self, steps, rows, slower, accepted, context=1000, prompts=0.0, slower_prompts=None):
         """The rate over that without speculation; a plan takes `slower` times as long, and each row
-        emits `accepted` more tokens on average, in bursts of 6 or so."""
-        seconds = tokens = without = 0.0
+        emits `accepted` more tokens on average, in bursts of 6 or so.
+
+        A share of the steps reads `prompts`; there it takes `slower_prompts` times as long.
+        """
+        seconds = without = 0.0
         for _ in range(steps):
             reads = bool(self.chance.random() < prompts)
-            said = self.guard.decide(rows, rows * context, reads)
+            tokens = int(self.chance.integers(50, 1000)) if reads else 0
+            said = self.guard.decide(rows, rows * context, tokens)
             self.words.append(said.word)
-            plain_s = PLAIN_S * (1 + rows / 100)
-            took, emitted = plain_s, rows
+            step_s = PLAIN_S * (1 + rows / 100)
+            took = plain_s = step_s + (PLAIN_S * (1 + tokens / 1000) if reads else 0.0)
+            emitted = rows
             if said.word == PLAN:
-                took *= slower
+                took *= slower_prompts if reads and slower_prompts else slower
                 drafts = self.chance.random(rows) < accepted / 6
                 emitted += int(drafts @ self.chance.integers(1, 12, rows))
-            seconds, tokens = seconds + took, tokens + emitted
-            without += emitted * plain_s / rows
-            if reads:
-                took += 0.05
+            seconds += took
+            without += plain_s + (emitted - rows) * step_s / rows
             if self.jitter:
                 took *= math.exp(self.jitter * self.chance.standard_normal())
             if self.hiccup and self.chance.random() < self.hiccup:
                 took *= 10
-            self.guard.note(said, took, emitted)
+            self.guard.note(said, took, emitted, rows)
         return without / seconds
 
     def share(self, word, last=None):
@@ -66,7 +78,7 @@ def test_a_plan_that_accepts_nothing_costs_less_than_two_percent(rows, slower, l
 def test_a_plan_that_gains_is_left_alone(rows, believed):
     engine = Engine(believed=believed)
     unguarded = (1 + 0.95) / 1.3
-    assert engine.run(6000, rows, 1.3, 0.95) >= 0.985 * unguarded  # of which 1% is chance
+    assert engine.run(6000, rows, 1.3, 0.95) >= 0.97 * unguarded  # of which 2% is chance
     assert engine.share(HOLD) < 0.02
     assert 0 < engine.share(PROBE) < 0.03
 
@@ -102,13 +114,36 @@ def test_a_noisy_clock_with_hiccups_misleads_it_little(rows):
     assert bad.run(6000, rows, 1.3, 0.0) >= 0.98
 
 
-def test_a_first_step_that_compiles_is_not_held_against_the_plan():
-    guard = Guard(lambda rows, context_tokens: 1.0)
-    for step in range(400):
-        said = guard.decide(8, 8000)
-        hiccup = 500.0 if step in (0, 1, 2) else 1.0
-        guard.note(said, hiccup * (1.3 if said.word == PLAN else 1.0), 16 if said.speculates else 8)
-        assert said.word != HOLD
+def test_what_compiles_and_hiccups_of_ten_times_change_nothing():
+    calm, rough = [], []
+    for words, slow in ((calm, {}), (rough, {0: 500.0, 1: 500.0, 2: 500.0, 60: 10.0, 300: 10.0})):
+        guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
+        for step in range(800):
+            said = guard.decide(8, 8000)
+            words.append(said.word)
+            took = slow.get(step, 1.0) * (1.3 if said.word == PLAN else 1.0)
+            guard.note(said, took, 16 if said.speculates else 8, 8)
+            if step > 300 and step % 50 == 0 and said.speculates:
+                words.extend(guard.rates(said))
+    assert HOLD not in rough
+    assert rough == calm
+
+
+def test_nothing_is_held_off_in_the_first_hundred_steps_that_speculate():
+    engine = Engine(warm=False)
+    engine.run(150, 8, 3.0, 0.0)
+    before = engine.words[: engine.words.index(HOLD)]
+    assert 100 <= before.count(PLAN) < 140
+
+
+def test_when_everything_gets_slower_it_learns_so():
+    engine = Engine()
+    engine.run(3000, 8, 1.3, 1.2)
+    engine.guard._plain_s = lambda *shape: PLAIN_S * 1.08 / 8
+    engine.run(4000, 8, 1.3, 1.2)
+    assert engine.share(PLAN, 1000) > 0.95
+    *_, without_s = engine.guard.rates(engine.guard.decide(8, 8000))
+    assert without_s == pytest.approx(8 / (PLAIN_S * 1.08), rel=0.02)
 
 
 def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
@@ -117,30 +152,56 @@ def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
     said = engine.guard.decide(8, 8000)
     before = engine.guard.rates(said)
     for seconds in (math.nan, math.inf, -math.inf, -1.0, 0.0) * 20:
-        engine.guard.note(said, seconds, 8)
+        engine.guard.note(said, seconds, 8, 8)
     assert engine.guard.rates(said) == before
 
 
+@pytest.mark.parametrize("rows", LOADS)
 @pytest.mark.parametrize("prompts", [0.3, 0.8, 1.0])
 @pytest.mark.parametrize("lag", [1, 3])
-def test_steps_that_read_prompts_do_not_count_and_the_others_suffice(prompts, lag):
-    engine = Engine(lag=lag)
-    gained = engine.run(6000, 32, 1.3, 0.0, prompts=prompts)
-    if prompts < 1:
-        assert gained >= 0.97
-        assert engine.share(HOLD) > 0.85
-    else:
-        assert engine.share(HOLD) == 0, "it knows nothing"
-        assert engine.share(PROBE) < 0.02
+def test_a_plan_that_is_slow_where_prompts_are_read_alone_is_held_off(rows, prompts, lag):
+    engine = Engine(lag=lag, jitter=0.05)
+    slow = {"prompts": prompts, "slower_prompts": 2.5}
+    assert engine.run(6000, rows, 1.0, 0.3, **slow) >= 0.93
+    assert engine.share(HOLD, 2000) > 0.9
+
+
+@pytest.mark.parametrize("rows", LOADS)
+@pytest.mark.parametrize("prompts", [0.3, 0.8, 1.0])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_plan_that_pays_where_prompts_are_read_is_left_alone(rows, prompts, seed):
+    engine = Engine(seed, jitter=0.1, hiccup=0.01, warm=False)
+    engine.run(6000, rows, 1.3, 0.95, prompts=prompts, slower_prompts=1.1)
+    assert engine.share(HOLD) < 0.02
+    assert engine.share(PROBE) < 0.05
+
+
+def test_steps_that_read_prompts_are_not_judged_by_steps_that_do_not():
+    guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
+    for step in range(2000):
+        said = guard.decide(8, 8000)
+        if said.speculates and step % 3 == 0:
+            said = said._replace(reads_prompts=True)  # every probe falls on other steps
+        took = 30.0 if said.reads_prompts else 1.0
+        guard.note(said, took, 8 + 8 * said.speculates, 8)
+        assert said.word != HOLD
+
+
+def test_rows_that_read_on_emit_nothing_and_lose_nothing():
+    guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0 + prompt_tokens / 1000)
+    for step in range(1000):
+        reads = step % 2
+        said = guard.decide(8, 8000, 4000 * reads)
+        emitting = 2 if reads else 8
+        guard.note(said, said.plain_s * said.weight, emitting, emitting)
+        assert said.word != HOLD
 
 
 def test_what_was_served_otherwise_blurs_the_steps_behind_it():
     engine = Engine()
     engine.run(100, 8, 1.3, 1.2)
     engine.guard.interrupt()
-    assert [engine.guard.decide(8, 8000, True).counts for _ in range(2)] == [False, False]
-    engine.guard.interrupt()
-    assert not engine.guard.decide(8, 8000).counts
+    assert [engine.guard.decide(8, 8000).counts for _ in range(2)] == [False, True]
 
 
 def test_rates_are_tokens_per_second():

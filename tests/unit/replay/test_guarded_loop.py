@@ -28,7 +28,7 @@ class Fixed(Guard):
     def _word(self, bucket):
         return self.given[len(self.noted) % len(self.given)]
 
-    def note(self, said, seconds, tokens):
+    def note(self, said, seconds, tokens, emitting):
         self.noted.append((said, seconds, tokens))
 
 
@@ -77,5 +77,5 @@ def test_it_is_told_what_steps_took_and_emitted(recording, order):
     for said, seconds, tokens in guard.noted:
         if said.word != PLAN:
             assert tokens <= said.rows
-            assert seconds < plain_s(said.rows, 1000 * said.rows)
+            assert seconds < plain_s(said.rows, 1000 * said.rows, 0)
     assert 0 < result.neural_steps < result.steps

@@ -16,7 +16,7 @@ def breaker_after(pattern):
     breaker = CircuitBreaker("a policy", Observers())
     for step, fails in enumerate(pattern):
         if fails:
-            breaker.fault(step, "plan", ValueError("injected"), rows=1)
+            breaker.fault("plan", ValueError("injected"), rows=1)
             if breaker.off:
                 return breaker, step
         else:
@@ -55,8 +55,8 @@ def test_steps_that_succeeded_before_are_no_credit():
 
 def test_a_breaker_that_is_off_logs_no_more_whatever_still_fails(caplog):
     breaker = CircuitBreaker("fixed:ngram:8:2", Observers())
-    for step in range(3 * MAX_IN_A_ROW):
-        breaker.fault(step, "batch", IndexError("lost"), 1)
+    for _ in range(3 * MAX_IN_A_ROW):
+        breaker.fault("batch", IndexError("lost"), 1)
     assert breaker.off
     assert breaker.counts["batch"] == 3 * MAX_IN_A_ROW
     said = [each for each in caplog.records if "is switched off" in each.message]

@@ -49,13 +49,12 @@ class Told:
     def __init__(self):
         self.decided, self.noted, self.interrupted, self.word = [], [], 0, "plan"
 
-    def decide(self, rows, context_tokens, reads_prompts):
-        self.decided.append((rows, context_tokens, reads_prompts))
-        counts = not reads_prompts
-        return SimpleNamespace(word=self.word, number=len(self.decided), counts=counts)
+    def decide(self, rows, context_tokens, prompt_tokens):
+        self.decided.append((rows, context_tokens, prompt_tokens))
+        return SimpleNamespace(word=self.word, number=len(self.decided))
 
-    def note(self, said, seconds, tokens):
-        self.noted.append((said.number, seconds, tokens))
+    def note(self, said, seconds, tokens, emitting):
+        self.noted.append((said.number, seconds, tokens, emitting))
 
     def rates(self, said):
         return 2.0, 1.0
@@ -83,8 +82,8 @@ def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
         clock.now_s += 2.0
         assert scheduler.update_from_output(step, output_of(1, 3, 2, 1)) == "updated"
         clock.now_s += 0.5  # what the host does between steps
-    assert guard.noted == [(1, 2.0, 7), (2, 2.5, 7), (3, 2.5, 7)]
-    assert guard.decided == [(4, 400, False)] * 3
+    assert guard.noted == [(1, 2.0, 7, 4), (2, 2.5, 7, 4), (3, 2.5, 7, 4)]
+    assert guard.decided == [(4, 400, 0)] * 3
 
 
 def test_a_pause_without_requests_is_nobodys_time(made):
@@ -98,18 +97,20 @@ def test_a_pause_without_requests_is_nobodys_time(made):
     step = scheduler.schedule()
     clock.now_s += 1.0
     scheduler.update_from_output(step, output_of(1))
-    assert [seconds for _, seconds, _ in guard.noted] == [1.0, 1.0]
+    assert [seconds for _, seconds, *_ in guard.noted] == [1.0, 1.0]
 
 
 def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     scheduler, guard, clock = made
-    scheduler.schedule(drafted=3, prompt=50)
+    step = scheduler.schedule(drafted=3, prompt=50)
     scheduler.schedule(drafted=3)
+    scheduler.update_from_output(step, output_of(0, 4, 1, 2))
+    assert guard.noted == [(1, 0.0, 7, 3)]
     clock.serves = False
     assert getattr(scheduler.schedule(), ATTRIBUTE) is None
     assert guard.interrupted == 1
     clock.serves = True
-    assert [reads for *_, reads in guard.decided] == [True, False]
+    assert [prompt for *_, prompt in guard.decided] == [46, 0]
     guard.word = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
     assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
@@ -140,10 +141,11 @@ def test_a_guard_that_failed_is_counted():
     )
     breaker = SimpleNamespace(off=False)
     drift = SimpleNamespace(step=lambda: None)
-    serves = SimpleNamespace(observers=observers, drift=drift, step=7, breaker=breaker)
-    follow(serves, None, Guarded("plan", 0, nan, nan, problem="broken"))
-    follow(serves, None, Guarded("plan", 0, nan, nan))
-    assert faults == [Fault(7, "guard", "broken", False)]
+    serves = SimpleNamespace(observers=observers, drift=drift, breaker=breaker)
+    for problem in ("broken", None):
+        said = Guarded("plan", 0, nan, nan, problem=problem)
+        follow(serves, SimpleNamespace(**{ATTRIBUTE: said}))
+    assert faults == [Fault("guard", False)]
 
 
 def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):
@@ -153,7 +155,7 @@ def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have
         flying.append(scheduler.schedule())
         clock.now_s += 2.0
         scheduler.update_from_output(flying.pop(0), output_of(1, 1, 1, 1))
-    assert guard.noted == [(1, 2.0, 4), (2, 2.0, 4), (3, 2.0, 4)]
+    assert guard.noted == [(1, 2.0, 4, 4), (2, 2.0, 4, 4), (3, 2.0, 4, 4)]
     for _ in range(100):  # outputs that never come are forgotten
         scheduler.schedule()
     assert len(scheduler.adaspec_timed._in_flight) <= 16

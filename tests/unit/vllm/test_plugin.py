@@ -8,7 +8,7 @@ import types
 import pytest
 
 from adaspec.vllm import plugin
-from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, V2_VARIABLE
+from adaspec.vllm.patching import ATTRIBUTE, ENGINE_ARGS, FORCED_VARIABLE, RUNNER, V2_VARIABLE
 
 
 def test_loading_the_plugin_imports_nothing_heavy():
@@ -59,7 +59,7 @@ def fake_vllm(config):
 def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
     module = fake_vllm(config)
-    plugin.patch_engine_args(module)
+    plugin.patch(ENGINE_ARGS, module)
     assert module.EngineArgs().create_speculative_config(None, None) == "vLLM's own"
 
 
@@ -78,7 +78,7 @@ def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, mon
     for name, value in before.items():
         monkeypatch.setenv(name, value)
     module = fake_vllm(None)
-    plugin.patch_engine_args(module)
+    plugin.patch(ENGINE_ARGS, module)
     module.EngineArgs().create_speculative_config(None, None)
     names = (V2_VARIABLE, FORCED_VARIABLE)
     assert {name: os.environ[name] for name in names if name in os.environ} == after
@@ -87,7 +87,7 @@ def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, mon
 def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
     monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
     module = fake_vllm({"method": "adaspec"})
-    plugin.patch_engine_args(module)
+    plugin.patch(ENGINE_ARGS, module)
     with pytest.raises(ImportError, match=r"method 'adaspec' was asked for.*adaspec doctor"):
         module.EngineArgs().create_speculative_config(None, None)
 
@@ -99,7 +99,7 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
         def __init__(self, config):
             self.speculative_config = config
 
-    plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=GPUModelRunner))
+    plugin.patch(RUNNER, types.SimpleNamespace(GPUModelRunner=GPUModelRunner))
     GPUModelRunner(types.SimpleNamespace())
     with pytest.raises(ImportError, match="cannot be imported whole"):
         GPUModelRunner(types.SimpleNamespace(**{ATTRIBUTE: object()}))
@@ -107,12 +107,12 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
 
 def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():
     module = fake_vllm(None)
-    plugin.patch_engine_args(module)
+    plugin.patch(ENGINE_ARGS, module)
     once = module.EngineArgs.create_speculative_config
-    plugin.patch_engine_args(module)
+    plugin.patch(ENGINE_ARGS, module)
     assert module.EngineArgs.create_speculative_config is once
-    plugin.patch_engine_args(types.SimpleNamespace())
-    plugin.patch_runner(types.SimpleNamespace(GPUModelRunner=None))
+    plugin.patch(ENGINE_ARGS, types.SimpleNamespace())
+    plugin.patch(RUNNER, types.SimpleNamespace(GPUModelRunner=None))
 
 
 def test_a_patch_that_fails_leaves_the_module_as_vllm_made_it(module, caplog, monkeypatch):

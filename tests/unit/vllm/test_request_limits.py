@@ -7,7 +7,7 @@ import pytest
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
 from adaspec.vllm.options import MAX_VERIFIED
-from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.patching import ATTRIBUTE, SAMPLING_PARAMS
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, limits_of
 
 
@@ -75,7 +75,7 @@ def sampling_params():
             if model_config is None:
                 raise ValueError("vLLM's own")
 
-    plugin.patch_sampling_params(types.SimpleNamespace(SamplingParams=SamplingParams))
+    plugin.patch(SAMPLING_PARAMS, types.SimpleNamespace(SamplingParams=SamplingParams))
     return SamplingParams
 
 

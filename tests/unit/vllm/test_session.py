@@ -23,7 +23,7 @@ from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Serving, source_of
 from adaspec.vllm.following import follow
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
-from adaspec.vllm.mode_file import Told
+from adaspec.vllm.mode_file import ATTRIBUTE, Told
 from adaspec.vllm.request_limits import is_chosen
 from adaspec.vllm.session import Session
 
@@ -512,7 +512,9 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
         engine.step()
     assert all(engine.drafts[at] for at in (0, 1))
     drafted = counters["drafted_tokens/splice"]
-    follow(session, Told("off", "a line of the file is wrong"), None)
+    follow(
+        session, types.SimpleNamespace(**{ATTRIBUTE: Told("off", "a line of the file is wrong")})
+    )
     assert counters["mode/off"] == counters["faults/mode_file"] == 1
     for _ in range(3):
         engine.step()
@@ -522,7 +524,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     assert drafted < counters["drafted_tokens/splice"]
     assert len(policy.planned) == 3
     assert len(session._undrafted) == 2
-    follow(session, Told("serve", ""), None)
+    follow(session, types.SimpleNamespace(**{ATTRIBUTE: Told("serve", "")}))
     engine.running = [0, 1, 2]
     engine.states = {f"r{at}": engine.states.get(f"r{at}", object()) for at in range(3)}
     engine.step()

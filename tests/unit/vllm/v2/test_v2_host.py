@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_model
 from v2_fakes import no_tables, report_of
@@ -32,6 +32,7 @@ survivals = st.lists(
 )
 
 
+@settings(deadline=None)  # the first call may compile
 @given(survival=survivals, budget=st.integers(0, 25))
 def test_the_likeliest_tokens_fit_the_budget(survival, budget):
     lengths, lowest = fitting(survival, budget)
@@ -77,6 +78,20 @@ def test_a_budget_follows_what_rows_wanted():
             host.note(decided, True)
         budgets.append(host.budget(4))
     assert 0 < budgets[0] < budgets[1]
+
+
+def test_a_budget_that_was_cut_is_no_sign_that_more_is_wanted():
+    slots, found = np.arange(4, dtype=np.int32), {}
+    for was_cut in (False, True):
+        host = host_of()
+        for _ in range(60):
+            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided.report, decided.budget = report_of([[0.95] * 6] * 4, [0] * 4), 3
+            decided.was_cut = was_cut
+            host.note(decided, True)
+        found[was_cut] = host.budget(4)
+    # Without the cut, what was kept out of three tokens says to verify more and more.
+    assert found[True] <= 24 < found[False]
 
 
 def test_a_request_whose_prompt_takes_steps_is_counted_from_its_first_draft_on():

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Measures adaspec on a GPU that is there for a quarter of an hour. README.md beside this file says
+# what happens minute by minute.
+#
+# here:   prepare WHEEL RECORDINGS   make what is carried, in eval/gpu/carry
+#         hold [MINUTES]             take out of the index what need not travel, until restored
+#         restore                    put it back (a `hold` that ends does so itself)
+#         size                       how many bytes travel with the checkout while it is held
+# there:  first                      unpack the first piece
+#         measure [OPTION...]        unpack the second, check, and run rounds.py with these options
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+CARRY=eval/gpu/carry
+LEFT_BEHIND=(eval/reports docs/headline.png training/reference_pair)
+KIT=${KIT:-/tmp/adaspec-kit}       # on the machine with the GPU; it stays there between calls
+LIMIT_S=${LIMIT_S:-560}            # of a call, with what it takes to end
+PYTHON=${PYTHON:-python3}
+BEGIN='# eval/gpu/short_run.sh: left behind' END='# eval/gpu/short_run.sh: end'
+
+fail() { echo "short_run: $*" >&2; exit 2; }
+
+exclude() { git rev-parse --git-path info/exclude; }
+
+is_held() { grep -qxF "$BEGIN" "$(exclude)" 2>/dev/null; }
+
+prepare() {
+  [ $# = 2 ] || fail "prepare WHEEL RECORDINGS: vLLM's wheel for CUDA, and the folder of recordings"
+  "$PYTHON" eval/gpu/pack.py make "$1" -o "$CARRY"
+  "$PYTHON" -m adaspec import specdecode-bench "$2" -o "$CARRY/llama" \
+    --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE
+}
+
+hold() {
+  git diff --cached --quiet || fail 'the index has staged changes: commit or unstage them first'
+  ! is_held || fail 'it is held already: bash eval/gpu/short_run.sh restore'
+  local until_s=$((SECONDS + 60 * ${1:-45}))
+  trap restore EXIT
+  trap 'exit 143' INT TERM HUP
+  mkdir -p "$(dirname "$(exclude)")"
+  { echo "$BEGIN"; printf '/%s\n' "${LEFT_BEHIND[@]}"; echo "$END"; } >>"$(exclude)"
+  git rm -r -q --cached --ignore-unmatch -- "${LEFT_BEHIND[@]}"
+  echo "held for ${1:-45} minutes, or until: bash eval/gpu/short_run.sh restore"
+  size
+  while is_held && [ $SECONDS -lt $until_s ]; do sleep 1 & wait $!; done
+}
+
+restore() {
+  is_held || return 0
+  git reset -q -- "${LEFT_BEHIND[@]}"
+  sed -i "\|^$BEGIN\$|,\|^$END\$|d" "$(exclude)"
+}
+
+size() {
+  git ls-files -z --cached --others --exclude-standard -- . "${LEFT_BEHIND[@]/#/:(exclude)}" |
+    xargs -0 stat -c %s -- 2>/dev/null | awk '{ bytes += $1 } END { print bytes, "bytes travel" }'
+}
+
+unpack() {
+  "$PYTHON" eval/gpu/pack.py unpack "$CARRY/$1" -o "$KIT/site" ||
+    fail "the piece '$1' did not come whole: call again with carry=[\"$CARRY/$1\"]"
+}
+
+first() {
+  nvidia-smi || fail 'there is no GPU'
+  rm -rf "$KIT"
+  unpack first
+}
+
+measure() {
+  export PYTHONPATH=$KIT/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
+  if [[ " $* " != *' --dry-run '* ]]; then
+    [ -d "$KIT/site" ] || fail "the first piece is not on this machine: begin again with 'first'"
+    [ ! -d "$CARRY/second" ] || unpack second
+    "$PYTHON" eval/gpu/checks.py "$OUT/checks.json" || fail 'see above: no engine would start'
+  fi
+  "$PYTHON" eval/gpu/rounds.py --out "$OUT" --cache "$KIT/cache" \
+    --max-s $((LIMIT_S - SECONDS)) "$@"
+}
+
+case ${1:-} in
+  prepare | hold | restore | size | first | measure) "$@" ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac

@@ -1,0 +1,73 @@
+"""What engines are asked: recorded requests, cut to what fits beside other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engines import tiny_models
+
+from adaspec.evaluate.selection import Wanted, select
+from adaspec.policy.learned import load_policy
+from adaspec.trace.schema import Request
+
+LEAST_REQUESTS, PASSES = 16, 4
+"""Requests at a load that count: so many, or so many per place."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The requests of one load in their order, the same for every method."""
+
+    ramp: Sequence[tuple[int, int]]
+    """Those at the beginning, which do not count, and how many tokens each emits: they end one by
+    one, so that later ones enter one by one, as with a server that has been busy for long."""
+    counted: Sequence[int]
+
+
+def prompts_of(settings: dict[str, Any]) -> list[list[int]]:
+    """The prompts of a stage that has no use for recorded outputs."""
+    if settings["traces"] == "documents":
+        tiny_models(Path(settings["cache"]))
+        from tiny_models import document, ids_of
+
+        return [ids_of(document(at, 3)) for at in range(settings["requests"])]
+    return [each.prompt_tokens.tolist() for each in recorded(settings)]
+
+
+def recorded(settings: dict[str, Any]) -> list[Request]:
+    """Recorded requests that a policy never saw, in an order of no meaning."""
+    manifest = load_policy(settings["policy"]).manifest
+    seen = frozenset(manifest.training_requests if manifest else ())
+    chosen = select([settings["traces"]], Wanted(seen=seen)).requests
+    most = settings["prompt_tokens"]
+    chosen = tuple(each for each in chosen if len(each.prompt_tokens) <= most)
+    order = np.random.default_rng(0).permutation(len(chosen))[: settings["requests"]]
+    cut = [shortened(chosen[at], settings["output_tokens"]) for at in order]
+    if settings.get("counts_alone"):
+        cut = [replace(each, drafted_tokens=None, confidences=None) for each in cut]
+    return cut
+
+
+def shortened(request: Request, tokens: int) -> Request:
+    """A recorded request of which the output ends after so many tokens at the latest."""
+    columns = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences")
+    found = {name: getattr(request, name) for name in columns}
+    return replace(
+        request, **{name: None if each is None else each[:tokens] for name, each in found.items()}
+    )
+
+
+def draw(outputs: Sequence[int], load: int, seed: int, least: int, passes: int) -> Order:
+    """Requests of a load, given how many tokens each emits: whole shuffled passes over them."""
+    wanted = max(least, passes * load)
+    generator = np.random.default_rng((seed, load))
+    count = -(-(wanted + load) // len(outputs))
+    order = np.concatenate([generator.permutation(len(outputs)) for _ in range(count)]).tolist()
+    shares = generator.uniform(size=load)
+    lengths = [max(1, int(share * outputs[at])) for share, at in zip(shares, order, strict=False)]
+    ramp = list(zip(order[:load], lengths, strict=True))
+    return Order(ramp, order[load : load + wanted])
