@@ -6,6 +6,7 @@ order are the policy's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adaspec.errors import ServingError
 from adaspec.vllm.v2.report import to_device
 from adaspec.vllm.v2.worker import Worker
 
@@ -23,11 +25,18 @@ def take_over(manager: Any, worker: Worker, largest_graph: int | None) -> None:
     `largest_graph` is the most tokens of a step that runs in a CUDA graph; None: none does.
     """
     base = type(manager)
+    if getattr(manager, "_copy_admitted_drafts_to_host", False):
+        raise ServingError(
+            "method 'adaspec' does not go with batch-sharded sampling, which waits for the number "
+            "of verified drafts of every row: switch it off"
+        )
     members = {
         name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
     }
     manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
     manager.adaspec_worker, manager.adaspec_largest_graph = worker, largest_graph
+    # vLLM 0.33 asks what became of each row's draft on the host, where that is not known before.
+    manager.adaspec_unknown_counts = hasattr(sys.modules[base.__module__], "AdmittedDraftCounts")
     manager._confidence_probs.zero_()
     warm_up(manager)
 
@@ -44,6 +53,7 @@ class _Trimming:
 
     adaspec_worker: Worker
     adaspec_largest_graph: int | None
+    adaspec_unknown_counts: bool
     req_states: Any
     num_bonus_tokens: int
     query_start_loc: Tensor
@@ -89,7 +99,7 @@ class _Trimming:
 
     def reallocate_drafts(
         self, req_ids: list[str], idx_mapping: Tensor
-    ) -> tuple[Tensor, Tensor, int]:
+    ) -> tuple[Tensor, Tensor, int] | tuple[Tensor, Tensor, int, None]:
         """Where each row's logits and tokens begin on the device, and how many drafts there are."""
         from adaspec.device.kernels.trim import trim_at_once
 
@@ -108,7 +118,8 @@ class _Trimming:
             self._cu_num_logits,
             self.query_start_loc,
         )
-        return self._cu_num_logits[: rows + 1], self.query_start_loc, budget
+        found = self._cu_num_logits[: rows + 1], self.query_start_loc, budget
+        return (*found, None) if self.adaspec_unknown_counts else found
 
 
 def largest_graph(config: Any) -> int | None:
