@@ -1,13 +1,11 @@
-"""What steps cost: profiles of V1 and V2, as `adaspec profile` takes them, and of our kernels."""
+"""What steps cost: profiles of V1 and V2, as `adaspec profile` takes them."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from engines import has_gpu, models_of, opened
 from results import Cells
 
@@ -147,88 +145,6 @@ class AsyncEngine(ProfiledEngine):
         self.session = worker
         self._stopwatch = AsyncStopwatch(self._runner, self._policy)
         worker.observers.add(self._stopwatch)
-
-
-def price_of_kernels(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
-    """What a step's decision takes on the device, by batch: in kernels, in torch, and to launch."""
-    import torch
-
-    from adaspec.vllm.v2 import drafting
-
-    device = torch.device("cuda" if has_gpu() else "cpu")
-    before, drafting.KERNELS_ON_CPU = drafting.KERNELS_ON_CPU, True
-    try:
-        for batch in settings["batches"]:
-            for way in ("kernels", "torch"):
-                key = f"{way} {batch}"
-                if key not in cells:
-                    cells.add(key, decision_s(settings, batch, way, device))
-    finally:
-        drafting.KERNELS_ON_CPU = before
-    return {"device": hardware()}
-
-
-def decision_s(settings: dict[str, Any], batch: int, way: str, device: Any) -> dict[str, Any]:
-    """Seconds of one step's decision: to launch it, and until it is done."""
-    import torch
-
-    from adaspec.device.model import DeviceModel
-    from adaspec.device.predictor import Batch, Predictor
-    from adaspec.policy.learned import load_policy
-    from adaspec.vllm.v2.drafting import Drafting
-
-    policy, cap, context = load_policy(settings["policy"]), settings["cap"], settings["context"]
-    made = Drafting(policy, batch, cap, policy.neural_cap, settings["vocabulary"], device)
-    if way == "torch":
-        model = DeviceModel(policy.model, device)
-        made.predictor = Predictor(model, policy.late_knobs, batch, cap)
-    draw = torch.Generator().manual_seed(batch)
-    text = torch.randint(3, 400, (batch, context), generator=draw, dtype=torch.int32)
-    rows = torch.arange(batch, device=device)
-    ones = torch.ones(batch, dtype=torch.int32, device=device)
-    facts = Batch(
-        slots=rows,
-        tokens=text.to(device),
-        context_tokens=ones * (context - cap),
-        prompt_tokens=ones * (context // 2),
-        holds_neural=ones.bool(),
-        sampled=ones,
-        rejected=ones * 0,
-    )
-    made.warm_up(facts)
-    made.predictor.enter(rows)
-    chosen = torch.tensor([0.05, 1.0, 1.0, 1.0], dtype=torch.float64, device=device)
-    forwards = settings["forwards"]
-    drafted = torch.full((batch, forwards), 7, dtype=torch.int64, device=device)
-    confidences = torch.full((forwards, batch, 3), -0.5, device=device)
-    parts: dict[str, list[float]] = {"predict": [], "draft": [], "until done": []}
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    for _ in range(settings["steps"] + 2):
-        wait()
-        began_s = time.perf_counter()
-        step = made.begin(facts, chosen)
-        made.revise(step, drafted, confidences)
-        predicted_s = time.perf_counter()
-        made.finish(step, drafted, confidences, None)
-        launched_s = time.perf_counter()
-        wait()
-        parts["predict"].append(predicted_s - began_s)
-        parts["draft"].append(launched_s - predicted_s)
-        parts["until done"].append(time.perf_counter() - began_s)
-    # In the first steps what is compiled late is compiled.
-    medians = {name: float(np.median(values[2:])) for name, values in parts.items()}
-    return {
-        "way": way,
-        "batch": batch,
-        "launch_s": medians["predict"] + medians["draft"],
-        "launch_predict_s": medians["predict"],
-        "launch_draft_s": medians["draft"],
-        "done_s": medians["until done"],
-    }
 
 
 def _tuple(value: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results import SCHEMA, cells_in, read_json, read_lines
+from results import SCHEMA, read_json, read_lines
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost
@@ -48,7 +47,6 @@ def document_of(folder: Path, planned: Mapping[str, Any]) -> Row:
             for each in stages
             if "cost" in (each["result"] or {}) and each["part"] == "costs"
         },
-        "kernels": _cells(folder, plan, "costs-kernels"),
         "engines": engines,
         "priced_by": cost.name,
         "throughput": speeds,
@@ -92,12 +90,6 @@ def _stage(folder: Path, planned: Mapping[str, Any]) -> Row:
     found = read_json(folder / "stages" / f"{planned['name']}.json") or {}
     base = {"stage": planned["name"], "part": planned["part"], "status": UNDONE}
     return {**dict.fromkeys((*STAGE_KEYS, "machine", "result")), **base, **found}
-
-
-def _cells(folder: Path, plan: Mapping[str, Any], name: str) -> list[Row]:
-    if name not in plan:
-        return []
-    return cells_in(folder / "cells" / f"{name}.jsonl", plan[name]["settings"])
 
 
 def _by(lines: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -226,28 +218,6 @@ def _ratio(row: Row, other: Row) -> Row:
     return {"ratio": ratio, "least": min(ratios), "most": max(ratios)}
 
 
-def plain_steps(costs: Mapping[str, Any]) -> dict[tuple[str, int], float]:
-    """(way, batch) -> the median seconds of a step that drafts nothing, over contexts."""
-    found: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for way, profile in costs.items():
-        for step in profile["steps"]:
-            if step["source"] == "none":
-                found[way, step["batch"]].append(step["step_s"])
-    return {key: median(values) for key, values in found.items()}
-
-
-def steps_by_forwards(profile: Mapping[str, Any]) -> dict[tuple[int, int], float]:
-    """(batch, forwards) -> the median seconds of steps in which the drafter ran so often."""
-    found: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for step in profile["steps"]:
-        found[step["batch"], step["forwards"]].append(step["step_s"])
-    return {key: median(values) for key, values in found.items()}
-
-
 def plan_in(folder: Path) -> Row:
     """The stages that were planned there; none where rounds alone were measured."""
-    path = folder / "plan.json"
-    if not path.exists():
-        return {"schema": SCHEMA, "dry_run": False, "stages": {}}
-    planned: Row = json.loads(path.read_text(encoding="utf-8"))
-    return planned
+    return read_json(folder / "plan.json") or {"schema": SCHEMA, "dry_run": False, "stages": {}}

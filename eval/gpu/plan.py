@@ -141,11 +141,6 @@ def _costs(wanted: Wanted) -> Iterator[Stage]:
     for name, (arguments, measured) in ways.items():
         settings = shapes | {"grid": measured, "engine": arguments, "name": name}
         yield _profile(f"costs-{name}", settings)
-    prices = {"policy": wanted.policy, "cap": 16, "vocabulary": 49152, "forwards": 2}
-    sizes = {"batches": [1, 8, 32, 128], "context": 1024, "steps": 100}
-    if wanted.dry_run:
-        sizes = {"batches": [2], "context": 96, "steps": 1}
-    yield Stage("costs-kernels", "costs", "kernels", "V2", prices | sizes)
     if not wanted.dry_run:
         pair = {"target": str(wanted.target), "head": str(PAIR_HEAD), "policy": wanted.policy}
         pair |= {"called": "HuggingFaceTB/SmolLM2-135M-Instruct"}

@@ -52,7 +52,7 @@ def replays(folder: Path) -> Iterator[dict[str, Any]]:
             recording = build_recording(here, load_policy(policy).neural_cap)
             player = Player(recording.with_prefill(cost), cost, MOST_SCHEDULED, ASYNC)
             lengths = [len(each.output_tokens) for each in here]
-            order = draw(lengths, load, 1, cell["least"], cell["passes"]).counted
+            order = draw(lengths, load, cell["seed"], cell["least"], cell["passes"]).counted
             replayed = player.play(parse_contender(named), np.array(order, np.int32), load)
             yield {
                 "workload": workload,

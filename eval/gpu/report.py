@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import document_of, plain_steps, steps_by_forwards
+from figures import document_of
 from results import write_json
 
 from adaspec.evaluate.render.contents import Contents, Part, Section
@@ -65,7 +65,6 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
         here = [row for row in document["throughput"] if row["workload"] == workload]
         if here:
             yield _speeds(here, title)
-            yield _graphs(here, title)
             yield _times(here, title, document["priced_by"])
     if document["replay"]:
         yield _replay(document["replay"])
@@ -158,11 +157,6 @@ def _costs(document: Mapping[str, Any]) -> Iterator[Table]:
     costs = document["costs"]
     if costs:
         yield _constants(costs)
-        yield _plain_steps(costs)
-    for way, profile in costs.items():
-        yield _forwards(way, profile)
-    if document["kernels"]:
-        yield _kernels(document["kernels"])
 
 
 def _constants(costs: Mapping[str, Any]) -> Table:
@@ -185,39 +179,6 @@ def _constants(costs: Mapping[str, Any]) -> Table:
     return simple_table("Step costs", heads, rows, sentence=sentence)
 
 
-def _plain_steps(costs: Mapping[str, Any]) -> Table:
-    found = plain_steps(costs)
-    batches = sorted({batch for _, batch in found})
-    rows = [
-        [code(way), *(milliseconds(found.get((way, batch))) for batch in batches)] for way in costs
-    ]
-    heads = ("ms", *(f"batch {batch}" for batch in batches))
-    return simple_table("Steps that draft nothing", heads, rows, sentence="Medians over contexts.")
-
-
-def _forwards(way: str, profile: Mapping[str, Any]) -> Table:
-    found = steps_by_forwards(profile)
-    forwards = sorted({count for _, count in found})
-    rows = [
-        [f"batch {batch}", *(milliseconds(found.get((batch, count))) for count in forwards)]
-        for batch in sorted({batch for batch, _ in found})
-    ]
-    heads = ("ms", *(f"{count} forwards" for count in forwards))
-    sentence = "Medians over contexts and verified lengths; 1 forward includes the keep-alive."
-    return simple_table(["Steps by the drafter's forwards, ", code(way)], heads, rows, 1, sentence)
-
-
-def _kernels(cells: Sequence[Mapping[str, Any]]) -> Table:
-    names = ("launch_predict_s", "launch_draft_s", "launch_s", "done_s")
-    rows = [
-        [f"{cell['way']}, batch {cell['batch']}", *(milliseconds(cell[name]) for name in names)]
-        for cell in cells
-    ]
-    heads = ("ms", "launch: predict", "launch: choose and pack", "launch: all", "until done")
-    sentence = "One step's decision on the device: in Triton kernels, and in torch alone."
-    return simple_table("The price of deciding on V2", heads, rows, sentence=sentence)
-
-
 def _span(over: Mapping[str, float] | None) -> str:
     if over is None:
         return NULL
@@ -225,51 +186,34 @@ def _span(over: Mapping[str, float] | None) -> str:
 
 
 def _speeds(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    heads = ("at once", "method", "tok/s", "least", "most", "rounds", "tokens a step")
-    heads = (*heads, "longest ms", "steps", "of them compiled", "put off", "held off", "faults")
-    cells = [
+    cells: list[list[Text]] = [
         [
             str(row["load"]),
             code(row["method"]),
             decimal(row["tokens_per_s"], 1),
-            decimal(min(row["by_round"]), 1),
-            decimal(max(row["by_round"]), 1),
-            str(len(row["by_round"])),
+            " ".join(f"{speed:.1f}" for speed in row["by_round"]),
             decimal(row["tokens_per_row"]),
-            decimal(row["longest_ms"], 1),
             str(row["steps"]),
             str(row["compiled_in"]),
+            decimal(row["longest_ms"], 1),
+            *(_counts(row[name]) for name in ("graphs", "outside", "forwards", "held")),
+            str(row["switches"]),
             str(row["preempted"]),
-            f"{_counts(row['held'])}; {row['switches']} times" if row["held"] else NULL,
             str(sum(row["faults"].values())),
         ]
         for row in rows
     ]
+    heads = ("at once", "method", "tok/s", "by round", "tokens a step", "steps", "compiled in")
+    more = ("longest ms", "graphs", "outside all", "forwards", "guard", "held off", "put off")
     sentence = (
-        "Medians over rounds. tokens a step: of each request that emitted some. held off: steps by "
-        "the guard's word, and how often it held speculation off."
+        "Medians over rounds. tokens a step: of each request that emitted some. graphs: the "
+        "target's steps by CUDA graph, and why some ran outside all. guard: steps by its word."
     )
-    return simple_table(f"Throughput: {title}", heads, cells, 2, sentence)
-
-
-def _graphs(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    cells = [
-        [
-            str(row["load"]),
-            code(row["method"]),
-            _counts(row["graphs"]),
-            _counts(row["outside"]),
-            _counts(row["forwards"]),
-        ]
-        for row in rows
-    ]
-    heads = ("at once", "method", "graphs", "outside all", "forwards")
-    sentence = "The target's steps by CUDA graph, why some ran in none, and the head's forwards."
-    return simple_table(f"Graphs: {title}", heads, cells, 5, sentence)
+    return simple_table(f"Throughput: {title}", (*heads, *more, "faults"), cells, 2, sentence)
 
 
 def _times(rows: Sequence[Mapping[str, Any]], title: str, cost: str) -> Table:
-    cells = [
+    cells: list[list[Text]] = [
         [
             str(row["load"]),
             code(row["method"]),

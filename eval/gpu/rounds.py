@@ -295,37 +295,20 @@ class Group:
                 key = f"{number} {workload} {load} {method}"
                 if (number and key in self.cells) or not served.ready:
                     continue
-                served.tell(self._command(served, method, workload, load, number, size))
+                asked = {"workload": workload, "load": load, "least": size[0], "passes": size[1]}
+                # The same requests in every round, so that what rounds differ by is the machine.
+                asked["seed"] = min(number, 1)
+                served.tell({**asked, "length": served.engine.methods[method]})
                 found = served.answer(self.until_s + 30.0)
                 if "error" in found:
                     served.ready = False
                     self.cells.add(f"engine {served.engine.name} ended", found)
                     say(f"{self.name}: {served.engine.name}: {found['error']}")
                     continue
-                facts = {"group": self.name, "round": number, "method": method, "load": load}
-                cell = {**facts, "workload": workload, "least": size[0], "passes": size[1]}
-                self.cells.add(key, cell | found["cell"])
+                facts = {"group": self.name, "round": number, "method": method}
+                self.cells.add(key, {**facts, **asked, **found["cell"]})
                 self.rates[method, workload, load] = found["cell"]["tokens_per_s"]
         say(f"{self.name}: round {number}: {time.monotonic() - began_s:.0f} s")
-
-    def _command(
-        self,
-        served: Served,
-        method: str,
-        workload: str,
-        load: int,
-        number: int,
-        size: tuple[int, int],
-    ) -> dict[str, Any]:
-        return {
-            "workload": workload,
-            "load": load,
-            # The same requests in every round, so that what rounds differ by is the machine.
-            "seed": min(number, 1),
-            "least": size[0],
-            "passes": size[1],
-            "length": served.engine.methods[method],
-        }
 
     def _expected_s(self, engines: Sequence[Served]) -> float:
         """How long a round will take, by the rates so far."""

@@ -14,9 +14,6 @@ from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import load_policy
 from adaspec.trace.schema import Request
 
-LEAST_REQUESTS, PASSES = 16, 4
-"""Requests at a load that count: so many, or so many per place."""
-
 
 @dataclass(frozen=True)
 class Order:
@@ -56,9 +53,10 @@ def shortened(request: Request, tokens: int) -> Request:
     """A recorded request of which the output ends after so many tokens at the latest."""
     columns = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences")
     found = {name: getattr(request, name) for name in columns}
-    return replace(
-        request, **{name: None if each is None else each[:tokens] for name, each in found.items()}
-    )
+    cut: dict[str, Any] = {
+        name: None if column is None else column[:tokens] for name, column in found.items()
+    }
+    return replace(request, **cut)
 
 
 def draw(outputs: Sequence[int], load: int, seed: int, least: int, passes: int) -> Order:
