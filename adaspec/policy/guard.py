@@ -51,8 +51,10 @@ _DOUBTFUL_WAIT = 16
 _PROBE_SHARE = 0.004
 """The most that probes may cost, of the time; it counts where speculation is far ahead."""
 _CLEAN, _LONG_PROBE, _LONG_PROBES = 2, 8, 12
-"""Steps of a probe behind those that the change-over blurs; where steps of some kind are new, and
-for how many probes at most."""
+"""Steps of a probe behind those that the change-over blurs; where prompts are read often and such
+steps are not judged yet; and so many probes are that long at most."""
+_OFTEN = 1 / 10
+"""Prompts are read often in that share of the steps."""
 _SAMPLES, _LEAST_SAMPLES = 64, 4
 """Steps without speculation that are remembered of either kind, and with which it is judged."""
 _RECENT, _WATCHED = 15, 4
@@ -108,6 +110,8 @@ class _Kind:
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     """The last steps, speculating or not."""
+    seen: int = 0
+    """How many there were."""
     plain: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     """Steps without speculation: their weight, and what they took."""
     factor: float = math.nan
@@ -118,7 +122,8 @@ class _Kind:
     def is_clean(self, took: float) -> bool:
         """Take in a step; whether it took what is usual. If all get slower, so does the median."""
         self.recent.append(took)
-        if len(self.recent) < _WATCHED:  # the first may compile something
+        self.seen += 1
+        if self.seen < _WATCHED:  # the first may compile something
             return False
         return took <= _HICCUP * sorted(self.recent)[(len(self.recent) - 1) // 2]
 
@@ -182,10 +187,12 @@ class _Bucket:
     """Steps that speculate until the next probe."""
 
     @property
-    def is_new(self) -> bool:
-        """Whether some kind of its steps is not judged yet, and there is hope that it will be."""
-        known = (len(kind.recent) < _WATCHED or kind.factor > 0 for kind in self.kinds)
-        return self.probes <= _LONG_PROBES and not all(known)
+    def lacks_prompts(self) -> bool:
+        """Whether probes should be longer, to see prompts read without speculation."""
+        others, reading = self.kinds
+        if reading.factor > 0 or self.probes > _LONG_PROBES:
+            return False
+        return reading.seen >= max(_LONG_PROBE, _OFTEN * (others.seen + reading.seen))
 
     @property
     def loss(self) -> float:
@@ -250,7 +257,7 @@ class Guard:
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
             bucket.wait = self._wait(bucket)
-            self._probing = self._lag + (_LONG_PROBE if bucket.is_new else _CLEAN)
+            self._probing = self._lag + (_LONG_PROBE if bucket.lacks_prompts else _CLEAN)
         if self._probing > 0:
             self._probing -= 1
             return PROBE
@@ -260,7 +267,7 @@ class Guard:
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""
         least = _FIRST_PROBE << min(bucket.probes, 6)
-        if bucket.is_new:
+        if bucket.lacks_prompts:
             return min(least, _DOUBTFUL_WAIT)
         if not bucket.noted:
             return least

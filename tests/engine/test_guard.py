@@ -27,7 +27,10 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(guarded, truth,
     expected = truth(TOKENS)
     engine, session, counters = guarded
     with SlowSteps(engine, "V1", 15.0) as steps:
-        assert engine.greedy(prompts, TOKENS) == expected
+        for _ in range(8):  # nothing is held off in the first steps
+            assert engine.greedy(prompts, TOKENS) == expected
+            if steps.words.count("hold") > 64:
+                break
         assert {"plan", "probe", "hold"} == set(steps.words)
         assert steps.words.count("hold") >= 32
         assert counters["guard_switches"] >= 2

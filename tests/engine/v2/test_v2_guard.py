@@ -29,7 +29,10 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, 
     worker, drafts = Wanderer(engine).worker, Drafts()
     worker.observers.add(drafts)
     with SlowSteps(engine, "V2", 15.0) as steps:
-        assert engine.greedy(asked, TOKENS) == expected
+        for _ in range(12):  # nothing is held off in the first steps
+            assert engine.greedy(asked, TOKENS) == expected
+            if steps.words.count("hold") > steps.words.count("plan"):
+                break
         assert {"plan", "probe", "hold"} == set(drafts.words)
         assert steps.words.count("hold") > steps.words.count("plan")
         assert not worker.keeps_alive
