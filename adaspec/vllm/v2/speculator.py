@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from adaspec.device.predictor import Batch
-from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.proposers import read_logits
 from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
@@ -169,6 +168,7 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
     slots = np.asarray(input_batch.idx_mapping_np, np.int64)
     read = input_batch.num_computed_prefill_tokens_np + input_batch.num_scheduled_tokens
     context = input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
+    drafts = input_batch.num_draft_tokens_per_req  # None where none were scheduled
     return Rows(
         requests=list(input_batch.req_ids),
         slots=slots,
@@ -176,13 +176,5 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
         reads=input_batch.num_computed_prefill_tokens_np < input_batch.prefill_len_np,
-        verified=_scheduled_drafts(input_batch),
+        verified=np.zeros_like(slots) if drafts is None else np.asarray(drafts, np.int32),
     )
-
-
-def _scheduled_drafts(input_batch: Any) -> Ints:
-    """How many drafted tokens of each row were scheduled."""
-    drafts = input_batch.num_draft_tokens_per_req
-    if drafts is None:
-        return np.zeros(input_batch.num_reqs, np.int32)
-    return np.asarray(drafts, np.int32)
