@@ -237,14 +237,13 @@ def fitting(survival: NDArray[np.float64], budget: int) -> tuple[Ints, float]:
 
     Of equally likely ones the first rows' are taken until the budget is full.
     """
-    rows, cap = survival.shape
-    lowest, left = 0.0, 0
-    if budget < (survival > 0).sum():
-        rank = rows * cap - 1 - budget
-        lowest = np.partition(survival.ravel(), rank)[rank]
-        left = budget - (survival > lowest).sum()
-    lengths = np.zeros(rows, np.int32)
-    for row in range(rows):
+    real, lowest, left = survival.ravel()[survival.ravel() > 0], 0.0, 0
+    rank = len(real) - 1 - budget
+    if rank >= 0:
+        lowest = np.partition(real, rank)[rank]
+        left = budget - (real > lowest).sum()
+    lengths = np.zeros(len(survival), np.int32)
+    for row in range(len(survival)):
         for token in survival[row]:
             tied = left > 0 and token == lowest
             left -= tied

@@ -168,8 +168,7 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
     slots = np.asarray(input_batch.idx_mapping_np, np.int64)
     read = input_batch.num_computed_prefill_tokens_np + input_batch.num_scheduled_tokens
     context = input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
-    drafts = input_batch.num_draft_tokens_per_req
-    verified = np.zeros(input_batch.num_reqs) if drafts is None else np.asarray(drafts)
+    drafts = input_batch.num_draft_tokens_per_req  # None where none were scheduled
     return Rows(
         requests=list(input_batch.req_ids),
         slots=slots,
@@ -177,5 +176,5 @@ def rows_of(input_batch: Any, states: Any) -> Rows:
         context_tokens=context.astype(np.int32),
         samples=read >= input_batch.prefill_len_np,
         reads=input_batch.num_computed_prefill_tokens_np < input_batch.prefill_len_np,
-        verified=verified.astype(np.int32),
+        verified=np.zeros(len(slots), np.int32) if drafts is None else np.asarray(drafts, np.int32),
     )

@@ -236,8 +236,8 @@ class Worker:
 
     def _end(self, pending: Pending, keep_alive: int) -> None:
         """Tell of the drafter, and count the step as one that succeeded or was slow."""
-        forwards = pending.drafter_runs
-        self.observers.notify("forwards", pending.number, forwards, keep_alive, self._rows)
+        facts = pending.number, pending.drafter_runs, keep_alive, self._rows
+        self.observers.notify("forwards", *facts)
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
