@@ -144,6 +144,8 @@ def cause(step: Row) -> str | None:
     """Why a step of the target ran outside all CUDA graphs; None where it ran in one."""
     if step["mode"] != "NONE":
         return None
+    if not step["largest"]:
+        return "there are no graphs"
     if step["rows"] + step["prompt"] > step["largest"]:
         return "prompts are too long"
     if step["tokens"] > step["largest"]:
@@ -188,14 +190,15 @@ def priced_ms(step: Row, cost: CostModel) -> float:
 
 
 def headline_of(here: Sequence[Row]) -> Row:
-    """adaspec at a load, over no speculation, the best EAGLE-3 and the best of vLLM's methods.
+    """adaspec at a load, over the best of no speculation, of EAGLE-3 and of all vLLM's methods.
 
     With the lowest and the highest ratio of single rounds.
     """
     by_method = {row["method"]: row for row in here}
     vllm = {name: row for name, row in by_method.items() if not name.startswith(OURS)}
     eagles = {name: row for name, row in vllm.items() if name.startswith(EAGLE)}
-    best = {"none": NONE if NONE in vllm else None, "eagle3": _best(eagles), "vllm": _best(vllm)}
+    nones = {name: row for name, row in vllm.items() if name.startswith(NONE)}
+    best = {"none": _best(nones), "eagle3": _best(eagles), "vllm": _best(vllm)}
     over = {
         name: {
             key: None if other is None else _ratio(row, vllm[other]) for key, other in best.items()
