@@ -74,9 +74,9 @@ def test_a_panel_is_compared_with_the_rules_of_its_own_folds(player):
         panel = CrossfitPolicy("crossfit:2", (), member, {4: specs})
         return tuned_winners(player, [panel], 8)
 
-    assert winners(SPECS[0], SPECS[0])["static:tuned"].spec == SPECS[0]
+    assert winners(SPECS[0], SPECS[0])["static:tuned"].contender.name == SPECS[0]
     found = winners(SPECS[0], SPECS[1])["static:tuned"]
     assert isinstance(found.contender, CrossfitRule)
-    assert found.spec == f"{SPECS[0]} / {SPECS[1]}"
+    assert found.contender.name == f"{SPECS[0]} / {SPECS[1]}"
     # Who would pay the keep-alive where only some hold the drafter is nowhere said.
     assert winners(SPECS[0], "fixed:ngram:8") == {}

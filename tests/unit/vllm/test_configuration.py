@@ -26,9 +26,12 @@ def made(options, scheduler_cls=None, takes_v2=True):
             scheduler_config=types.SimpleNamespace(scheduler_cls=scheduler_cls),
         )
 
-    args = types.SimpleNamespace()
+    # The operator has named the sizes of graphs.
+    sizes = {"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": None}
+    args = types.SimpleNamespace(compilation_config=types.SimpleNamespace(**sizes), **sizes)
+    before = set(vars(args))
     config = configuration.create_engine_config(original, args)
-    assert not vars(args)
+    assert set(vars(args)) == before
     return config.scheduler_config.scheduler_cls
 
 
