@@ -44,7 +44,7 @@ PlainSeconds = Callable[[int, int, int], float]
 """What the cost model says of a step of so many rows, context tokens and prompt tokens, without
 drafts."""
 
-_FIRST_PROBE, _LONGEST_WAIT = 2, 2048
+_FIRST_PROBE, _LONGEST_WAIT = 4, 2048
 """Steps that speculate before a bucket is probed first, and at most between two probes."""
 _DOUBTFUL_WAIT = 16
 """Steps between two probes where what they say varies too much to tell which is faster."""
@@ -55,7 +55,7 @@ _CLEAN, _LONG_PROBE, _LONG_PROBES = 2, 8, 12
 steps are not judged yet; and so many probes are that long at most."""
 _OFTEN = 1 / 10
 """Prompts are read often in that share of the steps."""
-_SAMPLES, _LEAST_SAMPLES = 64, 4
+_SAMPLES, _LEAST_SAMPLES = 64, 2
 """Steps without speculation that are remembered of either kind, and with which it is judged."""
 _RECENT, _WATCHED = 15, 4
 """The last steps of a kind, whose median says what is usual, and with how many it does."""
@@ -266,7 +266,7 @@ class Guard:
 
     def _wait(self, bucket: _Bucket) -> int:
         """Steps until the next probe: more after each, and as many as keep probes cheap."""
-        least = _FIRST_PROBE << min(bucket.probes, 6)
+        least = _FIRST_PROBE << min(bucket.probes, 5)
         if bucket.lacks_prompts:
             return min(least, _DOUBTFUL_WAIT)
         if not bucket.noted:
@@ -284,7 +284,7 @@ class Guard:
         """Let a bucket speculate again, on so much credit as trying may lose."""
         credit = max(bucket.allowed / 4, bucket.hold * _RETRY_SHARE / 4)
         bucket.lost = bucket.allowed - credit
-        bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 6
+        bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 5
         longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
         bucket.hold = min(2 * bucket.hold, int(longest))
 
