@@ -49,8 +49,9 @@ def report_capture(runner: Any, original: Callable[..., Any]) -> Callable[..., A
     def capture_model(*args: Any, **kwargs: Any) -> Any:
         began_s = time.perf_counter()
         captured_bytes = original(*args, **kwargs)
+        # Some graphs are captured before, to foresee their memory, with a small KV cache.
         kv_bytes = sum(cache.nbytes for cache in runner.kv_caches)
-        if captured_bytes and kv_bytes:
+        if captured_bytes and kv_bytes and not kwargs.get("profile_only"):
             log.info(
                 "adaspec: CUDA graphs of up to %d tokens took %.0f s and %.2f GiB, %.1f%% of the "
                 "KV cache's memory; --cudagraph-capture-sizes names others",
