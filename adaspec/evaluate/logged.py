@@ -140,14 +140,16 @@ def samples_of(logged: Sequence[LoggedRequest], resamples: int, seed: int) -> li
     """All requests, and those of each workload if there are several; resampled within workloads."""
     recording, rng = log_of(logged).recording, np.random.default_rng([seed, 0x10661])
     counts = np.ones((1 + resamples, len(logged)))
-    alone = [(workload, recording.members(workload)) for workload in recording.workloads]
-    for _, chosen in alone:
+    members: dict[str, NDArray[Any]] = {ALL: np.arange(len(logged))}
+    for workload in recording.workloads:
+        chosen = recording.members(workload)
         size = len(chosen)
         counts[1:, chosen] = rng.multinomial(size, np.full(size, 1 / size), resamples)
-    everyone = (ALL, np.arange(len(logged)))
+        if len(recording.workloads) > 1:
+            members[workload] = chosen
     return [
         Sample(workload, log_of([logged[at] for at in chosen]), counts[:, chosen])
-        for workload, chosen in ([everyone, *alone] if len(alone) > 1 else [everyone])
+        for workload, chosen in members.items()
     ]
 
 
