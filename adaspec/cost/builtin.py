@@ -1,10 +1,12 @@
-"""The builtin cost models, and the public simulator's constants, from which they are made."""
+"""The builtin cost models, and the public simulator's constants, from which one is made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adaspec.cost.model import CostModel
+import numpy as np
+
+from adaspec.cost.model import CostModel, HostTimes, line
 
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 HARDWARE = "1x NVIDIA H100"
@@ -33,38 +35,74 @@ class SimulatorConstants:
 
 SIMULATOR = SimulatorConstants()
 
-H100_LLAMA_3_1_8B = CostModel(
-    name="h100-llama-3.1-8b",
-    fixed_s=SIMULATOR.fixed_s,
-    per_token_s=SIMULATOR.per_token_s,
-    per_kv_s=SIMULATOR.per_kv_s,
+_DRAFTER_SHARE = 0.036
+"""The drafter's layer and its input projection have so much of the target's weights."""
+
+_SYNC = HostTimes(
+    # The public simulator's: the host's work for a step.
     overhead_s=SIMULATOR.overhead_s,
-    # An assumption: the host's work for a step is done while the one before it runs.
-    async_overhead_s=0.0,
-    # The drafter's layer and its input projection have 3.6% of the target's weights.
-    draft_prompt_s=0.036 * SIMULATOR.per_token_s,
     # Fitted to eval/reports/decide, which another machine's processor measured.
     lookup_s=9.0e-6,
     lookup_per_row_s=0.56e-6,
     decide_s=31e-6,
     decide_per_row_s=2.4e-6,
+    # An estimate: a wait for the device, a copy of a few KB and the next launch.
+    read_draft_s=30e-6,
     revise_s=9.2e-6,
     revise_per_row_s=0.73e-6,
-    # Estimates: a wait for the device, a copy of a few KB and the next launch; and kernels.
-    listen_s=30e-6,
-    async_lookup_s=17e-6,
-    async_decide_s=36e-6,
-    async_revise_s=14e-6,
-    # The simulator's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
-    draft_fixed_s=0.7118e-3,
-    draft_per_kv_s=SIMULATOR.draft_per_kv_s,
-    keep_alive_forwards=1,
+)
+_ASYNC = HostTimes(
+    # The host's work for a step is done while the one before it runs. What remains are kernels,
+    # whose times are estimates.
+    lookup_s=17e-6,
+    decide_s=36e-6,
+    revise_s=14e-6,
+)
+
+# vLLM's default sizes of CUDA graphs.
+_CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
+# Fitted to 88 kinds of step that eval/reports/gpu-h100 timed on V2 (see `cost.fit`).
+_INSIDE_TOKENS, _INSIDE_S = (8, 64, 192, 512), (6.68e-3, 7.17e-3, 7.99e-3, 12.21e-3)
+_OUTSIDE_TOKENS, _OUTSIDE_S = (513, 2048), (24.47e-3, 44.72e-3)
+
+H100_LLAMA_3_1_8B = CostModel(
+    name="h100-llama-3.1-8b",
+    tokens=(*_CAPTURED, *_OUTSIDE_TOKENS),
+    seconds=(
+        *np.interp(_CAPTURED, _INSIDE_TOKENS, _INSIDE_S).tolist(),
+        *_OUTSIDE_S,
+    ),
+    largest_graph=_CAPTURED[-1],
+    context_s=46.5e-9,
+    forward_s=0.825e-3,
+    forward_per_row_s=8.75e-6,
+    outside_graphs_s=3.03e-3,
+    draft_prompt_s=_DRAFTER_SHARE * 13.2e-6,
+    sync=_SYNC,
+    async_=_ASYNC,
     target=TARGET,
     hardware=HARDWARE,
 )
+"""Measured on vLLM's runner V2."""
+
+H100_LLAMA_3_1_8B_PAPER = line(
+    "h100-llama-3.1-8b-paper",
+    SIMULATOR.fixed_s,
+    SIMULATOR.per_token_s,
+    context_s=SIMULATOR.per_kv_s,
+    # The simulator's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
+    forward_s=0.7118e-3,
+    forward_context_s=SIMULATOR.draft_per_kv_s,
+    draft_prompt_s=_DRAFTER_SHARE * SIMULATOR.per_token_s,
+    sync=_SYNC,
+    async_=_ASYNC,
+    target=TARGET,
+    hardware=HARDWARE,
+)
+"""The public simulator's constants, charged per forward: for comparison with the paper."""
 
 DEFAULT = H100_LLAMA_3_1_8B.name
 PROTOCOL = "specdecode-bench"
 
-BUILTIN = {H100_LLAMA_3_1_8B.name: H100_LLAMA_3_1_8B}
+BUILTIN = {cost.name: cost for cost in (H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER)}
 """The cost models that can be named without a file."""

@@ -1,181 +1,236 @@
-"""Fitting a cost model to measured step times."""
+"""A cost model from measured step times.
+
+A step's time is fitted as a line over tokens that may bend upwards or downwards at `BENDS`, with a
+jump outside the graphs, and a line over everything else. So three bad steps in a hundred change
+nothing: no size has a time of its own that one outlier could spoil. Its relative errors count, and
+those that are far off count less (Huber's weights).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.load import FitReport, check_cost
-from adaspec.cost.model import CostModel, padded
+from adaspec.cost.model import CostModel, HostTimes
 from adaspec.errors import CostError
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
-TERMS = ("fixed_s", "per_token_s", "per_kv_s", "draft_fixed_s", "draft_per_kv_s")
-"""The fitted constants. If no point tells two of them apart, the earlier takes the share of both.
-`overhead_s` is not among them, because no measurement tells it from `fixed_s`."""
-
+BENDS = (8, 64, 192)
+"""Tokens at which a step may begin to cost more or less per token."""
 MIN_KINDS = 10
-"""The number of different steps that a fit of five constants needs, with a few held out."""
-
+"""The number of different steps that a fit needs, with a few held out."""
 HELD_OUT_SHARE = 0.2
 """The share of the kinds of step that is held out of a fit."""
-
 MIN_OWN_SHARE = 1e-3
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
-
 MAX_ERROR_SHARE = 0.5
-"""A constant whose standard error alone is this share of a typical step is not identified."""
+"""A term whose standard error alone is this share of a typical step is not identified."""
+_ROUNDS, _USUAL_DEVIATIONS = 20, 2.0
+"""Rounds of re-weighting; steps within so many usual deviations count in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
     """One timed engine step; `forwards` counts all forwards that the neural drafter ran."""
 
+    rows: int
     tokens: int
     context_tokens: int
     forwards: int
     step_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Measured steps by column."""
+
+    rows: Array
+    tokens: Array
+    """Padded to the size at which the step ran."""
+    context: Array
+    forwards: Array
+    outside: Array
+    """1 where the step ran outside the graphs."""
+    step_s: Array
+    kind: NDArray[np.int64]
+
+
 def fit_cost(
-    steps: Sequence[MeasuredStep], known: CostModel, seed: int = 0, floors: Sequence[int] = ()
+    steps: Sequence[MeasuredStep],
+    name: str,
+    captured_sizes: Sequence[int] = (),
+    overhead_s: float = 0.0,
+    seed: int = 0,
 ) -> tuple[CostModel, FitReport]:
-    """The non-negative constants of least squared relative error, and a report of their errors.
+    """The non-negative terms of least relative error, as a table, and a report of their errors.
 
-    `known` has the model's name and what is known from elsewhere; without an overhead in it, the
-    overhead is part of `fixed_s`. The report is about steps held out of the fit; repeats of one
-    kind (tokens, context, forwards) are held out together. A constant that the steps do not tell
-    apart from the others stays 0 and is reported, because its value would be invented. Each of
-    `floors` is tried as the only captured size, as if smaller steps were padded to it: if a step
-    mostly waits for weights, a few tokens take as long as some more. A floor is used only if it
-    explains the fitted steps better.
+    `overhead_s` is known from elsewhere; without it, the overhead is part of the table. The
+    report's errors are those of steps held out of a first fit, all repeats of a kind (rows, tokens,
+    context, forwards) together; the model is fitted to all steps. A term that the steps do not tell
+    apart from the others stays 0 and is reported, because its value would be invented.
     """
-    measured = _table(steps, known.overhead_s)
+    sizes = tuple(captured_sizes)
+    measured = _steps(steps, overhead_s, sizes)
     held_out = _held_out(measured, seed)
-    candidates = [
-        known,
-        *(dataclasses.replace(known, captured_sizes=(floor,)) for floor in floors),
-    ]
-    fits = [_fit(measured, candidate, held_out, seed) for candidate in candidates]
-    cost, report, _ = min(fits, key=lambda fit: fit[2])
-    return cost, report
-
-
-def _fit(
-    measured: Array, blank: CostModel, held_out: NDArray[np.bool_], seed: int
-) -> tuple[CostModel, FitReport, float]:
-    """The fitted cost model, its report, and its mean squared error on the fitted steps."""
-    overhead_s = blank.overhead_s
-    terms = _columns(measured, blank)
-    step_s = measured[:, 3]
-    seen = ~held_out
-
-    # Each row is divided by its step time, so that every target is 1 (less the known overhead) and
-    # the squared errors are relative.
-    rows = terms[seen] / step_s[seen, None]
-    target = 1.0 - overhead_s / step_s[seen]
-    open_terms = _not_told_apart(rows)
-    while True:
-        used = [index for index, term in enumerate(TERMS) if term not in open_terms]
-        values = _non_negative(rows[:, used], target)
-        errors = _standard_errors(rows[:, used], target, values)
-        vague = _vaguest(rows[:, used], errors, values)
-        if vague is None or len(used) == 1:
-            break
-        term = TERMS[used[vague]]
-        open_terms[term] = "the points do not tell it from noise; its share is in the other terms"
-
-    fitted = {TERMS[index]: float(value) for index, value in zip(used, values, strict=True)}
-    constants: dict[str, Any] = {term: fitted.get(term, 0.0) for term in TERMS}
-    cost = dataclasses.replace(blank, **constants)
-    check_cost(cost, f"fitted cost model '{blank.name}'")
-    predicted = terms @ np.array([constants[term] for term in TERMS]) + overhead_s
-    relative = predicted / step_s - 1.0
-    error = np.abs(relative[held_out])
-    report = FitReport(
-        points=len(measured),
+    bends = [bend for bend in BENDS if measured.tokens.min() < bend < measured.tokens.max()]
+    terms = _terms(measured, bends)
+    tried = _fit(terms, measured, overhead_s, ~held_out)[0]
+    predicted = sum(tried[term] * column for term, column in terms.items())
+    error = np.abs((predicted + overhead_s) / measured.step_s - 1.0)[held_out]
+    values, errors, open_terms = _fit(terms, measured, overhead_s, np.ones(len(steps), np.bool_))
+    cost = _model(name, values, bends, sizes, int(measured.tokens.max()))
+    cost = dataclasses.replace(cost, sync=HostTimes(overhead_s))
+    check_cost(cost, f"fitted cost model '{name}'")
+    return cost, FitReport(
+        points=len(steps),
         held_out_points=int(held_out.sum()),
         mean_error=float(error.mean()),
         median_error=float(np.median(error)),
         p95_error=float(np.quantile(error, 0.95)),
-        standard_errors_s={
-            TERMS[index]: float(standard_error)
-            for index, standard_error in zip(used, errors, strict=True)
-            if np.isfinite(standard_error)
-        },
+        standard_errors_s={term: each for term, each in errors.items() if np.isfinite(each)},
         not_identified=open_terms,
-        at_zero=[term for term, value in fitted.items() if value == 0.0],
+        at_zero=[term for term, value in values.items() if not value and term not in open_terms],
         seed=seed,
     )
-    return cost, report, float(np.square(relative[seen]).mean())
 
 
-def _table(steps: Sequence[MeasuredStep], overhead_s: float) -> Array:
-    """The steps as rows, after a check of each."""
+def _steps(steps: Sequence[MeasuredStep], overhead_s: float, sizes: tuple[int, ...]) -> _Steps:
+    """The steps by column, after a check of each."""
     for index, step in enumerate(steps):
-        if step.tokens < 1 or step.context_tokens < 0 or step.forwards < 0:
+        if not 1 <= step.rows <= step.tokens or step.context_tokens < 0 or step.forwards < 0:
             raise CostError(
-                f"step {index}: tokens={step.tokens}, context_tokens={step.context_tokens},"
-                f" forwards={step.forwards} must be at least 1, 0, 0"
+                f"step {index}: rows={step.rows}, tokens={step.tokens}, context_tokens="
+                f"{step.context_tokens}, forwards={step.forwards} are no step"
             )
         if not np.isfinite(step.step_s) or step.step_s <= overhead_s:
             raise CostError(
                 f"step {index}: step_s={step.step_s} must be over overhead_s={overhead_s}"
             )
-    kinds = {(step.tokens, step.context_tokens, step.forwards) for step in steps}
+    facts = np.array(
+        [(step.rows, step.tokens, step.context_tokens, step.forwards) for step in steps],
+        np.float64,
+    ).reshape(-1, 4)
+    kinds, kind = np.unique(facts, axis=0, return_inverse=True)
     if len(kinds) < MIN_KINDS:
         raise CostError(
             f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}:"
             " measure more batch sizes, contexts and draft lengths"
         )
-    return np.array(
-        [(step.tokens, step.context_tokens, step.forwards, step.step_s) for step in steps],
-        dtype=np.float64,
+    rows, tokens, context, forwards = facts.T
+    outside = tokens > sizes[-1] if sizes else np.zeros(len(tokens), np.bool_)
+    ladder = np.array([*sizes, np.inf])
+    ran_at = np.where(outside | (not sizes), tokens, ladder[np.searchsorted(ladder, tokens)])
+    step_s = np.array([step.step_s for step in steps])
+    return _Steps(
+        rows, ran_at, context, forwards, outside.astype(np.float64), step_s, kind.reshape(-1)
     )
 
 
-def _columns(measured: Array, blank: CostModel) -> Array:
-    """The factor of each constant in each step, with a column per term."""
-    tokens, context_tokens, forwards = measured[:, 0], measured[:, 1], measured[:, 2]
-    costs = blank.constants()
-    verified = np.array([padded(costs, int(count)) for count in tokens])
-    return np.column_stack(
-        [np.ones(len(measured)), verified, context_tokens, forwards, forwards * context_tokens]
+def _terms(steps: _Steps, bends: Sequence[int]) -> dict[str, Array]:
+    """What each term multiplies in each step, the earlier ones first to take a common share."""
+    terms = {"fixed_s": np.ones(len(steps.step_s))}
+    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
+        terms[_slope(low)] = np.clip(steps.tokens - low, 0, high - low)
+    return terms | {
+        "context_s": steps.context,
+        "forward_s": steps.forwards,
+        "forward_per_row_s": steps.forwards * steps.rows,
+        "forward_context_s": steps.forwards * steps.context,
+        "jump_s": steps.outside,
+        "outside_graphs_s": steps.outside * (steps.forwards > 0),
+    }
+
+
+def _slope(low: int) -> str:
+    return f"token_s_from_{low}"
+
+
+def _fit(
+    terms: dict[str, Array], steps: _Steps, overhead_s: float, fitted: Bools
+) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+    """Each term's value, its standard error, and the terms left open, with the reason."""
+    names = tuple(terms)
+    # Each row is divided by its step time, so that every target is 1 (less the known overhead) and
+    # the squared errors are relative.
+    rows = (np.column_stack(list(terms.values())) / steps.step_s[:, None])[fitted]
+    target = (1.0 - overhead_s / steps.step_s)[fitted]
+    reasons = _not_told_apart(names, rows)
+    while True:
+        used = [index for index, name in enumerate(names) if name not in reasons]
+        weights = np.ones(len(rows))
+        for _ in range(_ROUNDS):
+            values = _non_negative(rows[:, used] * weights[:, None], target * weights)
+            off = np.abs(rows[:, used] @ values - target)
+            usual = max(1.4826 * float(np.median(off)), 1e-3)
+            weights = np.sqrt(1.0 / np.maximum(1.0, off / (_USUAL_DEVIATIONS * usual)))
+        errors = _standard_errors(rows[:, used], target, values)
+        vague = _vaguest(rows[:, used], errors, values)
+        if vague is None or len(used) == 1:
+            break
+        reasons[names[used[vague]]] = (
+            "the points do not tell it from noise; its share is in the other terms"
+        )
+    found = {names[at]: float(value) for at, value in zip(used, values, strict=True)}
+    spread = {names[at]: float(error) for at, error in zip(used, errors, strict=True)}
+    return {name: found.get(name, 0.0) for name in names}, spread, reasons
+
+
+def _model(
+    name: str, values: dict[str, float], bends: Sequence[int], sizes: tuple[int, ...], most: int
+) -> CostModel:
+    """The table over captured sizes and beyond, or over the bends where there are none."""
+    largest = sizes[-1] if sizes else 0
+    ends = (largest + 1, max(most, 2 * largest + 1)) if sizes else (1, *bends, max(most, 2))
+    tokens = (*sizes, *ends)
+    seconds = np.full(len(tokens), values["fixed_s"])
+    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
+        seconds += values[_slope(low)] * np.clip(np.array(tokens) - low, 0, high - low)
+    seconds[len(sizes) :] += values["jump_s"] if sizes else 0.0
+    return CostModel(
+        name=name,
+        tokens=tokens,
+        seconds=tuple(seconds.tolist()),
+        largest_graph=largest,
+        context_s=values["context_s"],
+        forward_s=values["forward_s"],
+        forward_per_row_s=values["forward_per_row_s"],
+        forward_context_s=values["forward_context_s"],
+        outside_graphs_s=values["outside_graphs_s"],
     )
 
 
-def _held_out(measured: Array, seed: int) -> NDArray[np.bool_]:
+def _held_out(steps: _Steps, seed: int) -> Bools:
     """Whether to hold each row out of the fit: all steps of some kinds, drawn with the seed."""
-    _, kind = np.unique(measured[:, :3], axis=0, return_inverse=True)
-    kinds = int(kind.max()) + 1
-    count = min(max(1, round(HELD_OUT_SHARE * kinds)), kinds - len(TERMS))
+    kinds = int(steps.kind.max()) + 1
+    count = min(max(1, round(HELD_OUT_SHARE * kinds)), kinds - MIN_KINDS // 2)
     chosen = np.random.default_rng(seed).choice(kinds, size=count, replace=False)
-    return np.isin(kind.reshape(-1), chosen)
+    return np.isin(steps.kind, chosen)
 
 
-def _not_told_apart(rows: Array) -> dict[str, str]:
+def _not_told_apart(names: Sequence[str], rows: Array) -> dict[str, str]:
     """Term -> reason, for terms whose column is zero or in the span of earlier columns."""
     reasons: dict[str, str] = {}
     basis: list[Array] = []
-    for index, term in enumerate(TERMS):
+    for index, name in enumerate(names):
         column = rows[:, index]
         length = float(np.linalg.norm(column))
         if length == 0.0:
-            reasons[term] = "what it multiplies is 0 in every point"
+            reasons[name] = "what it multiplies is 0 in every point"
             continue
         remainder = column / length
         for direction in basis:
             remainder = remainder - (remainder @ direction) * direction
         remainder_length = float(np.linalg.norm(remainder))
         if remainder_length < MIN_OWN_SHARE:
-            earlier = ", ".join(name for name in TERMS[:index] if name not in reasons)
-            reasons[term] = f"the points vary it only along with {earlier}, which took its share"
+            earlier = ", ".join(each for each in names[:index] if each not in reasons)
+            reasons[name] = f"the points vary it only along with {earlier}, which took its share"
             continue
         basis.append(remainder / remainder_length)
     return reasons

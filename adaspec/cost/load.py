@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
-from adaspec.cost.engine import ENGINES
-from adaspec.cost.model import ASYNC_DECIDING, DECIDING, CostModel
+from adaspec.cost.model import CostModel, HostTimes
 from adaspec.documents import (
     OBJECT,
     TEXT,
@@ -31,49 +30,42 @@ from adaspec.documents import (
 from adaspec.errors import CostError, nearest, shown
 from adaspec.files import AnyPath, new_file
 
-SCHEMA = 1
+SCHEMA = 2
 KIND = "cost"
 
 MAX_BYTES = 1 << 20
 """A cost file has a few dozen numbers, so a larger file is something else."""
 MAX_CONSTANT_S = 100.0
-"""The limit of constants, above that of any real step; a larger number is in another unit."""
-MAX_FORWARDS = 1_000
+"""The limit of times, above that of any real step; a larger number is in another unit."""
 MAX_TOKENS = 10_000_000
 
-_CONSTANTS = (
-    "fixed_s",
-    "per_token_s",
-    "per_kv_s",
-    "overhead_s",
-    "draft_fixed_s",
-    "draft_per_kv_s",
+_TIMES = (
+    "context_s",
+    "forward_s",
+    "forward_per_row_s",
+    "forward_context_s",
+    "outside_graphs_s",
     "draft_prompt_s",
-    *DECIDING,
 )
-_ASYNC = ("async_overhead_s", *ASYNC_DECIDING)
-_OPTIONAL = (
-    "keep_alive_forwards",
-    "captured_sizes",
-    "draft_prompt_s",
-    *DECIDING,
-    *_ASYNC,
-    "target",
-    "hardware",
-)
+_HOST = tuple(each.name for each in dataclasses.fields(HostTimes))
+_ENGINES = {"sync": "sync", "async": "async_"}
+"""The host's times by their keys in documents, and their fields."""
+_OPTIONAL = ("largest_graph", *_TIMES, *_ENGINES, "target", "hardware")
 
 _SECONDS = number(
     0, MAX_CONSTANT_S, f"seconds from 0 to {MAX_CONSTANT_S:.0f} (is it in another unit?)"
 )
+_LIST = Rule(lambda values: isinstance(values, list | tuple), "a list")
 _RULES: Rules = {
     "name": Rule(lambda name: TEXT.holds(name) and name.strip(), "a text of at least one letter"),
-    **dict.fromkeys(_CONSTANTS, _SECONDS),
-    **dict.fromkeys(_ASYNC, or_null(_SECONDS)),
-    "keep_alive_forwards": whole(0, MAX_FORWARDS),
-    "captured_sizes": Rule(lambda sizes: isinstance(sizes, list | tuple), "a list"),
+    "tokens": _LIST,
+    "seconds": _LIST,
+    "largest_graph": whole(0, MAX_TOKENS),
+    **dict.fromkeys(_TIMES, _SECONDS),
     "target": or_null(TEXT),
     "hardware": or_null(TEXT),
 }
+_HOST_RULES: Rules = dict.fromkeys(_HOST, _SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +81,11 @@ class FitReport:
     median_error: float
     p95_error: float
     standard_errors_s: dict[str, float]
-    """The standard error of each constant that was fitted above 0, in the constant's unit."""
+    """The standard error of each term that was fitted above 0, in the term's unit."""
     not_identified: dict[str, str]
-    """The constants left at 0, as no point tells them apart -> why, and where their share is."""
+    """The terms left at 0, as no point tells them apart -> why, and where their share is."""
     at_zero: list[str]
-    """The constants that could be told apart and came out at 0, because a free fit would have made
+    """The terms that could be told apart and came out at 0, because a free fit would have made
     them 0 or negative."""
     seed: int
 
@@ -154,11 +146,12 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
     """The JSON document of a cost model, as in files, without the report of its fit."""
-    document = {"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(cost)}
-    for name in _ASYNC:
-        if document[name] is None:
-            del document[name]
-    return document | {"captured_sizes": list(cost.captured_sizes)}
+    fields = dataclasses.asdict(cost)
+    hosts = {key: fields.pop(name) for key, name in _ENGINES.items()}
+    fields |= {"tokens": list(cost.tokens), "seconds": list(cost.seconds)}
+    return {"schema": SCHEMA, "kind": KIND, **fields} | {
+        key: host for key, host in hosts.items() if host is not None
+    }
 
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
@@ -167,31 +160,57 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
         raise CostError(
             f"{where}: not a cost file: kind is {shown(document.get('kind'))}, not '{KIND}'"
         )
+    if document.get("schema") == 1:
+        raise CostError(
+            f"{where}: its steps lie on a line (schema 1), and costs are a table since: measure it "
+            "again with 'adaspec profile'"
+        )
     values = upgraded(document, "a cost file", SCHEMA, where, CostError)
-    check_keys(values, ("schema", "kind", *_RULES), where, CostError, _OPTIONAL)
-    cost = CostModel(**{name: values[name] for name in _RULES if name in values})
+    check_keys(values, ("schema", "kind", *_RULES, *_ENGINES), where, CostError, _OPTIONAL)
+    hosts: dict[str, Any] = {}
+    for key, name in _ENGINES.items():
+        if key in values:
+            here = f"{where}: {key}"
+            check_keys(values[key], _HOST_RULES, here, CostError, _HOST)
+            hosts[name] = HostTimes(**values[key])
+    cost = CostModel(**{name: values[name] for name in _RULES if name in values}, **hosts)
     check_cost(cost, where)
-    seconds: dict[str, Any] = {name: float(getattr(cost, name)) for name in _CONSTANTS}
-    for name in _ASYNC:
-        if getattr(cost, name) is not None:
-            seconds[name] = float(getattr(cost, name))
-    return dataclasses.replace(cost, captured_sizes=tuple(cost.captured_sizes), **seconds)
+    times: dict[str, Any] = {name: float(getattr(cost, name)) for name in _TIMES}
+    seconds = tuple(float(each) for each in cost.seconds)
+    return dataclasses.replace(cost, tokens=tuple(cost.tokens), seconds=seconds, **times)
 
 
 def check_cost(cost: CostModel, where: str) -> None:
     """Raise a `CostError` that begins with `where` for the first field that cannot be right."""
     check_values(cost, _RULES, where, CostError)
-    for index, (smaller, size) in enumerate(itertools.pairwise((0, *cost.captured_sizes))):
+    for key, name in _ENGINES.items():
+        if getattr(cost, name) is not None:
+            check_values(getattr(cost, name), _HOST_RULES, f"{where}: {key}", CostError)
+    if len(cost.tokens) != len(cost.seconds) or len(cost.tokens) < 2:
+        raise CostError(
+            f"{where}: {len(cost.tokens)} tokens and {len(cost.seconds)} seconds: give a table of "
+            "two steps or more, with the seconds of each"
+        )
+    for index, (smaller, size) in enumerate(itertools.pairwise((0, *cost.tokens))):
         if type(size) is not int or not smaller < size <= MAX_TOKENS:
             raise CostError(
-                f"{where}: captured_sizes[{index}] is {shown(size)} after {smaller}: give whole "
-                f"numbers that increase, up to {MAX_TOKENS}"
+                f"{where}: tokens[{index}] is {shown(size)} after {smaller}: give whole numbers "
+                f"that increase, up to {MAX_TOKENS}"
             )
-    for engine in ENGINES:
-        if cost.fixed_s + cost.under(engine).overhead_s + cost.per_token_s <= 0:
+    for index, (less, taken) in enumerate(itertools.pairwise((0.0, *cost.seconds))):
+        if not _SECONDS.holds(taken) or taken < less or taken == 0:
             raise CostError(
-                f"{where}: a step would cost nothing (fixed_s, overhead_s and per_token_s are 0)"
+                f"{where}: seconds[{index}] is {shown(taken)} after {less}: more tokens take no "
+                f"less, from over 0 to {MAX_CONSTANT_S:.0f} seconds"
             )
+    outside = sum(size > cost.largest_graph for size in cost.tokens)
+    if cost.largest_graph and cost.largest_graph not in cost.tokens:
+        raise CostError(f"{where}: largest_graph {cost.largest_graph} is none of its tokens")
+    if outside == 1:
+        raise CostError(
+            f"{where}: one step was timed outside the graphs, behind {cost.largest_graph} tokens: "
+            "give two or more, or none"
+        )
 
 
 def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:

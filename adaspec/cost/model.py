@@ -1,14 +1,20 @@
-"""The step-time formula, in compiled functions: the time of a step, and of one more token.
+"""What a step takes: a measured table over the tokens that it verifies, and what comes beside.
 
-A step is described by its `StepShape`, which has the drafted tokens by source. `verified_tokens`
-is the number of tokens that are charged, and `token_price` is what planners count for one more
-token. Tokens of all sources cost the same today.
+    step_s = table(tokens) + context_s * context_tokens
+             + overhead_s + decide_s + decide_per_row_s * rows
+             + forwards * (forward_s + forward_per_row_s * rows + forward_context_s * context_tokens
+                           + what reading the drafter's tokens takes)
+             + draft_prompt_s * prompt tokens that the drafter reads
+
+Steps of up to `largest_graph` tokens run in CUDA graphs: a batch is padded up to the next size that
+was captured, and takes what that takes. Larger ones run outside of them, and their times are
+interpolated. Every reader of a cost model asks `step_s`, with the `StepShape` of a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -29,18 +35,18 @@ class StepShape(NamedTuple):
     """The running requests, each of which verifies one token beside its draft."""
     context_tokens: int
     """The known tokens, summed over the rows."""
-    copied: int = 0
-    """The drafted tokens that continue the known text by n-gram look-up."""
-    neural: int = 0
-    """The neural drafter's tokens that are verified."""
-    spliced: int = 0
-    """The drafted tokens that were copied behind neural ones."""
+    drafted: int = 0
+    """The drafted tokens that are verified, of all sources: they take the same time."""
     forwards: int = 0
     """The forwards of the neural drafter."""
     holds_neural: bool = False
-    """Whether any row holds the neural drafter, so that its keep-alive is paid."""
+    """Whether any row holds the neural drafter, so that it runs at least once."""
     idle: int = 0
-    """Tokens that the target runs on besides: of prompts, or for drafts that do not fill them."""
+    """Tokens that the target runs on for drafts that do not fill them."""
+    prompt_tokens: int = 0
+    """Tokens of prompts that are read in the same step."""
+    draft_prompt_tokens: int = 0
+    """Those of them that the drafter reads too."""
 
 
 class Deciding(Enum):
@@ -58,144 +64,144 @@ class Deciding(Enum):
     """It plans, reads each forward, and plans again."""
 
 
-class Costs(NamedTuple):
-    """The constants of a `CostModel`, for compiled code."""
-
-    fixed_s: float
-    per_token_s: float
-    per_kv_s: float
-    overhead_s: float
-    draft_fixed_s: float
-    draft_per_kv_s: float
-    keep_alive_forwards: int
-    draft_prompt_s: float
-    decide_s: float
-    """Deciding, per step."""
-    decide_per_row_s: float
-    revise_s: float
-    """Reading a forward and deciding again, per forward."""
-    revise_per_row_s: float
-    captured_sizes: Array
-    """The captured batch sizes in tokens, ascending; empty if the cost is linear."""
-
-
-DECIDING = (
-    "lookup_s",
-    "lookup_per_row_s",
-    "decide_s",
-    "decide_per_row_s",
-    "listen_s",
-    "revise_s",
-    "revise_per_row_s",
-)
-"""The constants of deciding: all of them have an entry per contender in `CostModel.charged_to`."""
-ASYNC_DECIDING = ("async_lookup_s", "async_decide_s", "async_revise_s")
-
-
 @dataclass(frozen=True, slots=True)
-class CostModel:
-    """Seconds per engine step:
+class HostTimes:
+    """Seconds that a step waits for the host in one kind of engine (see `cost.engine`)."""
 
-    step_s = fixed + per_token * tokens + per_kv * context_tokens + overhead
-             + decide + decide_per_row * rows
-             + forwards * (draft_fixed + draft_per_kv * context_tokens
-                           + listen + revise + revise_per_row * rows)
-
-    tokens = sum(1 + draft_len), padded up to the next captured size if there are any;
-    context_tokens is summed over the running rows; forwards = neural drafter forwards, at least
-    `keep_alive_forwards` in a step in which any running request holds the neural drafter. If
-    prefill is counted, a request that enters takes `per_token_s` per prompt token, and with the
-    drafter `draft_prompt_s` more.
-
-    What is not done is not charged: see `charged_to`. An async engine leaves the `async_` constant
-    in the place of the one without that prefix, and then nothing per row; where it is None, all.
-    """
-
-    name: str
-    fixed_s: float = 0.0
-    per_token_s: float = 0.0
-    per_kv_s: float = 0.0
     overhead_s: float = 0.0
-    draft_fixed_s: float = 0.0
-    draft_per_kv_s: float = 0.0
-    keep_alive_forwards: int = 1
-    captured_sizes: tuple[int, ...] = ()
-    target: str | None = None
-    hardware: str | None = None
-    draft_prompt_s: float = 0.0
-    async_overhead_s: float | None = None
     lookup_s: float = 0.0
+    """Looking up what to copy, as a static rule does."""
     lookup_per_row_s: float = 0.0
     decide_s: float = 0.0
+    """The same, and predicting and choosing, as a learned policy does."""
     decide_per_row_s: float = 0.0
-    listen_s: float = 0.0
+    read_draft_s: float = 0.0
+    """Waiting for a forward's tokens before the next one is launched."""
     revise_s: float = 0.0
+    """Deciding again by a forward's tokens."""
     revise_per_row_s: float = 0.0
-    async_lookup_s: float | None = None
-    async_decide_s: float | None = None
-    async_revise_s: float | None = None
-
-    def under(self, engine: str) -> CostModel:
-        """The step costs in that engine, one of `engine.ENGINES`."""
-        if engine == SYNC:
-            return self
-        changed: dict[str, Any] = dict.fromkeys(("async_overhead_s", *ASYNC_DECIDING))
-        if self.async_overhead_s is not None:
-            changed |= {"overhead_s": self.async_overhead_s}
-        if self.async_lookup_s is not None:
-            changed |= {"lookup_s": self.async_lookup_s, "lookup_per_row_s": 0.0}
-        if self.async_decide_s is not None:
-            changed |= {"decide_s": self.async_decide_s, "decide_per_row_s": 0.0}
-        if self.async_revise_s is not None:
-            changed |= {"revise_s": self.async_revise_s, "revise_per_row_s": 0.0, "listen_s": 0.0}
-        return replace(self, **changed)
 
     @property
     def charges_deciding(self) -> bool:
         """Whether it says what deciding takes."""
-        return any(getattr(self, name) for name in DECIDING)
+        return self != HostTimes(self.overhead_s)
 
-    def without_deciding(self) -> CostModel:
-        """The same costs, but deciding takes no time."""
-        return self.with_deciding(dict.fromkeys(DECIDING, 0.0) | dict.fromkeys(ASYNC_DECIDING))
-
-    def with_deciding(self, constants: Mapping[str, float | None]) -> CostModel:
-        """The same costs with these constants, named in `DECIDING` and `ASYNC_DECIDING`."""
-        changed: dict[str, Any] = dict(constants)
-        return replace(self, **changed)
-
-    def charged_to(self, deciding: Deciding) -> CostModel:
-        """The costs of whoever decides so: what it does not do takes no time.
-
-        They are those of the engine it runs in: `under` comes first.
-        """
+    def charged_to(self, deciding: Deciding) -> HostTimes:
+        """What whoever decides so waits for: what it does not do takes no time."""
         if deciding is Deciding.REVISION:
             return self
         left = replace(self, revise_s=0.0, revise_per_row_s=0.0)
         if deciding is not Deciding.THRESHOLD:
-            left = replace(left, listen_s=0.0)
+            left = replace(left, read_draft_s=0.0)
         if deciding is Deciding.PLAN:
             return left
         free = deciding is Deciding.NOTHING
         each = (0.0, 0.0) if free else (self.lookup_s, self.lookup_per_row_s)
         return replace(left, decide_s=each[0], decide_per_row_s=each[1])
 
+
+class Costs(NamedTuple):
+    """The numbers of a `CostModel`, for compiled code."""
+
+    table_s: Array
+    """Seconds by tokens, from 0 on: the target alone, without context."""
+    beyond_s: float
+    """Seconds of each token behind the table's end."""
+    largest_graph: int
+    context_s: float
+    forward_s: float
+    forward_per_row_s: float
+    forward_context_s: float
+    outside_graphs_s: float
+    draft_prompt_s: float
+    overhead_s: float
+    decide_s: float
+    decide_per_row_s: float
+    read_s: float
+    """Reading a forward and deciding again, per forward."""
+    read_per_row_s: float
+    mean_token_s: float
+    """Seconds of one more token, on average over the table inside the graphs."""
+    captured_sizes: Array
+    """The captured batch sizes in tokens, ascending; empty if there are no graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """What steps of one machine take, in seconds; see the module for how it is read."""
+
+    name: str
+    tokens: tuple[int, ...]
+    """Verified tokens of the steps in the table, ascending; captured sizes up to the largest."""
+    seconds: tuple[float, ...]
+    """What each takes: the target alone, without context."""
+    largest_graph: int = 0
+    """The largest captured size; 0 where steps run in no graphs."""
+    context_s: float = 0.0
+    """Seconds of each token of context."""
+    forward_s: float = 0.0
+    """Seconds of a forward of the neural drafter, and of each row and context token in it."""
+    forward_per_row_s: float = 0.0
+    forward_context_s: float = 0.0
+    outside_graphs_s: float = 0.0
+    """What the drafter takes more in a step that runs outside all graphs."""
+    draft_prompt_s: float = 0.0
+    """Seconds of each prompt token that the drafter reads."""
+    sync: HostTimes = field(default_factory=HostTimes)
+    async_: HostTimes | None = None
+    """In an async engine; None: as in a sync one."""
+    target: str | None = None
+    hardware: str | None = None
+
+    def under(self, engine: str) -> CostModel:
+        """The step costs in that engine, one of `engine.ENGINES`."""
+        if engine == SYNC or self.async_ is None:
+            return replace(self, async_=None)
+        return replace(self, sync=self.async_, async_=None)
+
+    @property
+    def charges_deciding(self) -> bool:
+        """Whether it says what deciding takes."""
+        return any(host.charges_deciding for host in (self.sync, self.async_) if host is not None)
+
+    def without_deciding(self) -> CostModel:
+        """The same costs, but deciding takes no time."""
+        late = None if self.async_ is None else HostTimes(self.async_.overhead_s)
+        return replace(self, sync=HostTimes(self.sync.overhead_s), async_=late)
+
+    def with_deciding(self, times: Mapping[str, float]) -> CostModel:
+        """The same costs with these times of a sync engine, by the names in `HostTimes`."""
+        changed: dict[str, Any] = dict(times)
+        return replace(self, sync=replace(self.sync, **changed))
+
+    def charged_to(self, deciding: Deciding) -> CostModel:
+        """The costs of whoever decides so, in the engine that `under` chose before."""
+        return replace(self, sync=self.sync.charged_to(deciding))
+
     def constants(self) -> Costs:
         """The model's numbers, for compiled code."""
+        table_s, beyond_s = _dense(self.tokens, self.seconds, self.largest_graph)
+        last = self.largest_graph if self.largest_graph > 1 else len(table_s) - 1
+        host = self.sync
         return Costs(
-            fixed_s=float(self.fixed_s),
-            per_token_s=float(self.per_token_s),
-            per_kv_s=float(self.per_kv_s),
-            overhead_s=float(self.overhead_s),
-            draft_fixed_s=float(self.draft_fixed_s),
-            draft_per_kv_s=float(self.draft_per_kv_s),
-            keep_alive_forwards=int(self.keep_alive_forwards),
+            table_s=table_s,
+            beyond_s=beyond_s,
+            largest_graph=int(self.largest_graph),
+            context_s=float(self.context_s),
+            forward_s=float(self.forward_s),
+            forward_per_row_s=float(self.forward_per_row_s),
+            forward_context_s=float(self.forward_context_s),
+            outside_graphs_s=float(self.outside_graphs_s),
             draft_prompt_s=float(self.draft_prompt_s),
-            decide_s=float(self.decide_s),
-            decide_per_row_s=float(self.decide_per_row_s),
-            revise_s=float(self.listen_s + self.revise_s),
-            revise_per_row_s=float(self.revise_per_row_s),
-            captured_sizes=np.array(self.captured_sizes, dtype=np.float64),
+            overhead_s=float(host.overhead_s),
+            decide_s=float(host.decide_s),
+            decide_per_row_s=float(host.decide_per_row_s),
+            read_s=float(host.read_draft_s + host.revise_s),
+            read_per_row_s=float(host.revise_per_row_s),
+            mean_token_s=float(table_s[last] - table_s[1]) / (last - 1),
+            captured_sizes=np.array(
+                [size for size in self.tokens if size <= self.largest_graph], np.float64
+            ),
         )
 
     def step_s(self, shape: StepShape) -> float:
@@ -203,41 +209,72 @@ class CostModel:
         return float(step_s(self.constants(), shape))
 
 
+def line(
+    name: str, fixed_s: float, per_token_s: float, captured_sizes: tuple[int, ...] = (), **more: Any
+) -> CostModel:
+    """A cost model whose table is a line over tokens, with or without captured sizes."""
+    largest = captured_sizes[-1] if captured_sizes else 0
+    tokens = (*captured_sizes, largest + 1, largest + 2)
+    seconds = tuple(fixed_s + per_token_s * n for n in tokens)
+    return CostModel(name, tokens, seconds, largest, **more)
+
+
+def _dense(
+    tokens: tuple[int, ...], seconds: tuple[float, ...], largest_graph: int
+) -> tuple[Array, float]:
+    """Seconds by tokens, from 0 to the last one of the table; and of each token behind it."""
+    sizes, times = np.array(tokens, np.float64), np.array(seconds, np.float64)
+    table = np.empty(int(sizes[-1]) + 1)
+    inside = largest_graph + 1 if largest_graph else 0
+    table[:inside] = times[np.searchsorted(sizes, np.arange(inside))]
+    # Outside the graphs steps lie on lines, which go on to both ends.
+    outside = sizes > largest_graph
+    known, taken = (sizes[outside], times[outside]) if outside.any() else (sizes, times)
+    slopes = np.diff(taken) / np.diff(known)
+    every = np.arange(inside, len(table))
+    at = np.clip(np.searchsorted(known, every) - 1, 0, len(slopes) - 1)
+    table[inside:] = taken[at] + slopes[at] * (every - known[at])
+    return table, float(slopes[-1])
+
+
 @compiled
 def batch_shape(
     rows: int,
     context_tokens: int,
     drafted: Ints,
-    neural_drafted: Ints,
     forwards: int,
     holds_neural: bool,
     budget: int = 0,
 ) -> StepShape:
-    """The shape of a step in which row i drafted drafted[i] tokens, neural_drafted[i] of neural.
+    """The shape of a step in which row i drafted drafted[i] tokens.
 
     The target runs on `budget` tokens beside one a row, even if fewer were drafted.
     """
-    copied = neural = spliced = 0
-    for row in range(drafted.shape[0]):
-        neural += neural_drafted[row]
-        if neural_drafted[row] > 0:
-            spliced += drafted[row] - neural_drafted[row]
-        else:
-            copied += drafted[row]
-    idle = max(budget - copied - neural - spliced, 0)
-    return StepShape(rows, context_tokens, copied, neural, spliced, forwards, holds_neural, idle)
+    total = drafted.sum()
+    return StepShape(
+        rows, context_tokens, total, forwards, holds_neural, max(budget - total, 0), 0, 0
+    )
 
 
 @inlined
 def verified_tokens(shape: StepShape) -> int:
-    """The number of tokens that the target model verifies in a step; all are charged the same."""
-    return shape.rows + shape.copied + shape.neural + shape.spliced + shape.idle
+    """The number of tokens that the target model runs on in a step; all are charged the same."""
+    return shape.rows + shape.drafted + shape.idle + shape.prompt_tokens
+
+
+@inlined
+def target_s(costs: Costs, tokens: int) -> float:
+    """The seconds that the target takes for so many tokens, without their context."""
+    last = costs.table_s.shape[0] - 1
+    if tokens <= last:
+        return costs.table_s[tokens]
+    return costs.table_s[last] + (tokens - last) * costs.beyond_s
 
 
 @inlined
 def token_s(costs: Costs) -> float:
-    """The seconds that one more verified token of any source takes, without padding."""
-    return costs.per_token_s
+    """The seconds that one more verified token takes, on average."""
+    return costs.mean_token_s
 
 
 @inlined
@@ -268,38 +305,43 @@ def padded_below(costs: Costs, tokens: float) -> float:
 @inlined
 def verify_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
-    return (
-        costs.fixed_s
-        + costs.per_token_s * padded(costs, verified_tokens(shape))
-        + costs.per_kv_s * shape.context_tokens
-        + costs.overhead_s
-    )
+    tokens = verified_tokens(shape)
+    return target_s(costs, tokens) + costs.context_s * shape.context_tokens + costs.overhead_s
 
 
 @inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
-    return verify_s(costs, StepShape(rows, context_tokens, 0, 0, 0, 0, False, 0))
+    return verify_s(costs, StepShape(rows, context_tokens, 0, 0, False, 0, 0, 0))
 
 
 @inlined
 def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of one forward of the neural drafter over the running rows, and of reading it."""
-    reading_s = costs.revise_s + costs.revise_per_row_s * rows
-    return costs.draft_fixed_s + costs.draft_per_kv_s * context_tokens + reading_s
+    running_s = (
+        costs.forward_s + costs.forward_per_row_s * rows + costs.forward_context_s * context_tokens
+    )
+    return running_s + costs.read_s + costs.read_per_row_s * rows
 
 
 @inlined
-def paid_forwards(costs: Costs, forwards: int, holds_neural: bool) -> int:
-    """The forwards that a step pays for, with the keep-alive if any request holds the drafter."""
-    return max(forwards, costs.keep_alive_forwards) if holds_neural else forwards
+def paid_forwards(forwards: int, holds_neural: bool) -> int:
+    """The forwards that a step runs: at least one if any request holds the drafter.
+
+    Without it, the drafter's KV cache would have holes.
+    """
+    return max(forwards, 1) if holds_neural else forwards
 
 
 @inlined
 def drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends in the neural drafter."""
-    forwards = paid_forwards(costs, shape.forwards, shape.holds_neural)
-    return forwards * forward_s(costs, shape.rows, shape.context_tokens)
+    forwards = paid_forwards(shape.forwards, shape.holds_neural)
+    seconds = forwards * forward_s(costs, shape.rows, shape.context_tokens)
+    seconds += costs.draft_prompt_s * shape.draft_prompt_tokens
+    if forwards > 0 and 0 < costs.largest_graph < verified_tokens(shape):
+        seconds += costs.outside_graphs_s
+    return seconds
 
 
 @inlined
@@ -311,8 +353,8 @@ def plan_s(costs: Costs, rows: int) -> float:
 @inlined
 def deciding_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends on deciding, before and between forwards."""
-    forwards = paid_forwards(costs, shape.forwards, shape.holds_neural)
-    each = costs.revise_s + costs.revise_per_row_s * shape.rows
+    forwards = paid_forwards(shape.forwards, shape.holds_neural)
+    each = costs.read_s + costs.read_per_row_s * shape.rows
     return plan_s(costs, shape.rows) + forwards * each
 
 

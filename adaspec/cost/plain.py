@@ -12,8 +12,8 @@ def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
     costs = cost.constants()
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
-        shape = StepShape(rows, context_tokens, 0, 0, 0, 0, False, prompt_tokens)
-        return float(verify_s(costs, shape))
+        shape = StepShape(rows, context_tokens, prompt_tokens=prompt_tokens)
+        return float(verify_s(costs, StepShape(*shape)))
 
     seconds(1, 1, 1)  # compiled now, and not when the first request waits
     return seconds

@@ -64,11 +64,10 @@ def player_of(
     progress("looking up", 0, 1)
     requests, neural_cap = selection.requests, selection.neural_cap
     recording, remembered = build_recording(requests, neural_cap), None
-    prefill = cost.under(options.engine) if options.prefill else None
-    if prefill is not None:
-        recording = recording.with_prefill(prefill)
+    if options.prefill:
+        recording = recording.with_prefill()
     if warm or any(needs_of(contender).memory for contender in named):
-        remembered = RememberedRecordings(requests, neural_cap, warm, prefill)
+        remembered = RememberedRecordings(requests, neural_cap, warm, options.prefill)
     progress("looking up", 1, 1)
     charged = cost.without_deciding() if options.free_decisions else cost
     player = Player(recording, charged, options.cap, options.engine, remembered)
@@ -180,7 +179,6 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
 
 def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     """Add notes on the cost model; `given` says whether the user chose it."""
-    document["keep_alive_forwards"] = cost.keep_alive_forwards
     target = document["traces"]["target"]
     # What is estimated from a log is priced without deciding, whatever the costs say.
     if not cost.charges_deciding and "kind" not in document:

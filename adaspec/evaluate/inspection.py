@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.load import load_cost, read_cost
+from adaspec.cost.load import cost_document, load_cost, read_cost
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
@@ -32,7 +32,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
     if not path.exists():
         shipped = shipped_policies()
         if str(path) in BUILTIN:
-            cost = dataclasses.asdict(load_cost(str(path)))
+            cost = cost_document(load_cost(str(path)))
             return _document("cost", None, 0, [], {"cost": cost, "fit": None})
         if str(path) in shipped:
             return _inspect_policy(shipped[str(path)])
@@ -52,7 +52,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
     if path.is_file():
         model, fit = read_cost(path)
         parts = {
-            "cost": dataclasses.asdict(model),
+            "cost": cost_document(model),
             "fit": None if fit is None else dataclasses.asdict(fit),
         }
         return _document("cost", path, path.stat().st_size, [], parts)

@@ -122,15 +122,7 @@ def seconds_alone(
             continue
         run = player.play(contender, order, 1)
         seconds = np.full(len(columns.length), np.nan)
-        seconds[order] = run.token_s * (columns.length[order] - 1) + columns.alone_s
-        waited_s = run.time_s - float(seconds[order].sum())
-        # What is left was spent on prompts: by the target, and by the drafter where it read them.
-        for prompts_s in (columns.entry_s, columns.draft_entry_s):
-            whole_s = float(prompts_s[order].sum())
-            if whole_s > 0:
-                share = min(max(waited_s / whole_s, 0.0), 1.0)
-                seconds[order] += share * prompts_s[order]
-                waited_s -= share * whole_s
+        seconds[order] = run.request_s
         found.append(seconds)
     return found
 

@@ -62,10 +62,10 @@ def choose(rival: Rival, state: Array, drafted: StepShape, odds: Array, costs: C
             survival[row * depth + j] = s
     ranked = np.argsort(-survival, kind="mergesort")
     expected, count = float(rows), 0
-    best = expected / step_s(costs, StepShape(rows, context, 0, 0, 0, depth, True, 0))
+    best = expected / step_s(costs, StepShape(rows, context, 0, depth, True, 0, 0, 0))
     for n in range(1, rows * depth + 1):
         expected += survival[ranked[n - 1]]
-        value = expected / step_s(costs, StepShape(rows, context, 0, n, 0, depth, True, 0))
+        value = expected / step_s(costs, StepShape(rows, context, n, depth, True, 0, 0, 0))
         if value > best:
             best, count = value, n
     for slot in ranked[:count]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, Costs, StepShape, deciding_s, step_s
+from adaspec.cost.model import CostModel, Costs, StepShape, deciding_s
 from adaspec.jit import compiled
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive, Array, Rival
@@ -26,14 +26,14 @@ def _run(
         at = columns.offset[loop.request] + loop.position
         confidence = columns.confidence[at if ranks else at[:0]]
         depth = adaptive.forwards_of(rival, state, concurrency)
-        drafted = StepShape(concurrency, context, 0, 0, 0, depth, True, 0)
+        drafted = StepShape(concurrency, context, 0, depth, True, 0, 0, 0)
         lengths = adaptive.choose(rival, state, drafted, confidence, costs)
         accepted = np.minimum(columns.neural[at], lengths)
         adaptive.learn(rival, state, concurrency, confidence, lengths, accepted)
         left = columns.length[loop.request] - loop.position
         loop.emitted[:] = np.minimum(accepted + 1, left)
-        shape = StepShape(concurrency, context, 0, lengths.sum(), 0, depth, True, 0)
-        seconds, deciding = step_s(costs, shape), deciding_s(costs, shape)
+        shape = StepShape(concurrency, context, lengths.sum(), depth, True, 0, 0, 0)
+        seconds, deciding = closed_loop.step_seconds(loop, costs, shape), deciding_s(costs, shape)
         closed_loop.count_step(loop, shape, seconds, deciding, np.minimum(accepted, left).sum())
         closed_loop.advance(loop, True)
     return loop

@@ -1,6 +1,8 @@
 """The closed loop that every replay runs: who enters, who leaves, and what the steps add up to.
 
-A fixed number of requests run; as one ends, the next of the order enters in its place.
+A fixed number of requests run; as one ends, the next of the order enters in its place. Where
+reading prompts is charged, the prompts of those that enter are tokens of the step that follows
+(chunked prefill); where nobody else runs, of a step of its own before it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import StepShape
+from adaspec.cost.model import Costs, StepShape, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
 from adaspec.replay.result import Result
@@ -32,7 +34,16 @@ TOTALS = np.dtype(
 )
 """What a `Result` sums over the steps of a run."""
 
-_STATE = np.dtype([("rows", "i8"), ("following", "i8"), ("slot_left_empty", "i8")])
+_STATE = np.dtype(
+    [
+        ("rows", "i8"),
+        ("following", "i8"),
+        ("slot_left_empty", "i8"),
+        ("prompt_tokens", "i8"),
+        ("draft_prompt_tokens", "i8"),
+        ("reads_alone", "i8"),
+    ]
+)
 
 
 class ClosedLoop(NamedTuple):
@@ -46,25 +57,27 @@ class ClosedLoop(NamedTuple):
     position: Longs
     """Output tokens already known."""
     entered_s: NDArray[np.float64]
+    began_s: NDArray[np.float64]
+    """When its prompt had been read."""
     slot: Ints
     """What names the request in a policy's memory."""
     holds_neural: NDArray[np.bool_]
     emitted: Longs
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
-    """How many requests run, the next entry of the order, and whether a slot stayed empty that
-    should have been refilled."""
+    """How many requests run, the next entry of the order, whether a slot stayed empty that should
+    have been refilled, and the prompt tokens that the target and the drafter read in the next step,
+    or before it alone."""
     totals: NDArray[Any]
-    latency: NDArray[np.float64]
+    request_s: NDArray[np.float64]
     """Seconds from entry to end per entry of the order, NaN until it has finished."""
+    decoding_s: NDArray[np.float64]
+    """The same from the end of its prompt."""
 
 
 @compiled
 def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -> ClosedLoop:
-    """The first requests of the order at position 1, their prefill charged.
-
-    A request's clock starts behind its own prefill.
-    """
+    """The first requests of the order at position 1."""
     loop = ClosedLoop(
         columns,
         order,
@@ -72,19 +85,19 @@ def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -
         np.arange(concurrency),
         np.ones(concurrency, np.int64),
         np.zeros(concurrency),
+        np.zeros(concurrency),
         np.arange(concurrency).astype(np.int32),
         np.full(concurrency, holds_neural),
         np.zeros(concurrency, np.int64),
         np.zeros(1, _STATE),
         np.zeros(1, TOTALS),
         np.full(order.shape[0], np.nan),
+        np.full(order.shape[0], np.nan),
     )
     loop.state[0].rows = loop.state[0].following = concurrency
-    totals = loop.totals[0]
-    totals.time_s = columns.alone_s
+    loop.state[0].reads_alone = 1
     for row in range(concurrency):
-        totals.time_s += entry_s(columns, loop.request[row], holds_neural)
-        loop.entered_s[row] = totals.time_s
+        _await_prompt(loop, loop.request[row], holds_neural)
     return loop
 
 
@@ -95,20 +108,51 @@ def goes_on(loop: ClosedLoop) -> bool:
 
 
 @compiled
-def entry_s(columns: Columns, request: int, holds_neural: bool) -> float:
-    """What entering takes a request beside others, with the neural drafter or without."""
-    seconds = columns.entry_s[request]
-    return seconds + columns.draft_entry_s[request] if holds_neural else seconds
+def _await_prompt(loop: ClosedLoop, request: int, holds_neural: bool) -> None:
+    """Have the next step read a prompt, the drafter too if the request holds it."""
+    if loop.columns.charges_prompts:
+        tokens = loop.columns.prompt[request]
+        loop.state[0].prompt_tokens += tokens
+        loop.state[0].draft_prompt_tokens += tokens if holds_neural else 0
 
 
 @compiled
-def take_drafter(loop: ClosedLoop, row: int, waited_s: float) -> float:
-    """Give the drafter to a row that has just entered; `waited_s` with its reading of the prompt.
-
-    Requests that enter together wait for each other's.
-    """
+def take_drafter(loop: ClosedLoop, row: int) -> None:
+    """Give the drafter to a row that has just entered."""
     loop.holds_neural[row] = True
-    return waited_s + loop.columns.draft_entry_s[loop.request[row]]
+    if loop.columns.charges_prompts:
+        loop.state[0].draft_prompt_tokens += loop.columns.prompt[loop.request[row]]
+
+
+@compiled
+def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
+    """What a step of this shape takes, with reading the prompts that wait."""
+    state, seconds = loop.state[0], step_s(costs, shape)
+    tokens, drafts = state.prompt_tokens, state.draft_prompt_tokens
+    alone = state.reads_alone > 0
+    state.prompt_tokens = state.draft_prompt_tokens = state.reads_alone = 0
+    if tokens == 0:
+        return seconds
+    if alone:
+        reading_s = verify_s(costs, StepShape(0, 0, 0, 0, False, 0, tokens, 0))
+        reading_s += costs.draft_prompt_s * drafts
+    else:
+        reading = StepShape(
+            shape.rows,
+            shape.context_tokens,
+            shape.drafted,
+            shape.forwards,
+            shape.holds_neural,
+            shape.idle,
+            tokens,
+            drafts,
+        )
+        reading_s = step_s(costs, reading) - seconds
+    now = loop.totals[0].time_s
+    for row in range(state.rows):
+        if loop.entered_s[row] == now:
+            loop.began_s[row] = now + reading_s
+    return seconds + reading_s
 
 
 @compiled
@@ -126,7 +170,7 @@ def count_step(
     totals.steps += 1
     totals.row_steps += rows
     totals.accepted += accepted
-    totals.drafted += shape.copied + shape.neural + shape.spliced
+    totals.drafted += shape.drafted
     totals.neural_steps += shape.forwards > 0
 
 
@@ -151,26 +195,28 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool
 
     They enter with the neural drafter if `holds_neural`. Rows keep their order.
     """
-    columns, state, totals = loop.columns, loop.state[0], loop.totals[0]
-    now, kept = totals.time_s, 0
-    if state.following < loop.order.shape[0] and ended[: state.rows].all():
-        totals.time_s += columns.alone_s
+    state, now, kept = loop.state[0], loop.totals[0].time_s, 0
+    if ended[: state.rows].all():
+        state.reads_alone = 1
     for row in range(state.rows):
         if ended[row]:
-            loop.latency[loop.entry[row]] = now - loop.entered_s[row]
+            loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
+            loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
             if state.following == loop.order.shape[0]:
                 state.slot_left_empty = 1
                 continue
             entering = loop.order[state.following]
-            totals.time_s += entry_s(columns, entering, holds_neural)
+            _await_prompt(loop, entering, holds_neural)
             loop.request[row], loop.position[row] = entering, 1
-            loop.entry[row], loop.entered_s[row] = state.following, totals.time_s
+            loop.entry[row], loop.entered_s[row] = state.following, now
+            loop.began_s[row] = now
             loop.holds_neural[row] = holds_neural
             state.following += 1
         if kept < row:
             for column in (loop.request, loop.entry, loop.position):
                 column[kept] = column[row]
-            loop.entered_s[kept], loop.slot[kept] = loop.entered_s[row], loop.slot[row]
+            loop.entered_s[kept], loop.began_s[kept] = loop.entered_s[row], loop.began_s[row]
+            loop.slot[kept] = loop.slot[row]
             loop.holds_neural[kept] = loop.holds_neural[row]
         kept += 1
     state.rows = kept
@@ -188,14 +234,14 @@ def context_tokens(loop: ClosedLoop) -> int:
 
 def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
-    done = ~np.isnan(loop.latency)
-    token_s = seconds_per_token(loop.columns, loop.order[done], loop.latency[done])
+    done = ~np.isnan(loop.decoding_s)
+    token_s = seconds_per_token(loop.columns, loop.order[done], loop.decoding_s[done])
     sums = {name: float(loop.totals[name][0]) for name in TOTALS.fields or ()}
-    return Result(**sums, token_s=token_s)
+    return Result(**sums, token_s=token_s, request_s=loop.request_s[done])
 
 
 def seconds_per_token(
-    columns: Columns, requests: Ints, latency: NDArray[np.float64]
+    columns: Columns, requests: Ints, decoding_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Seconds per output token of requests that took so long."""
-    return latency / (columns.length[requests] - 1)
+    """Seconds per output token of requests whose decoding took so long."""
+    return decoding_s / (columns.length[requests] - 1)

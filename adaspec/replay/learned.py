@@ -28,6 +28,7 @@ from adaspec.replay.closed_loop import (
     goes_on,
     result_of,
     start,
+    step_seconds,
     take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
@@ -98,7 +99,6 @@ def _run(
             count,
             context,
             drafted,
-            neural_len,
             forwards,
             bool(rows.holds_neural.any()),
             stages.budget(address) if late else 0,
@@ -116,7 +116,8 @@ def _run(
             forwards,
             seconds,
         )
-        count_step(loop, shape, seconds, deciding_s(planner.costs, shape), taken)
+        charged = step_seconds(loop, planner.costs, shape)
+        count_step(loop, shape, charged, deciding_s(planner.costs, shape), taken)
         following = loop.state[0].following
         if advance(loop, False):
             _admit(loop, following, address, ruled)
@@ -127,7 +128,7 @@ def _run(
 def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> None:
     """Let the policy say which of the rows that have just entered hold the drafter."""
     neural_cap = planner_at(address).limits[0].neural_cap
-    waited_s, rows = 0.0, loop.state[0].rows
+    rows = loop.state[0].rows
     for row in range(rows):
         if loop.entry[row] < first_entry:
             continue
@@ -135,9 +136,7 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> Non
         stages.enter(address, slot)
         prompt = loop.columns.prompt[loop.request[row]]
         if neural_cap > 0 and (ruled or stages.admits(address, slot, prompt, rows)):
-            waited_s = take_drafter(loop, row, waited_s)
-        loop.entered_s[row] += waited_s
-    loop.totals[0].time_s += waited_s
+            take_drafter(loop, row)
 
 
 @compiled

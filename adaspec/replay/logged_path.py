@@ -52,9 +52,9 @@ def seconds_of(costs: Costs, running: Longs, context: Longs, drafts: Longs, hold
     """
     seconds = np.empty(running.shape[0])
     for step in range(running.shape[0]):
-        rows, (copied, neural, spliced) = running[step], drafts[step]
-        whole = rows * context[step], rows * copied, rows * neural, rows * spliced
-        seconds[step] = step_s(costs, StepShape(rows, *whole, neural, holds[step], 0)) / rows
+        rows, forwards, whole = running[step], drafts[step, 1], running[step] * drafts[step].sum()
+        shape = StepShape(rows, rows * context[step], whole, forwards, holds[step], 0, 0, 0)
+        seconds[step] = step_s(costs, shape) / rows
     return seconds
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel, StepShape, deciding_s, plain_step_s, step_s
+from adaspec.cost.model import CostModel, StepShape, deciding_s, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.base import deciding_of
 from adaspec.policy.guard import HOLD, Guard, Said
@@ -23,6 +23,7 @@ from adaspec.replay.closed_loop import (
     goes_on,
     result_of,
     start,
+    step_seconds,
     take_drafter,
 )
 from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, Verification, verify
@@ -111,8 +112,6 @@ class _Run:
         self.loop = start(recording.columns, order, concurrency, False)
         self.guard: Guard | None = None
         self.true_costs = cost.under(engine).constants()
-        self._prompt_tokens = 0
-        """Of requests that have entered since the last step, where reading them is charged."""
         self._noted_s = 0.0
         """Until when the guard was told of."""
         self._held_off = False
@@ -121,20 +120,16 @@ class _Run:
 
     def _admit(self, first_entry: int) -> None:
         """Let in the requests that have entered, from this entry of the order on."""
-        loop, waited_s, self._prompt_tokens = self.loop, 0.0, 0
+        loop = self.loop
         rows = int(loop.state["rows"][0])
         for row in np.flatnonzero(loop.entry[:rows] >= first_entry).tolist():
             request = self.recording.requests[loop.request[row]]
-            if loop.columns.entry_s[loop.request[row]] > 0:
-                self._prompt_tokens += len(request.prompt_tokens)
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
             loop.slot[row] = self.index.open(known)
             if not self._held_off and self.executor.admit(
                 int(loop.slot[row]), len(request.prompt_tokens), rows
             ):
-                waited_s = take_drafter(loop, row, waited_s)
-            loop.entered_s[row] += waited_s
-        loop.totals["time_s"] += waited_s
+                take_drafter(loop, row)
 
     def step(self) -> None:
         """Take all running requests one step on."""
@@ -143,8 +138,8 @@ class _Run:
             self._speculate()
             return
         rows, before_tokens = int(loop.state["rows"][0]), float(loop.totals["tokens"][0])
-        said = guard.decide(rows, self._context_tokens(), self._prompt_tokens)
-        self._prompt_tokens = 0
+        prompt_tokens = int(loop.state["prompt_tokens"][0])
+        said = guard.decide(rows, self._context_tokens(), prompt_tokens)
         if said.speculates:
             if self._held_off:
                 self._readmit()
@@ -174,10 +169,10 @@ class _Run:
             self.executor.release(slots.copy())
         nothing = np.zeros(rows, np.int32)
         verified = verify(self.recording.arrays, request, position, nothing, nothing, nothing)
-        context = self._context_tokens()
-        seconds = float(plain_step_s(self.true_costs, rows, context))
+        shape = StepShape(rows, self._context_tokens(), 0, 0, False, 0, 0, 0)
+        seconds = float(step_seconds(loop, self.true_costs, shape))
         loop.emitted[:rows] = verified.emitted_tokens
-        count_step(loop, StepShape(rows, context), seconds, 0.0, 0)
+        count_step(loop, shape, seconds, 0.0, 0)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
@@ -224,7 +219,8 @@ class _Run:
         assert step.shape is not None
         seconds = float(step_s(self.true_costs, step.shape))
         deciding = float(deciding_s(self.true_costs, step.shape))
-        count_step(loop, step.shape, seconds, deciding, accepted)
+        charged = float(step_seconds(loop, self.true_costs, step.shape))
+        count_step(loop, step.shape, charged, deciding, accepted)
         if self.observer is not None:
             entry = loop.entry[:rows]
             self.observer(SeenStep(request, entry, position, step, verified, seconds))

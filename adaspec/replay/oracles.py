@@ -15,7 +15,6 @@ from adaspec.cost.model import (
     Costs,
     Deciding,
     StepShape,
-    drafting_s,
     plain_step_s,
     step_s,
     verify_s,
@@ -27,11 +26,11 @@ from adaspec.replay.closed_loop import (
     advance,
     context_tokens,
     count_step,
-    entry_s,
     goes_on,
     result_of,
     seconds_per_token,
     start,
+    step_seconds,
 )
 from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
@@ -125,7 +124,7 @@ def _plan(
                 total = min(most, int(costs.captured_sizes[size]) - rows)
             if total < 0:
                 continue
-            shape = StepShape(rows, context, total, 0, 0, forwards, holds, 0)
+            shape = StepShape(rows, context, total, forwards, holds, 0, 0, 0)
             value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
@@ -200,13 +199,13 @@ def _run(
         total = take[:rows].sum()
         loop.emitted[:rows] = take[:rows] + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = StepShape(rows, context, total, 0, 0, forwards, holds, 0)
+        shape = StepShape(rows, context, total, forwards, holds, 0, 0, 0)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
         recent_tokens += rows + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = rows + total, seconds
-        count_step(loop, shape, seconds, 0.0, total)
+        count_step(loop, shape, step_seconds(loop, costs, shape), 0.0, total)
         advance(loop, holds)
     return loop
 
@@ -235,14 +234,12 @@ def fill_cheapest(
         if holds:
             most = min(columns.neural[i], neural_cap, cap, left)
         for k in range(most + 1):
-            drafting = drafting_s(costs, StepShape(copies, context, 0, 0, 0, k, holds, 0))
             longest = k
             if (k == 0 or splices) and k < left:
                 longest = k + min(columns.run[i + k], cap - k, left - k)
             for taken in range(k, longest + 1):
-                shape = StepShape(copies, context, copies * taken, 0, 0, k, holds, 0)
-                seconds = verify_s(costs, shape) + drafting
-                least = min(least, seconds + best[p + taken + 1])
+                shape = StepShape(copies, context, copies * taken, k, holds, 0, 0, 0)
+                least = min(least, step_s(costs, shape) + best[p + taken + 1])
         best[p] = least
 
 
@@ -256,12 +253,14 @@ def cheapest_s(
     """
     columns = recording.columns
     costs = cost.charged_to(Deciding.NOTHING).constants()
+    prompt = int(columns.prompt[request]) if columns.charges_prompts else 0
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
     for holds in (False, True) if recording.neural_cap else (False,):
         fill_cheapest(columns, request, 1, cap, recording.neural_cap, splices, holds, costs, best)
-        entering_s = columns.alone_s + entry_s(columns, request, holds)
-        seconds.append((entering_s, float(best[1])))
+        shape = StepShape(0, 0, 0, 0, False, 0, prompt, 0)
+        reading_s = float(verify_s(costs, shape)) + costs.draft_prompt_s * prompt * holds
+        seconds.append((reading_s if prompt else 0.0, float(best[1])))
     return min(seconds, key=sum)
 
 
@@ -271,8 +270,8 @@ def run_cheapest(
     """Requests of `order` one after another, each the cheapest way."""
     splices = oracle.kind == "dp-splice"
     seconds = {int(r): cheapest_s(recording, int(r), cost, cap, splices) for r in set(order)}
-    prompts_s, latency = np.array([seconds[int(r)] for r in order]).T
-    time_s = float(prompts_s.sum() + latency.sum())
+    prompts_s, decoding_s = np.array([seconds[int(r)] for r in order]).T
+    time_s = float(prompts_s.sum() + decoding_s.sum())
     return Result(
         tokens=float((recording.columns.length[order] - 1).sum()),
         time_s=time_s,
@@ -282,7 +281,8 @@ def run_cheapest(
         drafted=0,
         neural_steps=0,
         deciding_s=0.0,
-        token_s=seconds_per_token(recording.columns, order, latency),
+        token_s=seconds_per_token(recording.columns, order, decoding_s),
+        request_s=prompts_s + decoding_s,
     )
 
 

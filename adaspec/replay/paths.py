@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s, step_s
+from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
@@ -20,6 +20,7 @@ from adaspec.replay.closed_loop import (
     goes_on,
     replace_ended,
     start,
+    step_seconds,
 )
 from adaspec.replay.recording import Columns, Recording
 
@@ -141,14 +142,15 @@ def run_paths(
             emitted += step.emitted
             step_of[row] += 1
             ended |= step_of[row] == end[row]
-        idle = max(least - copied - neural - spliced, 0)
-        shape = StepShape(concurrency, context, copied, neural, spliced, forwards, holds, idle)
-        time += step_s(costs, shape)
+        drafted = copied + neural + spliced
+        idle = max(least - drafted, 0)
+        shape = StepShape(concurrency, context, drafted, forwards, holds, idle, 0, 0)
+        time += step_seconds(loop, costs, shape)
         deciding += deciding_s(costs, shape)
         context += emitted
         count += 1
         tokens += emitted
-        all_drafted += copied + neural + spliced
+        all_drafted += drafted
         neural_steps += forwards > 0
         if ended:
             for row in range(concurrency):

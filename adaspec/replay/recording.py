@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import (
     Matches,
@@ -63,12 +62,8 @@ class Columns(NamedTuple):
     behind_seen: Shorts
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
-    entry_s: NDArray[np.float64]
-    """Seconds that everybody waits longer as the request enters: its prefill, 0 if not charged."""
-    draft_entry_s: NDArray[np.float64]
-    """What the neural drafter's own prefill adds, if the request enters with it."""
-    alone_s: float
-    """What a step takes in which prompts alone are read, beside their tokens; 0 if not charged."""
+    charges_prompts: bool
+    """Whether reading prompts takes time."""
 
 
 class RecordedArrays(NamedTuple):
@@ -172,19 +167,9 @@ class Recording:
         index = self.workloads.index(workload)
         return np.flatnonzero(self.workload == index).astype(np.int32)
 
-    def with_prefill(self, cost: CostModel) -> Recording:
-        """The same recording, each request's prefill charged as it enters.
-
-        A prompt is read in a step of those that run (chunked prefill), so it takes as long as its
-        tokens do; where nobody runs, in a step of its own.
-        """
-        prompts = self.columns.prompt.astype(np.float64)
-        columns = self.columns._replace(
-            entry_s=cost.per_token_s * prompts,
-            draft_entry_s=cost.draft_prompt_s * prompts,
-            alone_s=cost.fixed_s + cost.overhead_s,
-        )
-        return replace(self, columns=columns)
+    def with_prefill(self) -> Recording:
+        """The same recording, in which reading prompts takes time (see `closed_loop`)."""
+        return replace(self, columns=self.columns._replace(charges_prompts=True))
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
@@ -272,9 +257,7 @@ def build_recording(
         behind_agree=_shorts([each.agree for each in behinds]),
         behind_seen=_shorts([each.seen for each in behinds]),
         confidence=_stacked(confidence if shows_confidences else [], np.float32),
-        entry_s=np.zeros(len(chosen)),
-        draft_entry_s=np.zeros(len(chosen)),
-        alone_s=0.0,
+        charges_prompts=False,
     )
     cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
     index = {name: i for i, name in enumerate(workloads)}

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel
 from adaspec.replay.history import History, answered_before
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
@@ -23,9 +22,9 @@ class RememberedRecordings:
         requests: Sequence[Request],
         neural_cap: int,
         warm: Iterable[Request] = (),
-        prefill: CostModel | None = None,
+        prefill: bool = False,
     ) -> None:
-        """`prefill` is the cost model by which reading prompts is charged, if it is."""
+        """`prefill`: whether reading prompts is charged."""
         self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
         given = tuple(warm)
         self.before = tuple(answered_before(given, self.requests))
@@ -37,4 +36,4 @@ class RememberedRecordings:
         entries = [self.requests[number] for number in order.tolist()]
         history = History(self.before, running=running, in_turn=True)
         recording = build_recording(entries, self._cap, history)
-        return recording if self._prefill is None else recording.with_prefill(self._prefill)
+        return recording.with_prefill() if self._prefill else recording

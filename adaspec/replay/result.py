@@ -23,6 +23,8 @@ class Result:
     """The part of `time_s` that deciding took."""
     token_s: NDArray[np.float64]
     """Seconds per output token, one entry per finished request."""
+    request_s: NDArray[np.float64]
+    """Seconds from entering to ending, its prompt included, likewise."""
 
     @property
     def tokens_per_s(self) -> float:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s, step_s
+from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s
 from adaspec.errors import EvaluationError, SpecError
 from adaspec.replay.closed_loop import (
     advance,
@@ -27,6 +27,7 @@ from adaspec.replay.closed_loop import (
     goes_on,
     result_of,
     start,
+    step_seconds,
 )
 from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
@@ -275,8 +276,8 @@ class _Run:
         emitted[:] = np.minimum(accepted + 1, left)
         for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
             self.memory.grow(each.request, each.number, each.answer(p, count))
-        shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, 0, 0, False)
-        seconds, deciding = step_s(self.costs, shape), deciding_s(self.costs, shape)
+        shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, False, 0, 0, 0)
+        seconds, deciding = step_seconds(loop, self.costs, shape), deciding_s(self.costs, shape)
         count_step(loop, shape, seconds, deciding, int(np.minimum(accepted, left).sum()))
 
     def _rows(self, column: NDArray[np.int64]) -> list[int]:

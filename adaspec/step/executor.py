@@ -284,7 +284,6 @@ class Executor:
             rows,
             int(context.sum()),
             drafted,
-            neural_drafted,
             forwards,
             bool(holds.any()),
             step.budget or 0,

@@ -200,14 +200,12 @@ class PhasedExecutor(Executor):
     ) -> Outcome:
         """What a policy learns of a step that ran so many forwards, with what it is charged."""
         rows = len(step.slots)
-        seconds, *shape = _charge(
+        seconds, step.shape = _charge(
             self.policy.address,
             drafted,
-            neural_drafted,
             forwards,
             np.ones(rows, np.bool_) if known is None else known,
         )
-        step.shape = StepShape(*shape)
         if judged is None:
             judged = np.ones(rows, np.bool_)
         return Outcome(drafted, neural_drafted, accepted, emitted, emitted_tokens, seconds, judged)
@@ -392,10 +390,8 @@ def _settle(
 
 
 @compiled
-def _charge(
-    address: int, drafted: Ints, neural_drafted: Ints, forwards: int, known: Bools
-) -> tuple[float, int, int, int, int, int, int, bool]:
-    """The time that the known rows' step is charged, and the fields of its shape."""
+def _charge(address: int, drafted: Ints, forwards: int, known: Bools) -> tuple[float, StepShape]:
+    """The time that the known rows' step is charged, and its shape."""
     planner = planner_at(address)
     rows = stages.rows_of(planner)
     count, context, holds = 0, 0, False
@@ -404,15 +400,5 @@ def _charge(
             count += 1
             context += rows.prompt_tokens[row] + rows.position[row]
             holds |= rows.holds_neural[row]
-    shape = batch_shape(count, context, drafted, neural_drafted, forwards, holds)
-    seconds = step_s(planner.costs, shape)
-    return (
-        seconds,
-        shape.rows,
-        shape.context_tokens,
-        shape.copied,
-        shape.neural,
-        shape.spliced,
-        shape.forwards,
-        shape.holds_neural,
-    )
+    shape = batch_shape(count, context, drafted, forwards, holds)
+    return step_s(planner.costs, shape), shape

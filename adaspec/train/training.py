@@ -354,7 +354,7 @@ class Trainer:
             def speed_of(pair: tuple[int, int], load: int = load) -> float:
                 return self._speed(models, folds, [load], knobs, ASYNC, {load: pair})
 
-            least = min(self.cost.keep_alive_forwards, 1, most)
+            least = 1
             best = least, least
             best_speed = speed_of(best)
             for usual in range(least + 1, most + 1):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from adaspec.cost.load import cost_document
 from adaspec.errors import ServingError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
@@ -225,7 +226,7 @@ def translated(
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
-        costs=dataclasses.asdict(choice.cost),
+        costs=cost_document(choice.cost),
         num_speculative_tokens=cap,
         runner=runner,
     )

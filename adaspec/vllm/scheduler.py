@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel
+from adaspec.cost.load import cost_from_document
 from adaspec.cost.plain import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
@@ -38,7 +38,8 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     if file is not None:
         send_mode(made, file)
     if options.is_guarded:
-        cost = CostModel(**options.costs).under(ASYNC if options.runner == "V2" else SYNC)
+        cost = cost_from_document(options.costs, "costs")
+        cost = cost.under(ASYNC if options.runner == "V2" else SYNC)
         guard = Guard(plain_seconds(cost), LAGS[options.runner])
         send_guard(made, guard, lambda: (options if file is None else file).mode == "serve")
     return made

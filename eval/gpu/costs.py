@@ -12,7 +12,6 @@ from results import Cells
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
 from adaspec.cost.load import save_cost
-from adaspec.cost.model import CostModel
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.profiling import (
@@ -68,14 +67,10 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
         measurement = measure(engine, grid, batches, True, _silent)
         for kind in measurement.kinds:
             kind.parts.clear()
-        known = CostModel(
-            name=subject.model,
-            hardware=hardware(),
-            captured_sizes=engine.captured_sizes,
-        )
         facts = {"vllm": installed_version(), "dtype": engine.dtype, "drafter": subject.draft}
         facts |= {"arguments": subject.engine, "trims": engine.trims}
-        return fit_profile(measurement, known, grid.seed, facts)
+        taken = fit_profile(measurement, subject.model, engine.captured_sizes, grid.seed, facts)
+        return replace(taken, cost=replace(taken.cost, hardware=hardware()))
 
 
 class Forced:

@@ -30,8 +30,6 @@ from adaspec.vllm.profiling import ProfiledEngine, PromptStep, Subject
 SCHEMA = 1
 GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
-FLOORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Tokens up to which a step may take as long as for one, where nothing is captured."""
 _LONG_PROMPT = 64
 """Prompt tokens in a step from which on the drafter's reading of them shows in its drafting."""
 _CONTEXT, _DECISIONS = 4096, 100
@@ -85,7 +83,8 @@ class Profile:
 
     def predicted_s(self, kind: Kind) -> float:
         """Seconds of a kind of step by the fitted model."""
-        shape = StepShape(kind.tokens, kind.context_tokens, forwards=kind.forwards)
+        rows, drafted = kind.cell.requests, kind.tokens - kind.cell.requests
+        shape = StepShape(rows, kind.context_tokens, drafted, kind.forwards)
         return self.cost.charged_to(Deciding.NOTHING).step_s(shape)
 
     def errors(self) -> dict[str, float]:
@@ -150,11 +149,9 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
     with ProfiledEngine(subject, max(batches), grid.longest_draft, grid.seed) as engine:
         report("starting vLLM", 1, 1)
         measurement = measure(engine, grid, batches, subject.draft is not None, report)
-        known = CostModel(
-            name=f"{Path(subject.model).name or subject.model} on {device}",
-            target=subject.model,
-            hardware=device,
-            captured_sizes=engine.captured_sizes,
+        name, sizes = (
+            f"{Path(subject.model).name or subject.model} on {device}",
+            engine.captured_sizes,
         )
         facts = {
             "vllm": installed_version(),
@@ -162,7 +159,8 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
             "drafter": subject.draft,
             "arguments": subject.engine,
         }
-    profile = fit_profile(measurement, known, grid.seed, facts)
+    profile = fit_profile(measurement, name, sizes, grid.seed, facts)
+    profile = replace(profile, cost=replace(profile.cost, target=subject.model, hardware=device))
     # What deciding takes is a line over the batch, and needs two.
     sizes = batches if len(batches) > 1 else tuple(sorted({1, max(*batches, 8)}))
     rows = bench_decide(find_benched(()), (_CONTEXT,), sizes, _DECISIONS, report, cold=on_cpu)
@@ -170,7 +168,11 @@ def profile_machine(subject: Subject, grid: Grid, report: Progress = silent) -> 
 
 
 def fit_profile(
-    measurement: Measurement, known: CostModel, seed: int, engine: dict[str, Any]
+    measurement: Measurement,
+    name: str,
+    captured_sizes: Sequence[int],
+    seed: int,
+    engine: dict[str, Any],
 ) -> Profile:
     """The profile whose cost model explains these steps best."""
     kinds = measurement.kinds
@@ -178,12 +180,15 @@ def fit_profile(
     other_s = [kind.part_s("other") for kind in kinds if kind.parts]
     cost, fit = fit_cost(
         [
-            MeasuredStep(kind.tokens, kind.context_tokens, kind.forwards, kind.step_s)
+            MeasuredStep(
+                kind.cell.requests, kind.tokens, kind.context_tokens, kind.forwards, kind.step_s
+            )
             for kind in kinds
         ],
-        replace(known, overhead_s=max(0.0, min(other_s, default=0.0))),
-        seed,
-        floors=() if known.captured_sizes else FLOORS,
+        name,
+        captured_sizes,
+        overhead_s=max(0.0, min(other_s, default=0.0)),
+        seed=seed,
     )
     return Profile(
         cost=replace(cost, draft_prompt_s=_draft_prompt_s(measurement.prompts)),

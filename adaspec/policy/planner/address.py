@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.typing.templates import AttributeTemplate
 
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import line
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.planner.state import Planner, new_planner
@@ -75,7 +75,7 @@ def _model_type() -> Any:
 def _planner_type() -> Any:
     """The numba type of every planner."""
     model, knobs = _empty_model(), np.zeros((1, len(KNOBS)))
-    costs = CostModel("none").constants()
+    costs = line("none", 1.0, 0.0).constants()
     addresses = np.zeros(1, np.int64)
     return _typeof(new_planner([model], addresses, knobs, costs, 1, 1, 1, reads_drafts=False))
 
@@ -116,7 +116,7 @@ def _size(typingctx: Any, value: Any) -> Any:
     return types.int64(value), codegen
 
 
-class _PinnedTuple(types.Type):  # type: ignore[misc]  # numba has no types
+class _PinnedTuple(types.Type):  # numba has no types
     """The numba type of what `planner_at` and `model_at` return: the address of a named tuple.
 
     Its members are loaded one by one, as they are read: a planner handed over by value is a
@@ -132,7 +132,7 @@ extending.register_model(_PinnedTuple)(extending.models.OpaqueModel)
 
 
 @extending.infer_getattr
-class _MemberTypes(AttributeTemplate):  # type: ignore[misc]
+class _MemberTypes(AttributeTemplate):
     key = _PinnedTuple
 
     def generic_resolve(self, value: Any, name: str) -> Any:

@@ -79,7 +79,7 @@ def update_drafter(
         drafter.steps_without += 1.0
         drafter.probing = 0.0
         return
-    more = paid_forwards(costs, forwards, True) - paid_forwards(costs, 0, True)
+    more = paid_forwards(forwards, True) - paid_forwards(0, True)
     fade = _ROW_FADE**holders
     net = gain - rate * more * forward_s(costs, rows, context) * holders / rows
     drafter.brought = drafter.brought * fade + net
@@ -106,7 +106,7 @@ def admits(
     context = int(rows * (usual_context if usual_context > 0 else prompt_tokens))
     rate = rate_of(memory, knobs, costs, rows, context)
     gain = _expected_gain(drafter, costs, rows, context)
-    keep_alive = rate * paid_forwards(costs, 0, True) * forward_s(costs, rows, context) / rows
+    keep_alive = rate * paid_forwards(0, True) * forward_s(costs, rows, context) / rows
     answer = (drafter.answer_tokens + _PRIOR_ANSWERS * _PRIOR_ANSWER) / (
         drafter.answers + _PRIOR_ANSWERS
     )
@@ -145,7 +145,7 @@ def keeps(
         return True
     forward = rate_of(memory, knobs, costs, rows, context) * forward_s(costs, rows, context)
     gain = holders * _expected_gain(drafter, costs, rows, context)
-    return gain >= forward * paid_forwards(costs, 0, True)
+    return gain >= forward * paid_forwards(0, True)
 
 
 @compiled

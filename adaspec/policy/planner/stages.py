@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import StepShape, batch_shape, token_price, verify_s
+from adaspec.cost.model import token_price
 from adaspec.jit import compiled, inlined
 from adaspec.policy.planner import admission
 from adaspec.policy.planner.address import model_at, planner_at
@@ -423,10 +423,7 @@ def learn(
     rate = rate_of(memory, planner.knobs[0], costs, count, context)
     _update_records(planner, rows, drafted, neural_drafted, accepted)
     gain = 0.0
-    shape = batch_shape(count, 0, drafted, neural_drafted, 0, False)
-    plain = StepShape(count, 0, 0, 0, 0, 0, False, 0)
-    total = shape.copied + shape.neural + shape.spliced
-    charge = rate * (verify_s(costs, shape) - verify_s(costs, plain)) / max(total, 1)
+    charge = token_price(costs, rate)
     if planner.limits[0].is_late:
         charge *= _share_of_price(planner, rate)
     for row in range(rows.slots.shape[0]):

@@ -184,7 +184,6 @@ class Host:
             int(known.sum()),
             int(report.context[known].sum()),
             verified.drafted,
-            verified.neural_drafted,
             decided.forwards,
             bool(decided.holds_neural.any()),
             decided.budget,
