@@ -181,7 +181,7 @@ def _net_values(address: int, reads_drafts: bool, count: int) -> NDArray[np.floa
             add_row_value(state, row, most, state.price, values[row])
         values[row] = np.cumsum(values[row])
         for forwards in range(most + 1):
-            values[row, forwards] -= share * paid_forwards(state.costs, forwards, True)
+            values[row, forwards] -= share * paid_forwards(forwards, True)
     return values
 
 

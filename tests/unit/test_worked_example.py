@@ -141,7 +141,7 @@ def weighed(memory: Memory, forwards: int) -> tuple[list[str], float, float]:
             kind, length, value = "n-gram", memory.ngram_len[row], memory.ngram_value[row]
         cells.append(f"{kind} {length}: {value:.3f}" if length else "0")
         worth += value
-    return cells, worth, rate * forward * paid_forwards(COST, forwards, True)
+    return cells, worth, rate * forward * paid_forwards(forwards, True)
 
 
 def before_drafting() -> Memory:

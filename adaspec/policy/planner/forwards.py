@@ -211,7 +211,7 @@ def best_forwards(state: BatchState) -> int:
     best, best_value = 0, -np.inf
     for forwards in range(most + 1):
         value = state.memory.padded_value[forwards]
-        value -= forward * paid_forwards(state.costs, forwards, True)
+        value -= forward * paid_forwards(forwards, True)
         # More forwards at the same value: evidence that costs nothing.
         if value > best_value - 1e-12:
             best, best_value = forwards, max(value, best_value)
@@ -224,8 +224,8 @@ def wants_forward(state: BatchState, count: int) -> bool:
     weigh_plans(state, count, state.neural_cap)
     value = state.memory.padded_value
     forward = state.rate * forward_s(state.costs, state.rows.slots.shape[0], state.context)
-    now = value[count] - forward * paid_forwards(state.costs, count, True)
+    now = value[count] - forward * paid_forwards(count, True)
     for forwards in range(count + 1, state.neural_cap + 1):
-        if value[forwards] - forward * paid_forwards(state.costs, forwards, True) > now:
+        if value[forwards] - forward * paid_forwards(forwards, True) > now:
             return True
     return False
