@@ -116,7 +116,7 @@ def _size(typingctx: Any, value: Any) -> Any:
     return types.int64(value), codegen
 
 
-class _PinnedTuple(types.Type):  # type: ignore[misc]  # numba has no types
+class _PinnedTuple(types.Type):  # numba has no types
     """The numba type of what `planner_at` and `model_at` return: the address of a named tuple.
 
     Its members are loaded one by one, as they are read: a planner handed over by value is a
@@ -132,7 +132,7 @@ extending.register_model(_PinnedTuple)(extending.models.OpaqueModel)
 
 
 @extending.infer_getattr
-class _MemberTypes(AttributeTemplate):  # type: ignore[misc]
+class _MemberTypes(AttributeTemplate):
     key = _PinnedTuple
 
     def generic_resolve(self, value: Any, name: str) -> Any:
