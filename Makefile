@@ -16,12 +16,13 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-long test-faults soak engine lint bench bench-guard bench-drift evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-thorough test-long test-faults soak engine lint bench bench-guard bench-drift evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
-	@echo 'make test            run every test; those on a real vLLM where it can be installed'
+	@echo 'make test            run the tests but the thorough ones; those on a real vLLM where it can be installed'
 	@echo 'make test-fast       the quick unit tests, some three minutes'
+	@echo 'make test-thorough   what make test leaves out: rarely used parts, and tests that take minutes'
 	@echo 'make test-engine     the tests on a real vLLM, the thorough ones included'
 	@echo 'make test-long       2,000 random requests in random mixes through each model runner of a real vLLM'
 	@echo 'make test-faults     the tests of what may go wrong around a server, those that take long included'
@@ -90,14 +91,20 @@ demo: $(READY)
 # Two processes would compile the same code twice. So the tests that compile most of it come first, in
 # one, while vLLM is installed beside them: what is compiled is kept for all others.
 COMPILING := tests/unit/train
+QUICK := -m 'not thorough'
 IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; \
 	  trap "kill -- -$$installing 2>/dev/null" EXIT; \
-	  $(PY) -m pytest $(COMPILING) && wait $$installing
-	$(PY) -m pytest $(IN_PARALLEL) --ignore tests/engine --ignore $(COMPILING)
-	$(ENGINE_TESTS) -m 'not thorough'
-	$(V2_TESTS) -m 'not thorough'
+	  $(PY) -m pytest $(COMPILING) $(QUICK) && wait $$installing
+	$(PY) -m pytest $(IN_PARALLEL) $(QUICK) --ignore tests/engine --ignore $(COMPILING)
+	$(ENGINE_TESTS) $(QUICK)
+	$(V2_TESTS) $(QUICK)
+
+test-thorough: $(READY) engine
+	$(PY) -m pytest $(IN_PARALLEL) -m thorough --ignore tests/engine
+	$(ENGINE_TESTS) -m thorough
+	$(V2_TESTS) -m thorough
 
 # Compiled code is kept between runs: the first one after a change to it takes longer.
 test-fast: $(READY)

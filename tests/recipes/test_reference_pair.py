@@ -34,7 +34,10 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if not RECIPE.is_dir():
     MISSING.append("training/, which a source distribution leaves out")
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+]
 
 
 def one_line(done: subprocess.CompletedProcess) -> str:
@@ -64,7 +67,6 @@ def reports(folder: Path) -> list[dict]:
     return [row for row in rows if "report_at_tokens" in row]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["eagle3", "eagle"])
 def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path, method: str):
     assert (pair / method / "model.safetensors").is_file()
@@ -75,7 +77,6 @@ def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path
     assert found[-1]["all"]["emitted"] > found[0]["all"]["emitted"]
 
 
-@pytest.mark.slow
 def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run("train_heads.py", *training(pair, whole)).returncode == 0
@@ -92,7 +93,6 @@ def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
     assert reports(killed)[-1] == reports(whole)[-1]
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_a_pair_is_said_in_one_line(pair: Path, tmp_path: Path):
     head, corpus = tmp_path / "head", tmp_path / "corpus"
     head.mkdir()

@@ -32,7 +32,7 @@ from ablations import (
     NoListeningWhileDrafting,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
 
